@@ -1,0 +1,18 @@
+/* entryid - the 16 bytes that name one mail for one destination on every node: 48 bits of milliseconds (big-endian, so that ids
+ * of one host sort by time), 80 random bits. */
+#ifndef DOVELANE_ENTRYID_H
+#define DOVELANE_ENTRYID_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ENTRYID_LEN 16
+#define ENTRYID_HEX (2 * ENTRYID_LEN + 1)
+
+void entryid_make(unsigned char id[ENTRYID_LEN]); /* thread safe */
+void entryid_hex(const unsigned char id[ENTRYID_LEN], char hex[ENTRYID_HEX]);
+
+/* A number in [0, 1) that depends on the id and n alone: every owner computes the same jitter. */
+double entryid_fraction(const unsigned char id[ENTRYID_LEN], uint32_t n);
+
+#endif

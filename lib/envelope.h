@@ -1,0 +1,69 @@
+/* envelope - all that is known of a mail beside its bytes; the meta part of an entry.
+ *
+ * The codec is a version byte, then fields in a fixed order: integers as LEB128, texts as a length and bytes. Decoding checks
+ * every length against what is there and against ENVELOPE_*_MAX and refuses what is left over. A field's NULL and "" are the
+ * same. Field order and limits: docs/envelope.md. */
+#ifndef DOVELANE_ENVELOPE_H
+#define DOVELANE_ENVELOPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mem.h"
+
+#define ENVELOPE_VERSION 1
+#define ENVELOPE_TEXT_MAX 4096
+#define ENVELOPE_RECIPIENTS_MAX 10000
+#define ENVELOPE_SIZE_MAX (1024 * 1024)
+
+enum recipient_state {
+    RECIPIENT_WAITING, /* to be delivered (again) */
+    RECIPIENT_SENT,    /* the next hop said 250 for it */
+    RECIPIENT_FAILED,  /* permanent failure, not yet bounced */
+    RECIPIENT_BOUNCED  /* Postfix has it on its bounce port, or no bounce is due */
+};
+
+struct recipient {
+    char *address; /* as RCPT TO gave it, without <> */
+    char *args;    /* its ESMTP arguments as given, "NOTIFY=FAILURE ORCPT=rfc822;a@b" */
+    enum recipient_state state;
+    uint32_t attempts;    /* for the last of which code and text stand */
+    uint32_t code;        /* SMTP reply code, 0: none (a connection failed) */
+    char *text;           /* reply or reason, shortened */
+    int64_t last_attempt; /* microseconds since 1970, 0: none */
+};
+
+struct envelope {
+    int64_t arrived;    /* microseconds since 1970, when the milter had the whole mail */
+    char *queue_id;     /* Postfix's, as in its 250 */
+    char *host;         /* the Postfix that took it */
+    char *sender;       /* without <>; "" is the null sender */
+    char *sender_args;  /* "SIZE=1000 BODY=8BITMIME RET=HDRS ENVID=abc+2B SMTPUTF8", as given */
+    char *client_name;  /* "unknown" when Postfix knows none */
+    char *client_addr;  /* "192.0.2.1", "2001:db8::1", empty for none */
+    char *client_port;
+    char *helo;
+    char *protocol;     /* SMTP, ESMTP, ESMTPS, ESMTPA, ESMTPSA */
+    char *login;        /* {auth_authen} */
+    char *login_method; /* {auth_type} */
+    char *login_sender; /* {auth_author} */
+    char *tls_version, *tls_cipher, *tls_bits, *tls_subject, *tls_issuer;
+    char *message_id;   /* as in the header, with <>; for the log */
+    uint64_t size;      /* bytes of the body part of the entry */
+    size_t nrecipients;
+    struct recipient *recipient;
+};
+
+/* Appends the encoding. */
+void envelope_encode(const struct envelope *, struct buf *out);
+
+/* Returns NULL, or what is wrong (a constant text); *out is then empty. The texts are malloc'd; free with envelope_free. */
+const char *envelope_decode(const void *data, size_t len, struct envelope *out);
+void envelope_free(struct envelope *);
+
+/* The value of an ESMTP argument ("NOTIFY") in "A=b NOTIFY=SUCCESS,FAILURE"; malloc'd, NULL when it is not there, "" when it has
+ * no value. Keywords compare without case (RFC 5321 section 4.1.1.11). */
+char *envelope_arg(const char *args, const char *keyword);
+
+#endif
