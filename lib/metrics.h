@@ -1,0 +1,32 @@
+/* metrics - counters and gauges of a program, declared once in metrics.def, shown in Prometheus' text form on a UNIX socket.
+ * Counting is one relaxed atomic addition. */
+#ifndef DOVELANE_METRICS_H
+#define DOVELANE_METRICS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "mem.h"
+
+enum metric {
+#define COUNTER(name, help) METRIC_##name,
+#define GAUGE(name, help) METRIC_##name,
+#include "metrics.def"
+#undef COUNTER
+#undef GAUGE
+    METRICS
+};
+
+extern atomic_llong metrics[METRICS];
+
+#define metric_add(name, n) atomic_fetch_add_explicit(&metrics[METRIC_##name], (n), memory_order_relaxed)
+#define metric_set(name, n) atomic_store_explicit(&metrics[METRIC_##name], (n), memory_order_relaxed)
+
+/* The text form of all metrics. */
+void metrics_print(struct buf *out);
+
+/* A thread that answers every connection to the socket with that text. path may contain %p (program). "" : nothing. Returns -1 with
+ * errno. */
+int metrics_serve(const char *path, const char *program);
+
+#endif

@@ -1,0 +1,44 @@
+/* node - a verified connection to a node's Redis.
+ *
+ * After each connect it is asked who it is (LANE.INFO) before it is used: another node's name than expected, a maxmemory-policy that lets it
+ * drop lanes by itself, or a module that does not speak our grammar make it unusable, said once per connection in the log. Its run_id tells whether it
+ * is still the server that acked what it acked: `life` grows whenever that changes.
+ *
+ * A ping every quarter of a second keeps silence measurable (node_silence). Not thread safe. */
+#ifndef DOVELANE_NODE_H
+#define DOVELANE_NODE_H
+
+#include "wire.h"
+
+struct node;
+
+/* ready = true: verified, may be used from now on; new_life tells that its run_id is not the one of before (also the first time).
+ * ready = false: lost; open requests were answered with NULL before. */
+typedef void node_state_fn(struct node *, bool ready, bool new_life, void *arg);
+
+struct node_options {
+    const char *name;      /* of the node, as in the config */
+    const char *address;   /* of its Redis */
+    const char *purpose;   /* for CLIENT SETNAME and the log: "milter", "relay-take" */
+    bool ping;             /* false for connections that block (READY BLOCK) */
+    node_state_fn *state;
+    void *arg;
+};
+
+struct node *node_open(struct ev_loop *, const struct node_options *);
+void node_close(struct node *);
+
+const char *node_name(const struct node *);
+const char *node_purpose(const struct node *);
+bool node_ready(const struct node *);
+unsigned node_life(const struct node *);        /* 0 before the first, then counts changes of run_id */
+const char *node_run_id(const struct node *);   /* "" before the first */
+struct wire *node_wire(const struct node *);    /* to send on; only while ready */
+
+/* Seconds since this node last answered anything; grows while it is connecting, too. */
+double node_silence(const struct node *);
+
+/* Drops the connection; it comes back by itself. */
+void node_drop(struct node *, const char *why);
+
+#endif

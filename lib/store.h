@@ -1,0 +1,67 @@
+/* store - the one store path: entries to all their owners, or known not to be there (docs/design.md, "Mail in" 5).
+ *
+ * Runs on a thread of its own with its own libev loop; store_submit and store_wait may be called from any thread.
+ * A request is one mail: one entry per destination, all with the same body. For each entry the caller learns one of the outcomes below. */
+#ifndef DOVELANE_STORE_H
+#define DOVELANE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config.h"
+#include "entryid.h"
+
+struct store;
+
+enum store_outcome {
+    STORE_PENDING,
+    STORE_HELD,      /* every owner acked in time: may be promised until the deadline passes (store_wait has looked) */
+    STORE_DELIVERED, /* was revoked too late: a relay has delivered it already */
+    STORE_REFUSED,   /* nowhere (any more): must be kept elsewhere */
+    STORE_UNSURE     /* could not be revoked everywhere; keep it elsewhere, it may be delivered twice */
+};
+
+struct store_entry {
+    /* by the caller */
+    const char *destination; /* "lmtp:[10.0.0.5]:24" */
+    const char *meta;
+    size_t meta_len;
+    /* by store_submit */
+    unsigned char id[ENTRYID_LEN];
+    /* by store_wait */
+    enum store_outcome outcome;
+    char reason[160]; /* for the log: "mx2: no answer in 1.5 s", "" when held */
+};
+
+struct store_request {
+    const char *queue_id; /* for the log */
+    const char *body;
+    size_t body_len;
+    size_t nentries;
+    struct store_entry *entry;
+    char owners[256]; /* after store_wait: "mx1>mx2" for the log */
+    void *state;      /* store's own */
+};
+
+/* origin: the node of this host, first owner of what is stored while it can be used; may be NULL.
+ * Starts the thread. Returns NULL with *error_r malloc'd when that fails. The config must live as long as the store. */
+struct store *store_open(const struct config *, const char *origin, char **error_r);
+
+/* Ends the thread. No request may be open. */
+void store_close(struct store *);
+
+/* Fills in the ids and starts. The request, body and metas must stay until store_wait has returned. */
+void store_submit(struct store *, struct store_request *);
+
+/* Waits until every entry has its outcome: at most store_deadline, and when that fails the time a revocation takes (at most revoke_wait and a
+ * little). Reads CLOCK_BOOTTIME as the last thing it does: entries whose deadline has passed are revoked rather than called held. */
+void store_wait(struct store *, struct store_request *);
+
+/* Takes back what is held (the policy wants the whole mail elsewhere), then as store_wait. */
+void store_revoke(struct store *, struct store_request *);
+
+/* True when enough nodes can be used for a new mail right now. */
+bool store_able(struct store *);
+
+#endif
