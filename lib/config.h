@@ -15,45 +15,18 @@ struct config_list {
 
 struct config_node {
     char *name; /* [a-z0-9.-], unique, at most 64 */
-#define HEAD(title)
-#define INT(name, unit, def, least, most, help)
-#define TIME(name, def, least, most, help)
-#define SIZE(name, def, least, most, help)
-#define WORD(name, def, words, help)
-#define TEXT(name, def, help)
-#define LIST(name, help)
-#define BOOL(name, def, help)
 #define NODE_TEXT(name, def, help) char *name;
 #include "settings.def"
-#undef NODE_TEXT
 };
 
 struct config {
-#undef INT
-#undef TIME
-#undef SIZE
-#undef WORD
-#undef TEXT
-#undef LIST
-#undef BOOL
 #define INT(name, unit, def, least, most, help) int64_t name;
 #define TIME(name, def, least, most, help) int64_t name;
 #define SIZE(name, def, least, most, help) int64_t name;
 #define WORD(name, def, words, help) int name;
 #define TEXT(name, def, help) char *name;
 #define LIST(name, help) struct config_list name;
-#define BOOL(name, def, help) bool name;
-#define NODE_TEXT(name, def, help)
 #include "settings.def"
-#undef HEAD
-#undef INT
-#undef TIME
-#undef SIZE
-#undef WORD
-#undef TEXT
-#undef LIST
-#undef BOOL
-#undef NODE_TEXT
     size_t nnodes;
     struct config_node *node; /* in the file's order */
 };

@@ -51,15 +51,21 @@ struct store *store_open(const struct config *, const char *origin, char **error
 /* Ends the thread. No request may be open. */
 void store_close(struct store *);
 
-/* Fills in the ids and starts. The request, body and metas must stay until store_wait has returned. */
+/* The four calls of a mail, in this order and by one thread. */
+
+/* Fills in the ids and starts. The request, body and metas must stay until store_finish. */
 void store_submit(struct store *, struct store_request *);
 
-/* Waits until every entry has its outcome: at most store_deadline, and when that fails the time a revocation takes (at most revoke_wait and a
- * little). Reads CLOCK_BOOTTIME as the last thing it does: entries whose deadline has passed are revoked rather than called held. */
+/* Waits until every entry has its outcome: acks must be there within store_deadline (+ 1 s per 10 MB); what lacks one is revoked, which takes at most revoke_wait and a
+ * little. The answer must be given within twice the deadline, and half a second before copies are compared (settle). store_wait reads CLOCK_BOOTTIME as the
+ * last thing it does: past that limit entries are revoked rather than called held. Answer at once. */
 void store_wait(struct store *, struct store_request *);
 
-/* Takes back what is held (the policy wants the whole mail elsewhere), then as store_wait. */
+/* Takes back what is held, because the whole mail is wanted elsewhere, and waits again. May be left out. */
 void store_revoke(struct store *, struct store_request *);
+
+/* The request is not used any more. */
+void store_finish(struct store *, struct store_request *);
 
 /* True when enough nodes can be used for a new mail right now. */
 bool store_able(struct store *);

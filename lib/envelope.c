@@ -1,0 +1,186 @@
+/* The codec: docs/envelope.md has the field order. Encoder and decoder walk the same list of fields (the FIELDS macro), so
+ * that they cannot drift apart. */
+#include "envelope.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define TEXT_FIELDS(X)                                                                                                 \
+    X(queue_id)                                                                                                        \
+    X(host) X(sender) X(sender_args) X(client_name) X(client_addr) X(client_port) X(helo) X(protocol) X(login)        \
+        X(login_method) X(login_sender) X(tls_version) X(tls_cipher) X(tls_bits) X(tls_subject) X(tls_issuer)         \
+            X(message_id)
+
+/* ---- encode ---- */
+
+static void put_number(struct buf *b, uint64_t v)
+{
+    unsigned char out[10];
+    size_t n = 0;
+    do {
+        out[n] = (unsigned char)(v & 0x7f);
+        v >>= 7;
+        if (v)
+            out[n] |= 0x80;
+        n++;
+    } while (v);
+    buf_add(b, out, n);
+}
+
+static void put_text(struct buf *b, const char *s)
+{
+    size_t n = s ? strlen(s) : 0;
+    if (n > ENVELOPE_TEXT_MAX)
+        n = ENVELOPE_TEXT_MAX;
+    put_number(b, n);
+    buf_add(b, s, n);
+}
+
+void envelope_encode(const struct envelope *e, struct buf *b)
+{
+    buf_addc(b, ENVELOPE_VERSION);
+    put_number(b, (uint64_t)e->arrived);
+    put_number(b, e->size);
+#define X(field) put_text(b, e->field);
+    TEXT_FIELDS(X)
+#undef X
+    put_number(b, e->nrecipients);
+    for (size_t i = 0; i < e->nrecipients; i++) {
+        const struct recipient *r = &e->recipient[i];
+        put_text(b, r->address);
+        put_text(b, r->args);
+        put_number(b, r->state);
+        put_number(b, r->attempts);
+        put_number(b, r->code);
+        put_text(b, r->text);
+        put_number(b, (uint64_t)r->last_attempt);
+    }
+}
+
+/* ---- decode ---- */
+
+struct in {
+    const unsigned char *p, *end;
+    const char *wrong; /* the first error; reads after it give 0 and "" */
+};
+
+static uint64_t get_number(struct in *in)
+{
+    uint64_t v = 0;
+    for (unsigned shift = 0; !in->wrong; shift += 7) {
+        if (in->p == in->end) {
+            in->wrong = "truncated number";
+            break;
+        }
+        unsigned char c = *in->p++;
+        if (shift == 63 && c > 1) {
+            in->wrong = "number above 64 bits";
+            break;
+        }
+        v |= (uint64_t)(c & 0x7f) << shift;
+        if (!(c & 0x80))
+            return v;
+    }
+    return 0;
+}
+
+static char *get_text(struct in *in)
+{
+    uint64_t n = get_number(in);
+    if (!in->wrong && n > ENVELOPE_TEXT_MAX)
+        in->wrong = "text too long";
+    if (!in->wrong && n > (uint64_t)(in->end - in->p))
+        in->wrong = "truncated text";
+    if (!in->wrong && memchr(in->p, '\0', (size_t)n))
+        in->wrong = "NUL in text";
+    if (in->wrong)
+        return NULL;
+    char *s = mem_strndup((const char *)in->p, (size_t)n);
+    in->p += n;
+    return s;
+}
+
+static void get_recipient(struct in *in, struct recipient *r)
+{
+    r->address = get_text(in);
+    r->args = get_text(in);
+    uint64_t state = get_number(in);
+    if (!in->wrong && state > RECIPIENT_BOUNCED)
+        in->wrong = "unknown recipient state";
+    r->state = (enum recipient_state)state;
+    r->attempts = (uint32_t)get_number(in);
+    r->code = (uint32_t)get_number(in);
+    r->text = get_text(in);
+    r->last_attempt = (int64_t)get_number(in);
+}
+
+static void get_recipients(struct in *in, struct envelope *e)
+{
+    uint64_t n = get_number(in);
+    if (!in->wrong && n > ENVELOPE_RECIPIENTS_MAX)
+        in->wrong = "too many recipients";
+    /* A recipient takes at least 7 bytes: a large count with nothing behind it costs no memory. */
+    if (!in->wrong && n > (uint64_t)(in->end - in->p) / 7)
+        in->wrong = "truncated recipients";
+    if (in->wrong)
+        return;
+    e->recipient = mem_zero((size_t)n * sizeof *e->recipient);
+    e->nrecipients = (size_t)n;
+    for (size_t i = 0; i < e->nrecipients && !in->wrong; i++)
+        get_recipient(in, &e->recipient[i]);
+}
+
+const char *envelope_decode(const void *data, size_t len, struct envelope *e)
+{
+    *e = (struct envelope){0};
+    if (len > ENVELOPE_SIZE_MAX)
+        return "envelope too large";
+    struct in in = {data, (const unsigned char *)data + len, NULL};
+    if (in.p == in.end)
+        return "empty envelope";
+    if (*in.p++ != ENVELOPE_VERSION)
+        return "unknown version";
+    e->arrived = (int64_t)get_number(&in);
+    e->size = get_number(&in);
+#define X(field) e->field = get_text(&in);
+    TEXT_FIELDS(X)
+#undef X
+    get_recipients(&in, e);
+    if (!in.wrong && in.p != in.end)
+        in.wrong = "bytes behind the last recipient";
+    if (in.wrong)
+        envelope_free(e);
+    return in.wrong;
+}
+
+void envelope_free(struct envelope *e)
+{
+#define X(field) free(e->field);
+    TEXT_FIELDS(X)
+#undef X
+    for (size_t i = 0; i < e->nrecipients; i++) {
+        free(e->recipient[i].address);
+        free(e->recipient[i].args);
+        free(e->recipient[i].text);
+    }
+    free(e->recipient);
+    *e = (struct envelope){0};
+}
+
+char *envelope_arg(const char *args, const char *keyword)
+{
+    size_t k = strlen(keyword);
+    for (const char *s = args ? args : ""; *s;) {
+        size_t n = strcspn(s, " ");
+        if (n >= k && !strncasecmp(s, keyword, k)) {
+            if (n == k)
+                return mem_strdup("");
+            if (s[k] == '=')
+                return mem_strndup(s + k + 1, n - k - 1);
+        }
+        s += n;
+        s += strspn(s, " ");
+    }
+    return NULL;
+}

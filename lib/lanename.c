@@ -1,0 +1,114 @@
+#include "lanename.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem.h"
+
+static void encode(struct buf *out, const char *s)
+{
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c <= ' ' || c > '~' || c == '%' || c == '|' || c == '>')
+            buf_printf(out, "%%%02X", c);
+        else
+            buf_addc(out, *s);
+    }
+}
+
+static int hexval(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
+/* NULL when the part is empty or wrongly encoded. */
+static char *decode(const char *s, size_t n)
+{
+    char *out = mem_alloc(n + 1), *p = out;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] != '%') {
+            *p++ = s[i];
+            continue;
+        }
+        int hi = i + 2 < n ? hexval(s[i + 1]) : -1;
+        int lo = i + 2 < n ? hexval(s[i + 2]) : -1;
+        if (hi < 0 || lo < 0 || (hi == 0 && lo == 0)) {
+            free(out);
+            return NULL;
+        }
+        *p++ = (char)(hi * 16 + lo);
+        i += 2;
+    }
+    *p = '\0';
+    if (p == out) {
+        free(out);
+        return NULL;
+    }
+    return out;
+}
+
+char *lanename_make(const char *destination, const char *const *owner, size_t nowners)
+{
+    struct buf b = {0};
+    buf_adds(&b, LANENAME_PREFIX);
+    encode(&b, destination);
+    for (size_t i = 0; i < nowners; i++) {
+        buf_addc(&b, i ? '>' : '|');
+        encode(&b, owner[i]);
+    }
+    return b.data;
+}
+
+void lanename_free(struct lanename *n)
+{
+    free(n->destination);
+    free(n->generation);
+    for (size_t i = 0; i < n->nowners; i++)
+        free(n->owner[i]);
+    *n = (struct lanename){0};
+}
+
+static bool parse_owners(const char *s, const char *end, struct lanename *out)
+{
+    for (;;) {
+        const char *stop = memchr(s, '>', (size_t)(end - s));
+        if (!stop)
+            stop = end;
+        if (out->nowners == LANENAME_OWNERS_MAX)
+            return false;
+        char *owner = decode(s, (size_t)(stop - s));
+        if (!owner)
+            return false;
+        out->owner[out->nowners++] = owner;
+        if (stop == end)
+            return true;
+        s = stop + 1;
+    }
+}
+
+bool lanename_parse(const char *name, size_t len, struct lanename *out)
+{
+    *out = (struct lanename){0};
+    size_t prefix = strlen(LANENAME_PREFIX);
+    if (len <= prefix || memcmp(name, LANENAME_PREFIX, prefix) || memchr(name, '\0', len))
+        return false;
+    const char *s = name + prefix, *end = name + len;
+    const char *bar = memchr(s, '|', (size_t)(end - s));
+    if (!bar)
+        return false;
+    const char *owners = bar + 1;
+    const char *bar2 = memchr(owners, '|', (size_t)(end - owners));
+    out->destination = decode(s, (size_t)(bar - s));
+    bool ok = out->destination && parse_owners(owners, bar2 ? bar2 : end, out);
+    if (ok && bar2) {
+        out->generation = decode(bar2 + 1, (size_t)(end - bar2 - 1));
+        ok = out->generation && !memchr(bar2 + 1, '|', (size_t)(end - bar2 - 1));
+    }
+    if (!ok)
+        lanename_free(out);
+    return ok;
+}

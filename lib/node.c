@@ -1,0 +1,228 @@
+#include "node.h"
+
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "log.h"
+#include "mem.h"
+#include "metrics.h"
+
+#define PING_EVERY 0.25
+#define GRAMMAR 1
+
+struct node {
+    struct ev_loop *loop;
+    struct wire *wire;
+    char *name, *address, *purpose;
+    bool ping;
+    node_state_fn *state;
+    void *arg;
+
+    bool ready;
+    unsigned life;
+    char run_id[64];
+    ev_timer pinger;
+    ev_tstamp answered;  /* last answer of any kind, or node_open */
+    char said[256];      /* last trouble logged: each is said once, not once per attempt */
+};
+
+static void complain(struct node *n, const char *text)
+{
+    if (!strcmp(n->said, text))
+        return;
+    snprintf(n->said, sizeof n->said, "%s", text);
+    log_warning("node %s (%s, %s): %s", n->name, n->address, n->purpose, text);
+}
+
+/* ---- ping: measures silence; its answer is nothing but an answer ---- */
+
+static void on_pong(struct wire *w, redisReply *reply, void *arg)
+{
+    (void)w;
+    struct node *n = arg;
+    if (reply)
+        n->answered = ev_now(n->loop);
+}
+
+static void on_ping(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    struct node *n = t->data;
+    /* While an answer is owed there is no use in asking for more of them. */
+    if (n->ready && wire_silence(n->wire) < PING_EVERY)
+        wire_sendf(n->wire, on_pong, n, "PING");
+}
+
+/* ---- who are you ---- */
+
+static const char *field(const redisReply *info, const char *name)
+{
+    for (size_t i = 0; i + 1 < info->elements; i += 2) {
+        const redisReply *k = info->element[i], *v = info->element[i + 1];
+        if (k->type == REDIS_REPLY_STRING || k->type == REDIS_REPLY_STATUS)
+            if (!strcmp(k->str, name))
+                return v->type == REDIS_REPLY_STRING || v->type == REDIS_REPLY_STATUS ? v->str : NULL;
+    }
+    return NULL;
+}
+
+static long long number(const redisReply *info, const char *name)
+{
+    for (size_t i = 0; i + 1 < info->elements; i += 2) {
+        const redisReply *k = info->element[i], *v = info->element[i + 1];
+        if ((k->type == REDIS_REPLY_STRING || k->type == REDIS_REPLY_STATUS) && !strcmp(k->str, name))
+            return v->type == REDIS_REPLY_INTEGER ? v->integer : v->str ? atoll(v->str) : -1;
+    }
+    return -1;
+}
+
+/* NULL when the server is what the config says. */
+static const char *unfit(struct node *n, const redisReply *info, char *text, size_t size)
+{
+    if (info->type == REDIS_REPLY_ERROR) {
+        snprintf(text, size, "%s (is lane.so loaded? loadmodule /path/lane.so)", info->str);
+        return text;
+    }
+    if (info->type != REDIS_REPLY_ARRAY)
+        return "LANE.INFO gave no list";
+    const char *name = field(info, "node"), *policy = field(info, "policy"), *run_id = field(info, "run-id");
+    if (number(info, "grammar") != GRAMMAR)
+        return "its lane.so speaks another grammar: install the same version everywhere";
+    if (!run_id || !*run_id || strlen(run_id) >= sizeof n->run_id)
+        return "LANE.INFO gave no run-id";
+    if (!name || strcmp(name, n->name)) {
+        snprintf(text, size, "it says it is node \"%s\": set lane.node %s there, or mend the address in dovelane.conf", name ? name : "", n->name);
+        return text;
+    }
+    if (policy && strcmp(policy, "noeviction")) {
+        snprintf(text, size, "maxmemory-policy is %s: Redis may drop lanes by itself; set it to noeviction", policy);
+        return text;
+    }
+    return NULL;
+}
+
+static void on_info(struct wire *w, redisReply *reply, void *arg)
+{
+    struct node *n = arg;
+    char text[256];
+    if (!reply)
+        return;
+    n->answered = ev_now(n->loop);
+    const char *why = unfit(n, reply, text, sizeof text);
+    if (why) {
+        complain(n, why);
+        wire_drop(w, why);
+        return;
+    }
+    const char *run_id = field(reply, "run-id");
+    bool new_life = strcmp(n->run_id, run_id) != 0;
+    if (new_life) {
+        n->life++;
+        snprintf(n->run_id, sizeof n->run_id, "%s", run_id);
+    }
+    n->ready = true;
+    n->said[0] = '\0';
+    metric_add(node_connects, 1);
+    log_info("node %s (%s, %s): connected%s", n->name, n->address, n->purpose, new_life && n->life > 1 ? ", it was restarted" : "");
+    n->state(n, true, new_life, n->arg);
+}
+
+static void ignore(struct wire *w, redisReply *reply, void *arg)
+{
+    (void)w, (void)reply, (void)arg;
+}
+
+static void on_wire(struct wire *w, bool up, const char *why, void *arg)
+{
+    struct node *n = arg;
+    if (up) {
+        wire_sendf(w, ignore, n, "CLIENT SETNAME dovelane-%s", n->purpose);
+        wire_sendf(w, on_info, n, "LANE.INFO");
+        return;
+    }
+    complain(n, why);
+    if (!n->ready)
+        return;
+    n->ready = false;
+    metric_add(node_losses, 1);
+    n->state(n, false, false, n->arg);
+}
+
+/* ---- interface ---- */
+
+struct node *node_open(struct ev_loop *loop, const struct node_options *o)
+{
+    struct node *n = mem_zero(sizeof *n);
+    n->loop = loop;
+    n->name = mem_strdup(o->name);
+    n->address = mem_strdup(o->address);
+    n->purpose = mem_strdup(o->purpose);
+    n->ping = o->ping;
+    n->state = o->state;
+    n->arg = o->arg;
+    n->answered = ev_now(loop);
+    n->wire = wire_open(loop, o->address, on_wire, n);
+    ev_timer_init(&n->pinger, on_ping, PING_EVERY, PING_EVERY);
+    n->pinger.data = n;
+    if (n->ping)
+        ev_timer_start(loop, &n->pinger);
+    return n;
+}
+
+void node_close(struct node *n)
+{
+    if (!n)
+        return;
+    n->ready = false;
+    ev_timer_stop(n->loop, &n->pinger);
+    wire_close(n->wire);
+    free(n->name);
+    free(n->address);
+    free(n->purpose);
+    free(n);
+}
+
+const char *node_name(const struct node *n)
+{
+    return n->name;
+}
+
+const char *node_purpose(const struct node *n)
+{
+    return n->purpose;
+}
+
+bool node_ready(const struct node *n)
+{
+    return n->ready;
+}
+
+unsigned node_life(const struct node *n)
+{
+    return n->life;
+}
+
+const char *node_run_id(const struct node *n)
+{
+    return n->run_id;
+}
+
+struct wire *node_wire(const struct node *n)
+{
+    return n->wire;
+}
+
+double node_silence(const struct node *n)
+{
+    /* An answer to anything counts, and an idle connection owes none for longer than a ping's wait. */
+    if (n->ready)
+        return wire_silence(n->wire);
+    return ev_now(n->loop) - n->answered;
+}
+
+void node_drop(struct node *n, const char *why)
+{
+    wire_drop(n->wire, why);
+}

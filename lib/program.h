@@ -1,0 +1,21 @@
+/* program - what the daemons' main functions share: options, config, log, metrics.
+ *
+ *   -c FILE  the config, default /etc/dovelane/dovelane.conf      -t  check it and exit
+ *   -n NODE  the node this program works for                      -V  print the version and exit */
+#ifndef DOVELANE_PROGRAM_H
+#define DOVELANE_PROGRAM_H
+
+#include "config.h"
+
+struct program {
+    const char *name;        /* "dovelane-milter" */
+    const char *config_path;
+    const char *node;        /* NULL: not given */
+    struct config *config;
+};
+
+/* Parses the options and opens the log and metrics socket. Does not return for -t, -V and errors (exit status 0, 0, 2 with a line on
+ * stderr). node_needed: -n must be given; when given, the node must be in the config. */
+void program_start(struct program *, const char *name, bool node_needed, int argc, char **argv);
+
+#endif

@@ -1,0 +1,454 @@
+/* The store's thread, and the border between it and the callers' threads. */
+#include "store_work.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "log.h"
+#include "mem.h"
+#include "metrics.h"
+
+#define POLL_AGAIN 0.05     /* seconds between two looks at an entry being revoked */
+#define SETTLE_MARGIN 500   /* ms between the last promise and the first comparison of copies */
+
+/* CLOCK_BOOTTIME goes on while the machine sleeps: a promise must not outlive a suspended laptop or VM either. */
+static int64_t boottime_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int64_t deadline_ms(const struct config *c, size_t bytes)
+{
+    return c->store_deadline + (int64_t)(bytes / 10000);
+}
+
+/* Copies that are older than `settle` are compared between nodes, and one that another owner lacks is dropped: a promise given later than that would be
+ * worth nothing. So acks must be there by the deadline, and the answer by this limit, which leaves time to revoke what failed. */
+static int64_t limit_ms(const struct config *c, size_t bytes)
+{
+    int64_t twice = 2 * deadline_ms(c, bytes), most = c->settle - SETTLE_MARGIN;
+    return twice < most ? twice : most;
+}
+
+/* ---- a work's life ---- */
+
+void work_unref(struct work *w)
+{
+    if (--w->refs)
+        return;
+    for (size_t i = 0; i < w->nentries; i++)
+        free(w->entry[i].lane);
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->changed);
+    free(w);
+}
+
+void store_reason(struct entry_work *e, const char *format, ...)
+{
+    if (!e->entry)
+        return;
+    char text[sizeof e->entry->reason];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    memcpy(e->entry->reason, text, sizeof text);
+}
+
+static void stop_timers(struct work *w, bool limit_too)
+{
+    struct ev_loop *loop = w->store->loop;
+    ev_timer_stop(loop, &w->deadline);
+    ev_timer_stop(loop, &w->again);
+    if (limit_too)
+        ev_timer_stop(loop, &w->limit);
+}
+
+static void enter_live(struct work *w)
+{
+    struct store *s = w->store;
+    w->live_prev = NULL;
+    w->live_next = s->live;
+    if (s->live)
+        s->live->live_prev = w;
+    s->live = w;
+}
+
+static void leave_live(struct work *w)
+{
+    if (w->live_next)
+        w->live_next->live_prev = w->live_prev;
+    if (w->live_prev)
+        w->live_prev->live_next = w->live_next;
+    else
+        w->store->live = w->live_next;
+    w->live_next = w->live_prev = NULL;
+}
+
+static void tell_caller(struct work *w)
+{
+    leave_live(w);
+    pthread_mutex_lock(&w->lock);
+    w->done = true;
+    pthread_cond_signal(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* The caller is told when no entry is on its way to an outcome any more. The limit timer lives on while something is held and the caller
+ * still waits for another entry; afterwards the caller's own look at the clock guards the promise. */
+void store_entry_done(struct entry_work *e, enum store_outcome outcome)
+{
+    struct work *w = e->work;
+    if (e->phase != PHASE_HELD)
+        e->phase = PHASE_DONE;
+    e->entry->outcome = outcome;
+    if (outcome == STORE_HELD)
+        metric_add(store_held, 1);
+    for (size_t i = 0; i < w->nentries; i++)
+        if (w->entry[i].phase == PHASE_STORING || w->entry[i].phase == PHASE_REVOKING)
+            return;
+    stop_timers(w, true);
+    tell_caller(w);
+}
+
+static void revoke_held(struct work *w, const char *why)
+{
+    w->refs++;
+    for (size_t i = 0; i < w->nentries; i++) {
+        struct entry_work *e = &w->entry[i];
+        if (e->phase != PHASE_HELD)
+            continue;
+        if (why)
+            store_reason(e, "%s", why);
+        store_revoke_start(e);
+    }
+    work_unref(w);
+}
+
+static void late_reason(struct entry_work *e)
+{
+    char text[120] = "";
+    for (size_t i = 0; i < e->ncopies; i++)
+        if (e->copy[i].state != COPY_ACKED)
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", *text ? ", " : "", node_name(e->copy[i].link->node));
+    store_reason(e, "no answer in time from %s", *text ? text : "a restarted node");
+}
+
+static void on_deadline(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    struct work *w = t->data;
+    w->refs++;
+    for (size_t i = 0; i < w->nentries; i++)
+        if (w->entry[i].phase == PHASE_STORING) {
+            metric_add(store_refused, 1);
+            late_reason(&w->entry[i]);
+            store_revoke_start(&w->entry[i]);
+        }
+    work_unref(w);
+}
+
+static void on_limit(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    revoke_held(t->data, "another recipient's copy took too long");
+}
+
+static void on_again(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    struct work *w = t->data;
+    w->refs++;
+    store_revoke_poll(w);
+    work_unref(w);
+}
+
+void work_poll_later(struct work *w)
+{
+    if (ev_is_active(&w->again))
+        return;
+    ev_timer_set(&w->again, POLL_AGAIN, 0.);
+    ev_timer_start(w->store->loop, &w->again);
+}
+
+/* ---- submission ---- */
+
+static void refuse_all(struct work *w)
+{
+    struct store *s = w->store;
+    w->refs++;
+    for (size_t i = 0; i < w->nentries; i++) {
+        store_reason(&w->entry[i], "%zu of %zu nodes can be used, copies = %lld", store_usable(s), s->config->nnodes, (long long)s->config->copies);
+        store_entry_done(&w->entry[i], STORE_REFUSED);
+    }
+    work_unref(w);
+}
+
+static void owners_text(struct store_request *r, struct link *const *owner, size_t n)
+{
+    size_t len = 0;
+    r->owners[0] = '\0';
+    for (size_t i = 0; i < n && len + 1 < sizeof r->owners; i++)
+        len += (size_t)snprintf(r->owners + len, sizeof r->owners - len, "%s%s", i ? ">" : "", node_name(owner[i]->node));
+}
+
+static void start_work(struct work *w)
+{
+    struct store *s = w->store;
+    struct link *owner[LANENAME_OWNERS_MAX];
+    const char *name[LANENAME_OWNERS_MAX];
+    size_t n = (size_t)s->config->copies;
+    enter_live(w);
+    if (!store_place(s, w->request->body_len > (size_t)s->config->bulk_entry, owner)) {
+        refuse_all(w);
+        return;
+    }
+    owners_text(w->request, owner, n);
+    for (size_t i = 0; i < n; i++)
+        name[i] = node_name(owner[i]->node);
+    ev_now_update(s->loop);
+    double left = (double)(w->answer_limit - boottime_ns()) / 1e9;
+    size_t bytes = w->request->body_len;
+    double slack = (double)(limit_ms(s->config, bytes) - deadline_ms(s->config, bytes)) / 1000;
+    ev_timer_set(&w->limit, left > 0 ? left : 0, 0.);
+    ev_timer_set(&w->deadline, left > slack ? left - slack : 0, 0.);
+    ev_timer_start(s->loop, &w->limit);
+    ev_timer_start(s->loop, &w->deadline);
+    for (size_t i = 0; i < w->nentries; i++) {
+        struct entry_work *e = &w->entry[i];
+        e->lane = lanename_make(e->entry->destination, name, n);
+        e->ncopies = n;
+        metric_add(store_entries, 1);
+        for (size_t k = 0; k < n; k++) {
+            e->copy[k] = (struct copy){.entry = e, .link = owner[k]};
+            store_push_queue(&e->copy[k]);
+        }
+    }
+}
+
+static void on_wake(struct ev_loop *loop, ev_async *a, int events)
+{
+    (void)events;
+    struct store *s = a->data;
+    pthread_mutex_lock(&s->lock);
+    struct work *w = s->queue, *next;
+    s->queue = NULL;
+    s->queue_last = &s->queue;
+    bool stop = s->stop;
+    pthread_mutex_unlock(&s->lock);
+    for (; w; w = next) {
+        next = w->next;
+        if (!w->request) { /* store_finish */
+            work_unref(w);
+        } else if (!w->submitted) {
+            w->submitted = true;
+            start_work(w);
+        } else { /* store_revoke */
+            enter_live(w);
+            revoke_held(w, NULL);
+        }
+    }
+    store_push_flush(s);
+    if (stop)
+        ev_break(loop, EVBREAK_ALL);
+}
+
+static void hand_over(struct work *w)
+{
+    struct store *s = w->store;
+    w->next = NULL;
+    pthread_mutex_lock(&s->lock);
+    *s->queue_last = w;
+    s->queue_last = &w->next;
+    pthread_mutex_unlock(&s->lock);
+    ev_async_send(s->loop, &s->wake);
+}
+
+void store_submit(struct store *s, struct store_request *r)
+{
+    struct work *w = mem_zero(sizeof *w + r->nentries * sizeof w->entry[0]);
+    w->store = s;
+    w->request = r;
+    w->refs = 1;
+    w->nentries = r->nentries;
+    w->answer_limit = boottime_ns() + limit_ms(s->config, r->body_len) * 1000000;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    ev_init(&w->deadline, on_deadline);
+    ev_init(&w->limit, on_limit);
+    ev_init(&w->again, on_again);
+    w->deadline.data = w->limit.data = w->again.data = w;
+    for (size_t i = 0; i < r->nentries; i++) {
+        struct store_entry *e = &r->entry[i];
+        entryid_make(e->id);
+        e->outcome = STORE_PENDING;
+        e->reason[0] = '\0';
+        w->entry[i].work = w;
+        w->entry[i].entry = e;
+        memcpy(w->entry[i].id, e->id, ENTRYID_LEN);
+    }
+    r->owners[0] = '\0';
+    r->state = w;
+    hand_over(w);
+}
+
+static void wait_done(struct work *w)
+{
+    pthread_mutex_lock(&w->lock);
+    while (!w->done)
+        pthread_cond_wait(&w->changed, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static bool anything_held(const struct store_request *r)
+{
+    for (size_t i = 0; i < r->nentries; i++)
+        if (r->entry[i].outcome == STORE_HELD)
+            return true;
+    return false;
+}
+
+static void revoke_and_wait(struct store_request *r)
+{
+    struct work *w = r->state;
+    w->done = false;
+    hand_over(w);
+    wait_done(w);
+}
+
+void store_wait(struct store *s, struct store_request *r)
+{
+    (void)s;
+    struct work *w = r->state;
+    wait_done(w);
+    if (anything_held(r) && boottime_ns() > w->answer_limit) {
+        for (size_t i = 0; i < r->nentries; i++)
+            if (r->entry[i].outcome == STORE_HELD)
+                snprintf(r->entry[i].reason, sizeof r->entry[i].reason, "this process stood still for too long");
+        revoke_and_wait(r);
+    }
+}
+
+void store_revoke(struct store *s, struct store_request *r)
+{
+    (void)s;
+    if (anything_held(r))
+        revoke_and_wait(r);
+}
+
+void store_finish(struct store *s, struct store_request *r)
+{
+    (void)s;
+    struct work *w = r->state;
+    if (!w)
+        return;
+    r->state = NULL;
+    w->request = NULL;
+    for (size_t i = 0; i < w->nentries; i++)
+        w->entry[i].entry = NULL;
+    hand_over(w);
+}
+
+/* ---- opening and closing ---- */
+
+static void on_node(struct node *n, bool ready, bool new_life, void *arg)
+{
+    (void)n, (void)new_life;
+    struct link *l = arg;
+    if (!ready)
+        return;
+    /* Revocations first: an id that is taken back must not be stored again by what follows. */
+    store_revoke_again(l);
+    store_push_again(l);
+}
+
+static void on_watch(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    struct store *s = t->data;
+    atomic_store(&s->able, store_usable(s) >= (size_t)s->config->copies);
+}
+
+static void *run(void *arg)
+{
+    struct store *s = arg;
+    ev_run(s->loop, 0);
+    return NULL;
+}
+
+static void open_links(struct store *s)
+{
+    s->nlinks = 2 * s->config->nnodes;
+    s->link = mem_zero(s->nlinks * sizeof *s->link);
+    for (size_t i = 0; i < s->nlinks; i++) {
+        struct link *l = &s->link[i];
+        l->store = s;
+        l->bulk = i & 1;
+        l->index = i / 2;
+        l->outbox_last = &l->outbox;
+        struct node_options o = {
+            .name = s->config->node[l->index].name,
+            .address = s->config->node[l->index].redis,
+            .purpose = l->bulk ? "store-bulk" : "store",
+            .ping = !l->bulk,
+            .state = on_node,
+            .arg = l,
+        };
+        l->node = node_open(s->loop, &o);
+    }
+}
+
+struct store *store_open(const struct config *c, const char *origin, char **error_r)
+{
+    if (origin && config_node_index(c, origin) < 0) {
+        *error_r = mem_printf("there is no node %s in the config", origin);
+        return NULL;
+    }
+    struct store *s = mem_zero(sizeof *s);
+    s->config = c;
+    s->origin = origin ? config_node_index(c, origin) : -1;
+    s->loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK);
+    s->full_until = mem_zero((c->nnodes + 1) * sizeof *s->full_until);
+    s->queue_last = &s->queue;
+    pthread_mutex_init(&s->lock, NULL);
+    ev_async_init(&s->wake, on_wake);
+    s->wake.data = s;
+    ev_async_start(s->loop, &s->wake);
+    ev_timer_init(&s->watch, on_watch, 0.05, 0.1);
+    s->watch.data = s;
+    ev_timer_start(s->loop, &s->watch);
+    open_links(s);
+    int e = pthread_create(&s->thread, NULL, run, s);
+    if (e) {
+        *error_r = mem_printf("cannot start a thread: %s", strerror(e));
+        return NULL;
+    }
+    return s;
+}
+
+void store_close(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_mutex_unlock(&s->lock);
+    ev_async_send(s->loop, &s->wake);
+    pthread_join(s->thread, NULL);
+    for (size_t i = 0; i < s->nlinks; i++)
+        node_close(s->link[i].node);
+    ev_loop_destroy(s->loop);
+    pthread_mutex_destroy(&s->lock);
+    free(s->link);
+    free(s->full_until);
+    free(s);
+}
+
+bool store_able(struct store *s)
+{
+    return atomic_load(&s->able);
+}

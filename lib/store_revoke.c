@@ -1,0 +1,118 @@
+/* LANE.REVOKE: an entry that could not be stored everywhere in time, or is wanted elsewhere, is taken back from every owner that has or may have it.
+ *
+ *   removed, absent   it is not there, and a PUSH that is still under way will not be stored
+ *   gone              a relay has delivered it: the recipient has the mail, so it must not go anywhere else
+ *   leased            a relay is delivering it: ask again until it is removed or gone, at most revoke_wait
+ *
+ * An owner that does not answer is waited for as long as suspect_after; the command stays in its pipe behind the PUSH, so a server that only
+ * stood still executes both. What it may deliver meanwhile is called unsure. */
+#include "store_work.h"
+
+#include <string.h>
+
+#include "log.h"
+#include "metrics.h"
+
+static void send_revoke(struct copy *c);
+
+/* Whether all copies are known to be gone or clear; or the patience with them is over. */
+static void look(struct entry_work *e)
+{
+    if (e->phase != PHASE_REVOKING)
+        return;
+    const struct config *cf = e->work->store->config;
+    double waited = (ev_now(e->work->store->loop) - e->revoke_started) * 1000;
+    bool open = false, gone = false, unsure = false;
+    for (size_t i = 0; i < e->ncopies; i++) {
+        struct copy *c = &e->copy[i];
+        gone |= c->revoke == REVOKE_GONE;
+        if (c->revoke == REVOKE_NONE || c->revoke == REVOKE_CLEAR || c->revoke == REVOKE_GONE)
+            continue;
+        double patience = c->leased ? (double)cf->revoke_wait : (double)cf->suspect_after;
+        if (waited < patience)
+            open = true;
+        else
+            unsure = true;
+    }
+    if (gone) {
+        /* The others need not be waited for: the relay that delivered acks them, and our revocations are under way. */
+        store_entry_done(e, STORE_DELIVERED);
+    } else if (open) {
+        work_poll_later(e->work);
+    } else {
+        if (unsure) {
+            metric_add(store_unsure, 1);
+            store_reason(e, "%s; could not be revoked everywhere, may be sent more than once", e->entry->reason);
+        }
+        store_entry_done(e, unsure ? STORE_UNSURE : STORE_REFUSED);
+    }
+}
+
+static void on_revoke(struct wire *w, redisReply *reply, void *arg)
+{
+    (void)w;
+    struct copy *c = arg;
+    const char *word = NULL;
+    if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 1)
+        word = reply->element[0]->str;
+    c->leased = word && !strcmp(word, "LEASED");
+    if (word && (!strcmp(word, "REMOVED") || !strcmp(word, "ABSENT")))
+        c->revoke = REVOKE_CLEAR;
+    else if (word && !strcmp(word, "GONE"))
+        c->revoke = REVOKE_GONE;
+    else
+        c->revoke = REVOKE_AGAIN; /* leased, connection lost, or refused by Redis itself */
+    struct work *work = c->entry->work;
+    look(c->entry);
+    work_unref(work);
+}
+
+static void send_revoke(struct copy *c)
+{
+    c->revoke = REVOKE_AGAIN;
+    if (!node_ready(c->link->node))
+        return;
+    const char *argv[] = {"LANE.REVOKE", c->entry->lane, (const char *)c->entry->id};
+    size_t len[] = {11, strlen(c->entry->lane), ENTRYID_LEN};
+    if (!wire_send(node_wire(c->link->node), on_revoke, c, 3, argv, len))
+        return;
+    c->revoke = REVOKE_SENT;
+    c->entry->work->refs++;
+    metric_add(store_revoked, 1);
+}
+
+void store_revoke_start(struct entry_work *e)
+{
+    e->phase = PHASE_REVOKING;
+    e->revoke_started = ev_now(e->work->store->loop);
+    for (size_t i = 0; i < e->ncopies; i++) {
+        struct copy *c = &e->copy[i];
+        if (c->state == COPY_SENT || c->state == COPY_ACKED)
+            send_revoke(c);
+    }
+    look(e);
+}
+
+static void ask_again(struct entry_work *e, const struct link *only)
+{
+    for (size_t i = 0; i < e->ncopies && e->phase == PHASE_REVOKING; i++) {
+        struct copy *c = &e->copy[i];
+        if (c->revoke == REVOKE_AGAIN && (!only || c->link == only))
+            send_revoke(c);
+    }
+}
+
+void store_revoke_poll(struct work *w)
+{
+    for (size_t i = 0; i < w->nentries; i++) {
+        ask_again(&w->entry[i], NULL);
+        look(&w->entry[i]);
+    }
+}
+
+void store_revoke_again(struct link *l)
+{
+    for (struct work *w = l->store->live; w; w = w->live_next)
+        for (size_t i = 0; i < w->nentries; i++)
+            ask_again(&w->entry[i], l);
+}

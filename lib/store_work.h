@@ -1,0 +1,119 @@
+/* store_work - what the files of the store share: works, copies, links. Belongs to store*.c alone.
+ *
+ *   store_request ── work ── entry_work ── copy ── link ── node (one of its two connections)
+ *
+ *   entry:   STORING ──every copy acked──▶ HELD ──answer limit, store_revoke──▶ REVOKING ──▶ an outcome
+ *               └──── a copy refused, deadline ────────────────────────────────▶
+ *
+ * All of it is touched on the store's thread only, but for work.done (under work.lock) and the submission queue. */
+#ifndef DOVELANE_STORE_WORK_H
+#define DOVELANE_STORE_WORK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <ev.h>
+
+#include "lanename.h"
+#include "node.h"
+#include "store.h"
+
+struct link; /* one connection to one node: the small one or the bulk one */
+
+enum copy_state {
+    COPY_UNSENT,  /* not on the wire of any connection */
+    COPY_SENT,    /* PUSH is under way, or its connection was lost before the answer */
+    COPY_ACKED,   /* in the life noted */
+    COPY_REFUSED, /* the server said it has not stored it */
+};
+
+enum revoke_state { REVOKE_NONE, REVOKE_SENT, REVOKE_AGAIN /* leased or connection lost: ask again */, REVOKE_CLEAR, REVOKE_GONE };
+
+struct copy {
+    struct entry_work *entry;
+    struct link *link;
+    enum copy_state state;
+    unsigned life; /* of the node that acked */
+    enum revoke_state revoke;
+    bool leased;        /* the last revocation found it being delivered */
+    struct copy *next;  /* in the link's outbox */
+};
+
+enum entry_phase { PHASE_STORING, PHASE_HELD, PHASE_REVOKING, PHASE_DONE };
+
+struct entry_work {
+    struct work *work;
+    struct store_entry *entry; /* the caller's; NULL once the caller has gone on */
+    unsigned char id[ENTRYID_LEN];
+    char *lane;
+    enum entry_phase phase;
+    double revoke_started; /* ev_now */
+    size_t ncopies;
+    struct copy copy[LANENAME_OWNERS_MAX];
+};
+
+struct work {
+    struct store *store;
+    struct store_request *request; /* NULL once the caller has gone on */
+    int refs;                      /* the caller, and every request on a wire that names one of our copies */
+    int64_t answer_limit;          /* CLOCK_BOOTTIME ns: nothing is promised after it */
+    ev_timer deadline, limit, again;
+    bool submitted;
+    struct work *next;             /* in the submission queue */
+    struct work *live_prev, *live_next;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool done;
+    size_t nentries;
+    struct entry_work entry[];
+};
+
+struct link {
+    struct store *store;
+    struct node *node;
+    bool bulk;
+    size_t index; /* of the node in the config */
+    uint64_t session;
+    uint64_t txn; /* of the last PUSH of this session */
+    struct copy *outbox, **outbox_last;
+};
+
+struct store {
+    const struct config *config;
+    struct ev_loop *loop;
+    ev_async wake;
+    pthread_t thread;
+    bool stop;
+    int origin; /* index in the config, -1: none */
+    size_t nlinks; /* 2 per node: small, bulk */
+    struct link *link;
+    double *full_until; /* per node: it said MEMORY, others are tried first until then */
+    pthread_mutex_t lock; /* of the queue */
+    struct work *queue, **queue_last;
+    struct work *live; /* all that a caller waits for */
+    atomic_bool able; /* enough nodes can be used: looked up by any thread */
+    ev_timer watch;
+};
+
+/* store.c */
+void store_entry_done(struct entry_work *, enum store_outcome);
+void store_reason(struct entry_work *, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void work_unref(struct work *);
+void work_poll_later(struct work *); /* store_revoke_poll will be called in a moment */
+
+/* store_place.c: chooses the owners; false when too few nodes can be used. */
+bool store_place(struct store *, bool bulk, struct link *owner[LANENAME_OWNERS_MAX]);
+size_t store_usable(struct store *);
+
+/* store_push.c */
+void store_push_queue(struct copy *);      /* into the outbox */
+void store_push_flush(struct store *);     /* all outboxes onto the wires */
+void store_push_again(struct link *);      /* after a reconnect: what is still wanted and unanswered */
+void store_copy_refused(struct copy *, const char *why);
+
+/* store_revoke.c */
+void store_revoke_start(struct entry_work *);
+void store_revoke_again(struct link *);    /* after a reconnect */
+void store_revoke_poll(struct work *);     /* the `again` timer */
+
+#endif
