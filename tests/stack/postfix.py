@@ -1,0 +1,200 @@
+"""A private Postfix: own configuration, queue, data and log; its processes are those of its own master(8).
+
+What differs from a plain Postfix, and why, stands beside each line of main.cf below.
+"""
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from .failure import StackError, failed
+from .process import MARK, Process
+from .service import Service
+
+# A relay hands a permanently failed mail to the bounce port and says why in its first header line. header_checks turn that
+# line into the reason of Postfix's own non-delivery notice; without one, the reason of content_filter holds. The checks of
+# MIME parts and attached messages are off: they default to header_checks, and an attachment must not give reasons.
+BOUNCE_HEADER = "Dovelane-Bounce"
+BOUNCE_DEFAULT = "error:5.0.0 undeliverable"
+
+MAIN = """\
+compatibility_level = 3.6
+{where}
+maillog_file = {log}
+maillog_file_prefixes = {log_prefix}
+import_environment = MAIL_CONFIG MAIL_DEBUG MAIL_LOGTAG TZ XAUTHORITY DISPLAY LANG=C POSTLOG_SERVICE POSTLOG_HOSTNAME {mark}
+
+myhostname = mx.stack.example
+mydomain = stack.example
+inet_interfaces = 127.0.0.1
+inet_protocols = ipv4
+mynetworks = 127.0.0.0/8
+smtp_dns_support_level = disabled
+lmtp_dns_support_level = disabled
+smtp_host_lookup = native
+lmtp_host_lookup = native
+smtpd_peername_lookup = no
+
+# No mailboxes here: what is mapped is relayed, the rest bounces with a reason.
+mydestination =
+alias_maps =
+alias_database =
+local_recipient_maps =
+local_transport = error:5.1.1 no mailboxes on this host
+transport_maps = texthash:{transport}
+relay_domains = texthash:{transport}
+relay_recipient_maps =
+default_transport = error:5.4.4 no map leads there
+smtpd_relay_restrictions = permit_mynetworks, reject
+smtpd_recipient_restrictions = permit_mynetworks, reject
+append_dot_mydomain = no
+biff = no
+notify_classes =
+
+# A discarded mail never gives its flow token back; with the default 1s the way in drops to some 20 mails a second.
+in_flow_delay = 0
+# Queue ids of diverted mails would be used again within seconds otherwise: their queue files vanish at once.
+enable_long_queue_ids = yes
+# The default 100 forks a process per 100 mails.
+max_use = 100000
+default_process_limit = {processes}
+smtpd_client_connection_count_limit = 0
+smtpd_client_connection_rate_limit = 0
+smtpd_error_sleep_time = 0
+smtpd_soft_error_limit = 10000
+smtpd_hard_error_limit = 20000
+message_size_limit = 52428800
+mailbox_size_limit = 0
+
+# Tests cannot wait five minutes for a second attempt.
+queue_run_delay = 5s
+minimal_backoff_time = 5s
+maximal_backoff_time = 30s
+"""
+
+MASTER = """\
+# service type  private unpriv  chroot  wakeup  maxproc command + args
+{smtp} inet n - n - - smtpd
+# Re-injection: what a relay gives back to the disk queue must not meet the milter again.
+{reinject} inet n - n - - smtpd
+    -o smtpd_milters=
+    -o content_filter=
+    -o receive_override_options=no_address_mappings,no_unknown_recipient_checks
+    -o smtpd_authorized_xforward_hosts=127.0.0.0/8
+# All that comes in here bounces.
+{bounce} inet n - n - - smtpd
+    -o smtpd_milters=
+    -o {{ content_filter = {bounce_default} }}
+    -o receive_override_options=no_address_mappings,no_unknown_recipient_checks
+    -o cleanup_service_name=bouncecleanup
+    -o smtpd_authorized_xforward_hosts=127.0.0.0/8
+bouncecleanup unix n - n - 0 cleanup
+    -o {{ header_checks = regexp:{{{{/^{bounce_header}:[[:space:]]*(.*)/ FILTER error:$$1}}}} }}
+    -o mime_header_checks=
+    -o nested_header_checks=
+pickup    unix  n       -       n       60      1       pickup
+cleanup   unix  n       -       n       -       0       cleanup
+qmgr      unix  n       -       n       300     1       qmgr
+rewrite   unix  -       -       n       -       -       trivial-rewrite
+bounce    unix  -       -       n       -       0       bounce
+defer     unix  -       -       n       -       0       bounce
+trace     unix  -       -       n       -       0       bounce
+verify    unix  -       -       n       -       1       verify
+flush     unix  n       -       n       1000?   0       flush
+proxymap  unix  -       -       n       -       -       proxymap
+proxywrite unix -       -       n       -       1       proxymap
+smtp      unix  -       -       n       -       -       smtp
+relay     unix  -       -       n       -       -       smtp
+lmtp      unix  -       -       n       -       -       lmtp
+showq     unix  n       -       n       -       -       showq
+error     unix  -       -       n       -       -       error
+retry     unix  -       -       n       -       -       error
+discard   unix  -       -       n       -       -       discard
+anvil     unix  -       -       n       -       1       anvil
+scache    unix  -       -       n       -       1       scache
+postlog   unix-dgram n  -       n       -       1       postlogd
+"""
+
+
+class Postfix(Service):
+    """Started and stopped by postfix(1), because master(8) detaches; its pid is in its pid file."""
+
+    kind = "postfix"
+
+    def command(self, verb):
+        return ["postfix", "-c", self.note["config_directory"], verb]
+
+    def launch(self, mark):
+        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C", "TZ": "UTC", MARK: mark}
+        done = subprocess.run(self.command("start"), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=120, start_new_session=True, check=False)
+        if done.returncode != 0:
+            raise failed(f"postfix start: {done.stdout.decode(errors='replace').strip()}", self.log)
+        pid_file = Path(self.note["queue_directory"]) / "pid" / "master.pid"
+        end = time.monotonic() + 30
+        while True:
+            try:
+                self.process = Process(int(pid_file.read_text()))
+                if self.process.alive():
+                    return
+            except (OSError, ValueError):
+                pass
+            if time.monotonic() > end:
+                raise failed(f"postfix wrote no pid to {pid_file}", self.log)
+            time.sleep(0.02)
+
+    def end(self):
+        if not self.alive():
+            return None
+        self.process.send(signal.SIGCONT)
+        try:
+            subprocess.run(self.command("stop"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL, timeout=60, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+        return super().end()
+
+    def reload(self):
+        """Rereads main.cf and master.cf."""
+        subprocess.run(self.command("reload"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                       timeout=60, check=True)
+
+    def flush(self):
+        """Has everything in the queue tried now."""
+        subprocess.run(["postqueue", "-c", self.note["config_directory"], "-f"], stdin=subprocess.DEVNULL,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=True)
+
+
+def prepare(base, mark, shape, ports, log, domains, queue, milter=None):
+    """Writes the configuration; `milter` is a socket path below the queue directory, or None."""
+    if os.geteuid() != 0:
+        raise StackError("Postfix's master must be started by root: run this as root, or use --postfix none")
+    if not shutil.which("postfix", path="/usr/sbin:/usr/bin:" + os.environ.get("PATH", "")):
+        raise StackError("Postfix is not installed: run ./setup")
+    config, data = base / "conf", base / "data"
+    for directory in (config, data, queue):
+        directory.mkdir(parents=True, exist_ok=True)
+    shutil.chown(data, "postfix", "postfix")
+    data.chmod(0o700)
+    address = {name: f"127.0.0.1:{ports.take()}" for name in ("smtp", "reinject", "bounce")}
+    transport = config / "transport"
+    transport.write_text("".join(f"{domain} {destination}\n" for domain, destination in domains.items()))
+    where = "\n".join(f"{name} = {path}" for name, path in
+                      (("queue_directory", queue), ("data_directory", data), ("mail_owner", "postfix"),
+                       ("setgid_group", "postdrop")))
+    main = MAIN.format(where=where, log=log, log_prefix=Path(log).parent, mark=f"{MARK}={mark}", transport=transport,
+                       processes=shape.sessions + 50)
+    if milter:
+        main += f"\nsmtpd_milters = unix:{milter}\nmilter_default_action = " \
+                f"{'accept' if shape.policy == 'queue' else 'tempfail'}\n"
+    for name, value in shape.postconf.items():
+        kept = [line for line in main.split("\n") if not line.startswith(f"{name} =")]
+        main = "\n".join(kept) + f"{name} = {value}\n"
+    (config / "main.cf").write_text(main)
+    (config / "master.cf").write_text(MASTER.format(bounce_header=BOUNCE_HEADER, bounce_default=BOUNCE_DEFAULT, **address))
+    note = dict(address, config_directory=str(config), queue_directory=str(queue), main=str(config / "main.cf"),
+                transport=str(transport))
+    probes = [("smtp", address["smtp"]), ("smtp", address["reinject"]), ("smtp", address["bounce"])]
+    return Postfix("postfix", [], log, probes, grace=20, note=note)

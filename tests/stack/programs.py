@@ -1,0 +1,122 @@
+"""Dovelane's own programs and their dovelane.conf; the Redis of each node; the milter that only discards."""
+import shutil
+from pathlib import Path
+
+from .failure import StackError
+from .service import Service
+
+
+def quoted(value):
+    """A value in libconfuse's syntax; what is written as a list or in quotes stays as it is."""
+    value = str(value)
+    if value.startswith(("{", '"')):
+        return value
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def listed(values):
+    return "{" + ", ".join(quoted(value) for value in values) + "}"
+
+
+def needed(path, what):
+    """The path of a built program, or a clear error."""
+    if not path.exists():
+        raise StackError(f"{what} is not built: {path} is missing (run make, or set DOVELANE_BUILD)")
+    return path
+
+
+def settings_text(settings, nodes):
+    """dovelane.conf: settings first, then the nodes, each name once."""
+    lines = [f"{name} = {quoted(value)}" for name, value in settings.items()]
+    lines += [f"node {name} {{\n    redis = {quoted(address)}\n}}" for name, address in nodes.items()]
+    return "\n".join(lines) + "\n"
+
+
+def write_settings(service, changes=None):
+    """Writes the service's dovelane.conf from its note (and keeps the changes there)."""
+    note = service.note
+    note["settings"].update(changes or {})
+    path = Path(note["conf"])
+    fresh = path.with_suffix(".new")
+    fresh.write_text(settings_text(note["settings"], note["nodes"]))
+    fresh.rename(path)
+
+
+def redis(base, name, shape, ports, log):
+    """A node's Redis with the lane module."""
+    module = needed(shape.build / "redis-module" / "lane.so", "the lane module")
+    server = shutil.which(shape.redis_server)
+    if not server:
+        raise StackError(f"{shape.redis_server} is not installed: run ./setup")
+    base.mkdir(parents=True, exist_ok=True)
+    port = ports.take()
+    conf = base / "redis.conf"
+    lines = [f"port {port}", "bind 127.0.0.1", f"unixsocket {base}/redis.sock", "unixsocketperm 777", f"dir {base}", 'save ""',
+             "appendonly no", f"maxmemory {shape.maxmemory}", "maxmemory-policy noeviction", "stop-writes-on-bgsave-error no",
+             "tcp-backlog 511", "enable-debug-command local", f"loadmodule {module}", f"lane.node {name}"]
+    conf.write_text("\n".join(lines + shape.redis_conf) + "\n")
+    address = f"127.0.0.1:{port}"
+    # A Redis that was killed leaves its socket file; the server removes it itself before it binds.
+    return Service(f"redis-{name}", [server, conf], log, [("redis", address)], cwd=base, grace=10,
+                   note={"address": address, "conf": str(conf), "node": name})
+
+
+def relay(base, name, shape, settings, nodes, log):
+    """A node's relay; its metrics socket tells when it answers."""
+    program = needed(shape.build / "relay" / "dovelane-relay", "the relay")
+    base.mkdir(parents=True, exist_ok=True)
+    conf = base / "dovelane.conf"
+    metrics = base / "dovelane-relay.metrics"
+    note = {"conf": str(conf), "node": name, "metrics": str(metrics), "nodes": nodes,
+            "settings": dict({"log": "stderr", "metrics_socket": str(metrics)}, **settings)}
+    service = Service(f"relay-{name}", [program, "-c", conf, "-n", name], log, [("metrics", f"unix:{metrics}")], cwd=base,
+                      grace=20, note=note)
+    write_settings(service)
+    return service
+
+
+def milter(base, shape, settings, nodes, socket_path, config_directory, log):
+    """dovelane-milter, which belongs to the first node's host."""
+    program = needed(shape.build / "milter" / "dovelane-milter", "the milter")
+    base.mkdir(parents=True, exist_ok=True)
+    conf = base / "dovelane.conf"
+    metrics = base / "dovelane-milter.metrics"
+    name = next(iter(nodes))
+    note = {"conf": str(conf), "node": name, "metrics": str(metrics), "socket": str(socket_path), "nodes": nodes,
+            "settings": dict({"log": "stderr", "metrics_socket": str(metrics), "milter_socket": str(socket_path)}, **settings)}
+    # MAIL_CONFIG: the milter asks postmap(1) about aliases, which must be this Postfix's.
+    service = Service("milter", [program, "-c", conf, "-n", name], log, [("milter", f"unix:{socket_path}")], cwd=base,
+                      env={"MAIL_CONFIG": str(config_directory)}, grace=20, note=note)
+    write_settings(service)
+    return service
+
+
+def discard_milter(shape, socket_path, log):
+    """The floor: a milter that answers every message with a discard."""
+    program = needed(shape.build / "tests" / "bench" / "discard_milter", "the discarding milter")
+    return Service("milter", [program, socket_path], log, [("milter", f"unix:{socket_path}")], grace=10,
+                   note={"socket": str(socket_path)})
+
+
+def smtp_sink(sink, port, log):
+    """Postfix's smtp-sink; -c writes its counters to the log."""
+    program = shutil.which("smtp-sink", path="/usr/sbin:/usr/bin:/sbin:/bin")
+    if not program:
+        raise StackError("smtp-sink is not installed (it is in the package postfix): run ./setup")
+    address = f"127.0.0.1:{port}"
+    argv = [program, "-u", "nobody", "-c", "-h", f"{sink.name}.sink.example", *sink.options, address, "1024"]
+    return Service(f"sink-{sink.name}", argv, log, [("smtp", address)], grace=3,
+                   note={"address": address, "protocol": sink.protocol, "destination": f"{sink.protocol}:[127.0.0.1]:{port}"})
+
+
+def python_sink(base, sink, port, log):
+    """The sink that records ids."""
+    base.mkdir(parents=True, exist_ok=True)
+    address = f"127.0.0.1:{port}"
+    note = {"address": address, "protocol": sink.protocol, "destination": f"{sink.protocol}:[127.0.0.1]:{port}",
+            "journal": str(base / "journal"), "control": str(base / "control")}
+    argv = ["/usr/bin/python3", Path(__file__).with_name("pysink.py"), "--listen", address, "--protocol", sink.protocol,
+            "--journal", note["journal"], "--control", note["control"], "--name", f"{sink.name}.sink.example"]
+    return Service(f"sink-{sink.name}", argv, log, [("control", "unix:" + note["control"])], grace=3, note=note)
+
+
