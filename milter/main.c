@@ -1,0 +1,32 @@
+/* dovelane-milter - the way in: diverts accepted mail into lanes on enough nodes before Postfix answers 250.
+ *
+ * It must be the last milter of its smtpd, on a UNIX socket; docs/admin-guide.md has the lines for main.cf. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "callbacks.h"
+#include "log.h"
+#include "program.h"
+#include "session.h"
+
+struct milter milter;
+
+int main(int argc, char **argv)
+{
+    struct program p;
+    char *error = NULL;
+    program_start(&p, "dovelane-milter", false, argc, argv);
+    milter.config = p.config;
+    milter.store = store_open(p.config, p.node, &error);
+    if (!milter.store)
+        log_fatal("%s", error);
+    if (!callbacks_open(p.config->milter_socket, p.config->milter_socket_group))
+        return 1;
+    log_info("started: version %s, %zu next hops are diverted, copies = %lld of %zu nodes, on_store_failure = %s", DOVELANE_VERSION, p.config->divert.n,
+             (long long)p.config->copies, p.config->nnodes, p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail");
+    bool good = callbacks_run();
+    unlink(p.config->milter_socket);
+    log_info("ended");
+    /* libmilter's workers may still be in a callback: the process ends as a whole. */
+    _exit(good ? 0 : 1);
+}

@@ -1,0 +1,37 @@
+/* RFC 5321 section 4.4; the form is Postfix's own, with our name where it writes its. */
+#include "session.h"
+
+#include <string.h>
+#include <time.h>
+
+static void date(struct buf *out, int64_t us)
+{
+    time_t t = (time_t)(us / 1000000);
+    struct tm tm;
+    char text[64];
+    localtime_r(&t, &tm);
+    /* Day and month names by hand: strftime's follow the locale. */
+    static const char *const day[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+    static const char *const month[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    strftime(text, sizeof text, "%H:%M:%S %z (%Z)", &tm);
+    buf_printf(out, "%s, %2d %s %d %s", day[tm.tm_wday], tm.tm_mday, month[tm.tm_mon], tm.tm_year + 1900, text);
+}
+
+static const char *or(const char *s, const char *otherwise)
+{
+    return s && *s ? s : otherwise;
+}
+
+void received_line(const struct session *s, const struct mail *m, struct buf *out)
+{
+    const struct envelope *e = &m->envelope;
+    const char *name = or(s->client_name, "unknown"), *addr = or(s->client_addr, "unknown");
+    bool v6 = strchr(addr, ':') != NULL;
+    buf_printf(out, "Received: from %s (%s [%s%s])\r\n\tby %s (Dovelane) with %s id %s", or(s->helo, name), name, v6 ? "IPv6:" : "", addr,
+               or(e->host, "localhost"), or(e->protocol, "SMTP"), or(e->queue_id, "unknown"));
+    if (m->nrecipients == 1)
+        buf_printf(out, "\r\n\tfor <%s>", m->recipient[0].r.address);
+    buf_adds(out, "; ");
+    date(out, e->arrived);
+    buf_adds(out, "\r\n");
+}

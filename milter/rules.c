@@ -1,0 +1,53 @@
+/* Disk first: a mail goes to lanes only when nothing that Postfix would do with it is lost by that. */
+#include "session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* RFC 3461 section 4.1: the relay cannot report success or delay, Postfix can. */
+static bool wants_notice(const char *args)
+{
+    char *notify = envelope_arg(args, "NOTIFY");
+    if (!notify)
+        return false;
+    bool wants = false;
+    for (char *save, *word = strtok_r(notify, ",", &save); word; word = strtok_r(NULL, ",", &save))
+        wants |= !strcasecmp(word, "SUCCESS") || !strcasecmp(word, "DELAY");
+    free(notify);
+    return wants;
+}
+
+const char *rules_queue_reason(const struct mail *m, char *detail, size_t size)
+{
+    const struct config *c = milter.config;
+    detail[0] = '\0';
+    if (!c->divert.n)
+        return "divert-off";
+    if (!m->nrecipients)
+        return "no-recipient";
+    if (!m->envelope.queue_id || !*m->envelope.queue_id)
+        return "no-queue-id";
+    if (m->too_large) {
+        snprintf(detail, size, "max_entry");
+        return "too-large";
+    }
+    for (size_t i = 0; i < m->nrecipients; i++) {
+        const struct mail_recipient *r = &m->recipient[i];
+        if (!config_list_has(&c->divert, r->destination)) {
+            snprintf(detail, size, "%s to=<%s>", r->destination, r->r.address);
+            return "not-in-divert";
+        }
+        if (wants_notice(r->r.args)) {
+            snprintf(detail, size, "to=<%s>", r->r.address);
+            return "notify";
+        }
+        /* The codec would cut it, and a cut address is another one. */
+        if (strlen(r->r.address) > ENVELOPE_TEXT_MAX || strlen(r->r.args ? r->r.args : "") > ENVELOPE_TEXT_MAX) {
+            snprintf(detail, size, "%zu bytes", strlen(r->r.address));
+            return "too-long-address";
+        }
+    }
+    return NULL;
+}
