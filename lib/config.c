@@ -4,7 +4,6 @@
 
 #include <confuse.h>
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +36,7 @@ static bool with_unit(const char *text, const struct unit *units, int64_t *out)
         v *= units->factor;
         if (!(v < 9e18))
             return false;
-        *out = llround(v);
+        *out = (int64_t)(v + 0.5);
         return true;
     }
     return false;

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Runs all tests and prints one closing line: 'N passed, N failed'.
+
+    1. builds with warnings as errors, runs the C unit tests and the house check
+    2. the same with ASan and UBSan
+    3. the integration tests against real servers
+    4. their core once more with the sanitized programs
+
+--long adds the long variants (`-m long`, long fuzzing). --only 1,3 runs some of the parts.
+"""
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PYTHON = "/usr/bin/python3"
+SANITIZE = ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dbuildtype=debugoptimized"]
+
+
+class Tally:
+    def __init__(self):
+        self.passed = self.failed = self.skipped = 0
+        self.parts = []
+
+    def add(self, name, passed, failed, skipped, seconds):
+        self.passed += passed
+        self.failed += failed
+        self.skipped += skipped
+        self.parts.append(f"  {name:<42} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped {seconds:>6.0f} s")
+
+
+def run(command, **keywords):
+    print("+", " ".join(map(str, command)), flush=True)
+    return subprocess.run([str(c) for c in command], cwd=ROOT, **keywords).returncode
+
+
+def build(folder, options, tally):
+    start = time.monotonic()
+    if not (folder / "build.ninja").exists():
+        if run(["meson", "setup", folder, "--werror", *options]):
+            tally.add(f"setup {folder.name}", 0, 1, 0, time.monotonic() - start)
+            return False
+    ok = run(["ninja", "-C", folder]) == 0
+    tally.add(f"build {folder.name}", int(ok), int(not ok), 0, time.monotonic() - start)
+    return ok
+
+
+def counts(junit):
+    """Passed, failed, skipped of a JUnit file; a missing one is one failure."""
+    try:
+        suites = ET.parse(junit).getroot().iter("testsuite")
+    except (OSError, ET.ParseError):
+        return 0, 1, 0
+    total = failed = skipped = 0
+    for s in suites:
+        total += int(s.get("tests", 0))
+        failed += int(s.get("failures", 0)) + int(s.get("errors", 0))
+        skipped += int(s.get("skipped", 0) or 0)
+    return total - failed - skipped, failed, skipped
+
+
+def unit(folder, name, long, tally):
+    start = time.monotonic()
+    command = ["meson", "test", "-C", folder, "--print-errorlogs", "--suite", "unit"]
+    if long:
+        command += ["--suite", "long"]
+    code = run(command)
+    passed, failed, skipped = counts(folder / "meson-logs" / "testlog.junit.xml")
+    if code and not failed:
+        failed = 1
+    tally.add(name, passed, failed, skipped, time.monotonic() - start)
+
+
+def integration(folder, name, marks, tally, extra_env=None):
+    start = time.monotonic()
+    junit = folder / f"{re.sub('[^a-z]+', '-', name)}.xml"
+    junit.unlink(missing_ok=True)
+    env = dict(os.environ, DOVELANE_BUILD=str(folder), **(extra_env or {}))
+    code = run([PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marks, f"--junitxml={junit}", "tests/integration"], env=env)
+    passed, failed, skipped = counts(junit)
+    if code not in (0, 5) and not failed:
+        failed = 1
+    tally.add(name, passed, failed, skipped, time.monotonic() - start)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--long", action="store_true")
+    parser.add_argument("--only", default="1,2,3,4")
+    options = parser.parse_args()
+    parts = set(options.only.split(","))
+    plain, asan = ROOT / "build", ROOT / "build-asan"
+    tally = Tally()
+    built = build(plain, [], tally)
+    if built and "1" in parts:
+        unit(plain, "unit", options.long, tally)
+    if parts & {"2", "4"} and build(asan, SANITIZE, tally):
+        if "2" in parts:
+            unit(asan, "unit, ASan + UBSan", False, tally)
+        if "4" in parts:
+            integration(asan, "integration core, ASan + UBSan", "core and not long", tally, {"DOVELANE_ASAN": "1"})
+    if built and "3" in parts:
+        integration(plain, "integration", "long or not long" if options.long else "not long", tally)
+    print("\n" + "\n".join(tally.parts))
+    print(f"\n{tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
+    return 1 if tally.failed or not tally.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

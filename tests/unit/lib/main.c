@@ -1,0 +1,15 @@
+#include <stdlib.h>
+
+#include "tests.h"
+
+int main(void)
+{
+    Suite *s = suite_create("lib");
+    suite_add_tcase(s, config_tests());
+    suite_add_tcase(s, envelope_tests());
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

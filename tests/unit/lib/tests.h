@@ -1,0 +1,4 @@
+#include <check.h>
+
+TCase *config_tests(void);
+TCase *envelope_tests(void);
