@@ -2,3 +2,4 @@
 
 TCase *config_tests(void);
 TCase *envelope_tests(void);
+TCase *wire_tests(void);
