@@ -1,6 +1,6 @@
-/* config-doc - writes the sample dovelane.conf or the man page dovelane.conf(5) from settings.def.
+/* config-doc - writes the sample dovelane.conf, the man page dovelane.conf(5) or docs/settings.md from settings.def.
  *
- * config-doc sample | config-doc man */
+ * config-doc sample | config-doc man | config-doc markdown */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,14 +146,65 @@ static void man(void)
     printf(".SH SEE ALSO\n.BR dovelane\\-milter (8),\n.BR dovelane\\-relay (8)\n");
 }
 
+/* ---- markdown ---- */
+
+static void cell(const char *s)
+{
+    for (; *s; s++) {
+        if (*s == '|' || *s == '<')
+            putchar('\\');
+        putchar(*s);
+    }
+}
+
+static void markdown_row(const char *name, const char *value, const char *range, const char *help)
+{
+    printf("| `%s` | ", name);
+    cell(value);
+    printf(" | ");
+    cell(range);
+    printf(" | ");
+    cell(help);
+    printf(" |\n");
+}
+
+static void markdown(void)
+{
+    char value[64], least_text[32], most_text[32], range[128];
+    printf("# Settings of dovelane.conf\n\nOne file serves all programs on all hosts. Times: 400ms, 1.5s, 10min, 1h; sizes: 512, 256kB, 25MB; lists: "
+           "`{ \"one\", \"two\" }`.\nThis page is made from `lib/settings.def` by `config-doc markdown`.\n");
+#define HEAD(title) printf("\n## %s\n\n| setting | default | range | what |\n|---|---|---|---|\n", title);
+#define INT(name, unit, def, least, most, help)                                                                        \
+    snprintf(value, sizeof value, "%lld", (long long)def);                                                             \
+    snprintf(range, sizeof range, "%lld to %lld %s", (long long)least, (long long)most, unit);                         \
+    markdown_row(#name, value, range, help);
+#undef RANGED
+#define RANGED(name, print, def, least, most, help)                                                                    \
+    print(value, sizeof value, def);                                                                                   \
+    print(least_text, sizeof least_text, least);                                                                       \
+    print(most_text, sizeof most_text, most);                                                                          \
+    snprintf(range, sizeof range, "%s to %s", least_text, most_text);                                                  \
+    markdown_row(#name, value, range, help);
+#define TIME(name, def, least, most, help) RANGED(name, default_time, def, least, most, help)
+#define SIZE(name, def, least, most, help) RANGED(name, default_size, def, least, most, help)
+#define WORD(name, def, words, help) markdown_row(#name, word_at(words, def), words, help);
+#define TEXT(name, def, help) markdown_row(#name, *def ? def : "empty", "", help);
+#define LIST(name, help) markdown_row(#name, "empty", "a list", help);
+#define NODE_TEXT(name, def, help) markdown_row("node NAME { " #name " }", "none", "", help);
+#include "settings.def"
+}
+
 int main(int argc, char **argv)
 {
-    if (argc == 2 && !strcmp(argv[1], "sample"))
+    const char *what = argc == 2 ? argv[1] : "";
+    if (!strcmp(what, "sample"))
         sample();
-    else if (argc == 2 && !strcmp(argv[1], "man"))
+    else if (!strcmp(what, "man"))
         man();
+    else if (!strcmp(what, "markdown"))
+        markdown();
     else {
-        fprintf(stderr, "usage: config-doc sample | man\n");
+        fprintf(stderr, "usage: config-doc sample | man | markdown\n");
         return 2;
     }
     return 0;
