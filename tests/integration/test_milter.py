@@ -1,0 +1,326 @@
+"""What the milter puts into lanes, what it leaves to Postfix, and what it does when storing fails.
+
+The relays do not run here: entries stay where the milter put them.
+"""
+import re
+import smtplib
+import time
+from pathlib import Path
+
+import pytest
+
+from stack import Stack, lanes, resp
+from stack.shape import SinkShape
+
+SINKS = [SinkShape("a", ours=True), SinkShape("b", ["lmtp"], ours=True), SinkShape("plain", ours=True)]
+DIVERTED = ["a", "b"]
+
+
+def stack_of(**options):
+    settings = {"max_entry": "1MB", "bulk_entry": "64kB", **options.pop("settings", {})}
+    return Stack(postfix="divert", sinks=SINKS, divert=DIVERTED, relays=False, settings=settings, **options)
+
+
+@pytest.fixture(scope="module")
+def running():
+    with stack_of() as system:
+        yield system
+
+
+@pytest.fixture
+def system(running):
+    """The shared system, with empty lanes and whole."""
+    yield running
+    for node in ("mx1", "mx2"):
+        running.cont(f"redis-{node}")
+        running.start(f"redis-{node}")
+        with resp.Connection(running.nodes[node]) as redis:
+            redis.call("FLUSHALL")
+    wait_able(running)
+
+
+def metric(system, service, name):
+    path = system[service].note["metrics"]
+    with resp.socket.socket(resp.socket.AF_UNIX) as connection:
+        connection.connect(path)
+        text = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    return int(re.search(rf"^dovelane_{name} (-?\d+)$", text, re.M)[1])
+
+
+def wait_able(system):
+    """Waits until the milter stores again (both its nodes are connected)."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        send(system, "u@a.example")
+        if all(entries(system)):
+            for address in system.nodes.values():
+                with resp.Connection(address) as redis:
+                    redis.call("FLUSHALL")
+            return
+        time.sleep(0.2)
+    raise AssertionError("the milter stores nothing: " + Path(system["milter"].log).read_text()[-3000:])
+
+
+def send(system, *recipients, content=b"Subject: x\r\nMessage-ID: <m@x>\r\n\r\nhello\r\n", mail_options=(), rcpt_options=(), sender="s@x.example"):
+    """(code, text) of the answer to the dot."""
+    host, _, port = system.smtp.rpartition(":")
+    with smtplib.SMTP(host, int(port)) as client:
+        client.ehlo("client.example")
+        assert client.mail(sender, mail_options)[0] == 250
+        for recipient in recipients:
+            code, text = client.rcpt(recipient, rcpt_options)
+            assert code == 250, text
+        return client.data(content)
+
+
+def entries(system):
+    return [list(lanes.entries(node, address)) for node, address in system.nodes.items()]
+
+
+def bodies(system):
+    """(key, body) of each entry of mx1."""
+    with resp.Connection(system.nodes["mx1"]) as redis:
+        return [(name, entry[6]) for name in lanes.names(redis) for entry in redis.call("LANE.READ", name, 1)[1]]
+
+
+def queued(system):
+    return [item for item in postqueue(system) if item["recipients"]]
+
+
+def postqueue(system):
+    import json
+    import subprocess
+    text = subprocess.run(["postqueue", "-c", system["postfix"].note["config_directory"], "-j"], stdout=subprocess.PIPE, check=True).stdout
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def delivered_by_postfix(system, name):
+    return Path(system[f"sink-{name}"].note["journal"]).read_text().count("\n") if Path(system[f"sink-{name}"].note["journal"]).exists() else 0
+
+
+def milter_log(system, queue_id):
+    lines = [line for line in Path(system["milter"].log).read_text().splitlines() if f" {queue_id}: " in line]
+    return "\n".join(lines)
+
+
+def queue_id(text):
+    return re.search(rb"queued as (\S+)", text)[1].decode()
+
+
+# ---- what lies in the lanes ----
+
+@pytest.mark.core
+def test_a_diverted_mail_lies_on_both_nodes_when_250_is_said(system):
+    code, text = send(system, "u1@a.example")
+    mx1, mx2 = entries(system)
+    assert code == 250
+    assert [e.id for e in mx1] == [e.id for e in mx2] and len(mx1) == 1
+    assert mx1[0].lane == f"dovelane:{system.destinations['a']}|mx1>mx2"
+    assert not postqueue(system)
+    assert "action=lane, entries=1, nodes=mx1>mx2" in milter_log(system, queue_id(text))
+
+
+def test_the_envelope_is_kept_whole(system):
+    _, text = send(system, "u1@a.example", sender="s@x.example",
+                   mail_options=["BODY=8BITMIME", "RET=HDRS", "ENVID=abc+2B"], rcpt_options=["NOTIFY=FAILURE", "ORCPT=rfc822;o+2Bx@y"])
+    envelope = entries(system)[0][0].envelope
+    assert envelope["sender"] == "s@x.example"
+    assert set(envelope["sender_args"].split()) >= {"BODY=8BITMIME", "RET=HDRS", "ENVID=abc+2B"}
+    assert envelope["queue_id"] == queue_id(text)
+    assert envelope["host"] == "mx.stack.example"
+    assert envelope["client_addr"] == "127.0.0.1" and int(envelope["client_port"]) > 0
+    assert envelope["helo"] == "client.example" and envelope["protocol"] == "ESMTP"
+    assert envelope["message_id"] == "<m@x>"
+    assert abs(envelope["arrived"] / 1e6 - time.time()) < 60
+    recipient, = envelope["recipients"]
+    assert (recipient.address, recipient.args, recipient.state) == ("u1@a.example", "NOTIFY=FAILURE ORCPT=rfc822;o+2Bx@y", lanes.WAITING)
+
+
+def test_recipients_are_grouped_by_destination_and_named_once(system):
+    send(system, "u1@a.example", "u2@b.example", "u3@a.example", "U1@a.example")
+    for node in entries(system):
+        by_lane = {entry.lane: [r.address for r in entry.envelope["recipients"]] for entry in node}
+        assert by_lane == {f"dovelane:{system.destinations['a']}|mx1>mx2": ["u1@a.example", "u3@a.example"],
+                           f"dovelane:{system.destinations['b']}|mx1>mx2": ["u2@b.example"]}
+
+
+def test_the_null_sender_stays_null(system):
+    send(system, "u1@a.example", sender="")
+    assert entries(system)[0][0].envelope["sender"] == ""
+
+
+HEADERS = (b"subject:no space\r\nX-Two:  two spaces\r\nX-Tab:\ttab\r\nX-Folded: one\r\n\ttwo\r\n  three\r\nX-Empty:\r\n"
+           b"X-Long: " + b"x" * 900 + b"\r\nX-8bit: gr\xc3\xbc\xc3\x9fe\r\n")
+
+
+@pytest.mark.parametrize("body", [b"", b"\r\n", b"one line\r\n", b".\r\n..\r\n.x\r\n", b"8-bit \xe4\xf6\xfc \x00 nul\r\n",
+                                  b"y" * 998 + b"\r\n", b"no line end"])
+def test_bytes_are_those_that_came_in(system, body):
+    send(system, "u1@a.example", content=HEADERS + b"\r\n" + body)
+    (_, stored), = bodies(system)
+    head, _, rest = stored.partition(b"\r\n\r\n")
+    lines = head.split(b"\r\n")
+    received = [lines.pop(0)]
+    while lines[0][:1] == b"\t" and received[0].startswith(b"Received:"):
+        received.append(lines.pop(0))
+    text = b"\r\n".join(lines) + b"\r\n"
+    # Postfix adds From, Date and Message-Id where they are missing, behind what was there.
+    assert text.startswith(HEADERS)
+    expected = body if body.endswith(b"\r\n") or not body else body + b"\r\n"
+    assert rest == expected
+    assert b" ".join(received).startswith(b"Received: from client.example (unknown [127.0.0.1]) \tby mx.stack.example (Dovelane) with ESMTP id ")
+    assert b"for <u1@a.example>; " in b" ".join(received)
+
+
+def test_a_large_mail_takes_the_bulk_connection(system):
+    send(system, "u1@a.example", content=b"Subject: large\r\n\r\n" + (b"z" * 70 + b"\r\n") * 10000)
+    for node in entries(system):
+        assert len(node) == 1 and node[0].envelope["size"] > 720000
+
+
+# ---- what is Postfix's ----
+
+@pytest.mark.parametrize("reason, options", [
+    ("not-in-divert", {"recipients": ["u1@a.example", "u2@plain.example"]}),
+    ("notify", {"recipients": ["u1@a.example"], "rcpt_options": ["NOTIFY=SUCCESS,FAILURE"]}),
+    ("notify", {"recipients": ["u1@a.example"], "rcpt_options": ["NOTIFY=DELAY"]}),
+    ("too-large", {"recipients": ["u1@a.example"], "content": b"Subject: x\r\n\r\n" + (b"z" * 70 + b"\r\n") * 20000}),
+])
+def test_the_rules_leave_the_whole_mail_to_postfix(system, reason, options):
+    recipients = options.pop("recipients")
+    code, text = send(system, *recipients, **options)
+    assert code == 250
+    assert f"action=queue reason={reason}" in milter_log(system, queue_id(text))
+    assert entries(system) == [[], []]
+
+
+# ---- when storing fails ----
+
+def full_lane(system, destination):
+    """Makes the lane of the destination refuse at mx2."""
+    name = f"dovelane:{system.destinations[destination]}|mx1>mx2"
+    with resp.Connection(system.nodes["mx2"]) as redis:
+        redis.call("LANE.CREATE", name, "MAXBYTES", 1)
+
+
+@pytest.mark.core
+def test_recipients_that_are_held_are_deleted_from_postfix_copy(system):
+    full_lane(system, "a")
+    code, text = send(system, "u1@a.example", "u2@b.example")
+    log = milter_log(system, queue_id(text))
+    assert code == 250 and "action=split" in log and "store=refused (mx2: FULL)" in log
+    assert [[r.address for r in e.envelope["recipients"]] for node in entries(system) for e in node] == [["u2@b.example"]] * 2
+    end = time.monotonic() + 30
+    while not re.search(rf"{queue_id(text)}: to=<u1@a.example>.*status=sent", Path(system["postfix"].log).read_text()):
+        assert time.monotonic() < end, "Postfix did not deliver the rest"
+        time.sleep(0.1)
+    assert f"{queue_id(text)}: to=<u2@b.example>" not in Path(system["postfix"].log).read_text()
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("node", ["mx1", "mx2"])
+def test_a_killed_node_means_postfix_queue_at_once(system, node):
+    system.kill(f"redis-{node}")
+    time.sleep(0.3)
+    began = time.monotonic()
+    code, text = send(system, "u1@a.example")
+    assert code == 250
+    assert time.monotonic() - began < 1.0
+    assert "1 of 2 nodes can be used" in milter_log(system, queue_id(text))
+
+
+@pytest.mark.parametrize("node", ["mx1", "mx2"])
+def test_a_node_that_stands_still_gets_revoked_and_keeps_nothing(system, node):
+    system.stop(f"redis-{node}")
+    code, text = send(system, "u1@a.example")
+    log = milter_log(system, queue_id(text))
+    assert code == 250 and f"no answer in time from {node}" in log and "action=queue" in log
+    system.cont(f"redis-{node}")
+    end = time.monotonic() + 20
+    while any(entries(system)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert entries(system) == [[], []]
+
+
+def test_a_full_node_means_postfix_queue(system):
+    with resp.Connection(system.nodes["mx2"]) as redis:
+        redis.call("CONFIG", "SET", "maxmemory", 1)
+        try:
+            code, text = send(system, "u1@a.example")
+        finally:
+            redis.call("CONFIG", "SET", "maxmemory", 512 << 20)
+    assert code == 250 and "mx2: memory is full" in milter_log(system, queue_id(text))
+    assert entries(system) == [[], []]
+
+
+def test_another_node_behind_the_address_is_not_used():
+    with stack_of() as system:
+        with resp.Connection(system.nodes["mx2"]) as redis:
+            redis.call("CONFIG", "SET", "lane.node", "mx9")
+            redis.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        time.sleep(0.3)
+        code, text = send(system, "u1@a.example")
+        assert code == 250 and "1 of 2 nodes can be used" in milter_log(system, queue_id(text))
+        assert 'it says it is node "mx9"' in Path(system["milter"].log).read_text()
+
+
+@pytest.fixture(scope="module")
+def tempfail():
+    with stack_of(policy="tempfail") as system:
+        yield system
+
+
+def test_with_tempfail_nothing_stays_behind(tempfail):
+    full_lane(tempfail, "a")
+    code, text = send(tempfail, "u1@a.example", "u2@b.example")
+    assert code == 451, text
+    assert entries(tempfail) == [[], []]
+    assert not postqueue(tempfail)
+    with resp.Connection(tempfail.nodes["mx2"]) as redis:
+        redis.call("FLUSHALL")
+
+
+def test_with_tempfail_what_was_delivered_already_is_not_sent_again(tempfail):
+    """One destination is refused, the other one's entry was delivered before it could be revoked: only the rest may go on."""
+    import threading
+    full_lane(tempfail, "a")
+    tempfail.stop("redis-mx2")  # so that the mail waits, and there is time to deliver at mx1
+    done = []
+
+    def deliver():
+        end = time.monotonic() + 5
+        with resp.Connection(tempfail.nodes["mx1"]) as redis:
+            while not done and time.monotonic() < end:
+                for name in lanes.names(redis, "*" + tempfail.destinations["b"].replace("[", "\\[") + "*"):
+                    for _, _, taken in redis.call("LANE.TAKE", 1, name):
+                        for entry in taken:
+                            redis.call("LANE.ACK", name, "IDS", 1, entry[1])
+                            done.append(entry[1])
+                time.sleep(0.01)
+    thread = threading.Thread(target=deliver)
+    thread.start()
+    code, text = send(tempfail, "u1@a.example", "u2@b.example")
+    thread.join()
+    tempfail.cont("redis-mx2")
+    assert done
+    assert code == 250, text
+    log = milter_log(tempfail, queue_id(text))
+    assert "action=split" in log and "store=delivered" in log
+
+
+# ---- starting ----
+
+def test_two_milters_on_one_socket_are_refused(system):
+    import subprocess
+    service = system["milter"]
+    done = subprocess.run(service.argv, stderr=subprocess.PIPE, timeout=30, check=False)
+    assert done.returncode == 1 and b"another milter answers there" in done.stderr
+    assert send(system, "u1@a.example")[0] == 250
+
+
+def test_a_port_probe_harms_nothing(system):
+    for _ in range(20):
+        with resp.socket.socket(resp.socket.AF_UNIX) as probe:
+            probe.connect(system["milter"].note["socket"])
+    assert send(system, "u1@a.example")[0] == 250
+    assert len(entries(system)[0]) == 1
