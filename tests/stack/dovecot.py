@@ -31,7 +31,6 @@ first_valid_uid = 1
 first_valid_gid = 1
 default_process_limit = 400
 mail_max_userip_connections = 0
-lmtp_user_concurrency_limit = 0
 
 service imap-login {{
   inet_listener imap {{
@@ -83,6 +82,7 @@ userdb {{
 
 V24 = """\
 auth_allow_cleartext = yes
+lmtp_user_concurrency_limit = unlimited
 mail_driver = sdbox
 mail_path = ~/sdbox
 mail_home = {mail}/%{{user | domain}}/%{{user | username}}

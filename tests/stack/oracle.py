@@ -195,13 +195,29 @@ def log_lines(stack, mails, ledger):
     return found
 
 
-def judge(stack, ledger):
-    """The verdict of now. `ledger`: one, or several merged."""
+def judge(stack, ledger, looks=4):
+    """The verdict of now. `ledger`: one, or several merged.
+
+    What seems lost is looked for again: showq(8) reads the active queue before the incoming one and misses what moves from one
+    to the other meanwhile. What is lost stays lost in every look.
+    """
+    verdict = look(stack, ledger)
+    for _ in range(looks - 1):
+        if not verdict.lost:
+            break
+        time.sleep(0.25)
+        before, verdict = set(verdict.lost), look(stack, ledger)
+        verdict.lost = [pair for pair in verdict.lost if pair in before]
+    return verdict
+
+
+def look(stack, ledger):
+    """One look at all places."""
     lanes_waiting, unreachable = in_lanes(stack)
     queue_waiting, returning = in_queue(stack, ledger.queue_ids())
     deliveries = Deliveries(stack).read()
     delivered = deliveries.mails + in_mailboxes(stack)
-    returned = dict(returning, **deliveries.returned)
+    returned = {**returning, **deliveries.returned}
     waiting = {pair: lanes_waiting.get(pair, []) + queue_waiting.get(pair, []) for pair in {**lanes_waiting, **queue_waiting}}
     promised = set(ledger.promised)
     lost = sorted(pair for pair in promised if pair not in delivered and pair not in waiting and pair not in returned)

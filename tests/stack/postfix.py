@@ -4,7 +4,6 @@ What differs from a plain Postfix, and why, stands beside each line of main.cf b
 """
 import os
 import shutil
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -119,7 +118,11 @@ postlog   unix-dgram n  -       n       -       1       postlogd
 
 
 class Postfix(Service):
-    """Started and stopped by postfix(1), because master(8) detaches; its pid is in its pid file."""
+    """Started by postfix(1), because master(8) detaches; its pid is in its pid file.
+
+    It ends as any service does, by SIGTERM to the master, who ends his children: that is what `postfix stop` does too, but
+    that one then sleeps whole seconds.
+    """
 
     kind = "postfix"
 
@@ -144,17 +147,6 @@ class Postfix(Service):
             if time.monotonic() > end:
                 raise failed(f"postfix wrote no pid to {pid_file}", self.log)
             time.sleep(0.02)
-
-    def end(self):
-        if not self.alive():
-            return None
-        self.process.send(signal.SIGCONT)
-        try:
-            subprocess.run(self.command("stop"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL, timeout=60, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            pass
-        return super().end()
 
     def reload(self):
         """Rereads main.cf and master.cf."""

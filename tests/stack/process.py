@@ -70,6 +70,12 @@ class Process:
             time.sleep(0.01)
         return True
 
+    def wait_stopped(self, seconds):
+        """Waits until SIGSTOP has taken effect."""
+        end = time.monotonic() + seconds
+        while self.alive() and state_and_start(self.pid)[0] != "T" and time.monotonic() < end:
+            time.sleep(0.005)
+
     def end(self, grace, first=signal.SIGTERM):
         """Asks it to end, wakes it if it was stopped, and kills it after the grace. True when asking was enough."""
         if not self.send(first):

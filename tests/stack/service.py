@@ -28,13 +28,16 @@ class Service:
         self.note = dict(note or {})
         self.process = None
 
-    def start(self, mark):
-        """Starts it and waits until it answers. Does nothing when it runs."""
+    def start(self, mark, started=lambda: None):
+        """Starts it and waits until it answers. Does nothing when it runs. `started` is called as soon as there is a process, so
+        that it is on record whatever happens while waiting.
+        """
         if self.alive():
             return
         for path in self.remove:
             Path(path).unlink(missing_ok=True)
         self.launch(mark)
+        started()
         probe.wait(self.name, self.probes, self.log, self.process)
         if not self.alive():
             raise failed(f"{self.name} ended at once", self.log)
@@ -53,9 +56,13 @@ class Service:
         return self.process is not None and self.process.send(number)
 
     def kill(self, number=signal.SIGKILL):
-        """Sends the signal; waits for the end if it is one that ends it at once."""
-        if self.send(number) and number == signal.SIGKILL:
+        """Sends the signal, and waits for its effect if that is sure: KILL ends it, STOP stops it."""
+        if not self.send(number):
+            return
+        if number == signal.SIGKILL:
             self.process.wait_gone(10)
+        elif number == signal.SIGSTOP:
+            self.process.wait_stopped(10)
 
     def end(self):
         """Ends it. Returns None, or a remark when it had to be killed."""

@@ -9,8 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import dovecot, postfix, process, programs
-from .failure import StackError
+from . import dovecot, postfix, probe, process, programs
+from .failure import StackError, log_tail
 from .ports import Ports
 from .service import Service
 from .shape import Shape
@@ -55,8 +55,7 @@ class Stack:
             self.assemble()
             for service in self.services.values():
                 if self.wanted(service):
-                    service.start(self.mark)
-                    self.save()
+                    service.start(self.mark, self.save)
         except BaseException:
             self.down()
             raise
@@ -221,8 +220,7 @@ class Stack:
     def start(self, name):
         """Starts what does not run, and records the new process id."""
         for service in self.named(name):
-            service.start(self.mark)
-        self.save()
+            service.start(self.mark, self.save)
 
     def restart(self, name):
         self.end(name)
@@ -263,6 +261,23 @@ class Stack:
     def pids(self):
         """Every process of the stack, also those that Postfix and Dovecot forked."""
         return [entry.pid for entry in process.marked(self.mark)] if self.mark else []
+
+    def tails(self, lines=15):
+        """The ends of all logs, for a test that failed."""
+        return "\n".join(f"{service.log}:\n{log_tail(service.log, lines)}" for service in self.services.values())
+
+    def sink(self, name, **command):
+        """Tells a Python sink something: do="rules", rules=[...]; do="down"; do="up"; do="counters". Returns its counters."""
+        with probe.connect("unix:" + self[f"sink-{name}"].note["control"], 30) as stream:
+            stream.sendall(json.dumps(command).encode() + b"\n")
+            answer = json.loads(stream.makefile("rb").readline())
+        if "error" in answer:
+            raise StackError(f"sink {name}: {answer['error']}")
+        return answer
+
+    def rules(self, name, *rules):
+        """Makes a Python sink fail as the rules say (pysink.py); without rules it is well again."""
+        return self.sink(name, do="rules", rules=list(rules))
 
     def describe(self):
         """Everything a test, a bench or a human needs, as plain data."""

@@ -1,0 +1,39 @@
+"""Fixtures for all tests against real servers."""
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from stack import Stack  # noqa: E402
+
+
+@pytest.fixture
+def stack(request):
+    """A factory: `stack(postfix="divert", sinks=["a"])` starts one. All are ended with the test, however it ends."""
+    started = []
+
+    def start(**shape):
+        fresh = Stack(**shape)
+        started.append(fresh)
+        return fresh.up()
+
+    yield start
+    failed = getattr(request.node, "call_failed", False)
+    for entry in reversed(started):
+        if failed and entry.mark:
+            print(f"\nlogs of {entry.directory}:\n{entry.tails()}")
+        entry.down()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    if call.when == "call" and outcome.get_result().failed:
+        item.call_failed = True
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "core: runs against the sanitized programs too")
+    config.addinivalue_line("markers", "long: runs only when asked for")
