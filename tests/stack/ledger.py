@@ -41,23 +41,27 @@ class Ledger:
             self.pairs[key] = Pair()
         return self.pairs[key]
 
+    def known(self):
+        """All (key, pair) of now. A list, taken at once: tests look while the generator's thread goes on."""
+        return list(self.pairs.items())
+
     @property
     def promised(self):
-        return {key: pair for key, pair in self.pairs.items() if pair.promises}
+        return {key: pair for key, pair in self.known() if pair.promises}
 
     @property
     def unknown(self):
         """Pairs about which nothing is promised, but which may arrive."""
-        return {key: pair for key, pair in self.pairs.items() if pair.unknown and not pair.promises}
+        return {key: pair for key, pair in self.known() if pair.unknown and not pair.promises}
 
     def queue_ids(self):
         """Queue id to mail id."""
-        return {queue_id: key[0] for key, pair in self.pairs.items() for queue_id in pair.queue_ids}
+        return {queue_id: key[0] for key, pair in self.known() for queue_id in pair.queue_ids}
 
     def answer_times(self):
         """Milliseconds from dot to 250, sorted, one per mail and transaction."""
         times = {}
-        for (mail, _), pair in self.pairs.items():
+        for (mail, _), pair in self.known():
             if pair.promises:
                 times[mail, tuple(pair.queue_ids)] = pair.waited / 1e6
         return sorted(times.values())
@@ -66,8 +70,8 @@ class Ledger:
         seconds = (self.ended - self.began) / 1e9 if self.ended and self.began else 0
         times = self.answer_times()
         return {"mails": self.mails, "pairs": len(self.pairs), "promised": len(self.promised), "unknown": len(self.unknown),
-                "refused": sum(1 for pair in self.pairs.values() if pair.refused), "given_up": self.given_up,
-                "tempfails": sum(pair.tempfails for pair in self.pairs.values()), "attempts": self.attempts,
+                "refused": sum(1 for _, pair in self.known() if pair.refused), "given_up": self.given_up,
+                "tempfails": sum(pair.tempfails for _, pair in self.known()), "attempts": self.attempts,
                 "lost_connections": self.lost_connections, "seconds": round(seconds, 3),
                 "mails_per_second": round(self.mails / seconds, 1) if seconds else None,
                 "dot_to_250_ms": {"p50": percentile(times, 50), "p99": percentile(times, 99), "max": percentile(times, 100)}}

@@ -22,8 +22,9 @@ from .pysink import Sink as PythonSink
 
 TOKEN = re.compile(rb"[0-9A-Za-z][0-9A-Za-z-]{7,}")
 ENTRY = re.compile(rb"\b[0-9a-f]{32}\b")
-# What a log says about a delivery that may rightly be a second one.
-EXCUSE = re.compile(r"why=(?!first\b)[a-z-]+|may be sent more than once")
+# What a log says about a delivery that may rightly be a second one: of one recipient, or (without to=) of the whole mail.
+EXCUSE = re.compile(r"\bwhy=(?!first\b)[a-z-]+|may be sent more than once")
+RECIPIENT = re.compile(r"\bto=<([^>]*)>")
 
 
 @dataclass
@@ -37,7 +38,12 @@ class Duplicate:
 
     @property
     def explained(self):
-        return self.times <= self.allowed or any(EXCUSE.search(line) for line in self.lines)
+        return self.times <= self.allowed or any(self.excuses(line) for line in self.lines)
+
+    def excuses(self, line):
+        """Whether the line gives a reason, and speaks of this recipient or of all."""
+        to = RECIPIENT.search(line)
+        return EXCUSE.search(line) is not None and (to is None or to[1] == self.recipient)
 
     def __str__(self):
         head = f"{self.mail} to {self.recipient}: {self.times} times ({'explained' if self.explained else 'UNEXPLAINED'}" \
@@ -221,7 +227,7 @@ def look(stack, ledger):
     waiting = {pair: lanes_waiting.get(pair, []) + queue_waiting.get(pair, []) for pair in {**lanes_waiting, **queue_waiting}}
     promised = set(ledger.promised)
     lost = sorted(pair for pair in promised if pair not in delivered and pair not in waiting and pair not in returned)
-    refused = {key for key, pair in ledger.pairs.items() if pair.refused and not pair.promises and not pair.unknown}
+    refused = {key for key, pair in ledger.known() if pair.refused and not pair.promises and not pair.unknown}
     strange = sorted(pair for pair in delivered if pair not in ledger.pairs or pair in refused)
     several = {pair: count for pair, count in delivered.items() if count > 1}
     lines = log_lines(stack, {mail for mail, _ in several}, ledger) if several else {}
