@@ -1,0 +1,117 @@
+#include "bounce.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "delivery_log.h"
+#include "destination.h"
+#include "log.h"
+#include "mem.h"
+#include "metrics.h"
+
+#define BATCH 100       /* as in mail.c */
+#define REASON_MOST 400 /* with the name well below the 998 of RFC 5322 section 2.1.1 */
+
+char *bounce_header(const char *text)
+{
+    bool dsn = text && text[0] == '5' && smtp_dsn_length(text);
+    struct buf out = {0};
+    buf_adds(&out, dsn ? "Dovelane-Bounce: " : "Dovelane-Bounce: 5.0.0 ");
+    if (!text || !*text)
+        text = "delivery failed";
+    for (size_t n = 0; text[n] && n < REASON_MOST; n++)
+        buf_addc(&out, text[n] >= ' ' && text[n] <= '~' ? text[n] : '?');
+    buf_adds(&out, "\r\n");
+    return out.data;
+}
+
+static bool due(const struct entry *e, size_t i)
+{
+    return e->envelope.recipient[i].state == RECIPIENT_FAILED && !(e->tried[i] & TRIED_BOUNCE);
+}
+
+static size_t next_due(const struct entry *e, size_t from)
+{
+    while (from < e->envelope.nrecipients && !due(e, from))
+        from++;
+    return from;
+}
+
+bool bounce_wanted(const struct entry *e)
+{
+    return next_due(e, 0) < e->envelope.nrecipients;
+}
+
+/* Still failed, still not bounced: tried again by the schedule. */
+static void count_try(struct entry *e, size_t i)
+{
+    e->envelope.recipient[i].attempts++;
+    e->envelope.recipient[i].last_attempt = clock_wall();
+    e->dirty = e->attempted = true;
+}
+
+static void without_port(struct entry *e)
+{
+    for (size_t i = 0; i < e->envelope.nrecipients; i++) {
+        if (!due(e, i))
+            continue;
+        e->tried[i] |= TRIED_BOUNCE;
+        count_try(e, i);
+        log_warning("%s: to=<%s>: cannot be bounced, bounce_port is not set; stays in lane=%s",
+                    delivery_queue_id(e), e->envelope.recipient[i].address, e->lane->name);
+    }
+}
+
+static bool same_reason(const struct recipient *a, const struct recipient *b)
+{
+    return !strcmp(a->text ? a->text : "", b->text ? b->text : "");
+}
+
+bool bounce_submit(struct entry *e, void (*done)(struct smtp_mail *, const char *relay))
+{
+    e->at = destination_bounce(e->relay);
+    if (!e->at) {
+        without_port(e);
+        return false;
+    }
+    size_t first = next_due(e, 0), n = 0;
+    struct smtp_rcpt *rcpt = mem_alloc(BATCH * sizeof *rcpt);
+    const struct recipient *leader = &e->envelope.recipient[first];
+    for (size_t i = first; i < e->envelope.nrecipients && n < BATCH; i = next_due(e, i + 1)) {
+        if (!same_reason(leader, &e->envelope.recipient[i]))
+            continue;
+        rcpt[n++] = (struct smtp_rcpt){.index = i};
+        e->tried[i] |= TRIED_BOUNCE;
+    }
+    e->state = ENTRY_BOUNCING;
+    entry_set_mail(e, rcpt, n, done);
+    free(e->head);
+    e->head = bounce_header(leader->text);
+    e->mail.head = e->head;
+    e->mail.head_len = strlen(e->head);
+    destination_submit(e->at, &e->mail);
+    return true;
+}
+
+void bounce_results(struct entry *e, const char *relay)
+{
+    for (size_t i = 0; i < e->mail.nrcpt; i++) {
+        const struct smtp_rcpt *from = &e->mail.rcpt[i];
+        struct recipient *to = &e->envelope.recipient[from->index];
+        if (from->verdict == SMTP_SENT) {
+            to->state = RECIPIENT_BOUNCED;
+            e->dirty = true;
+            metric_add(relay_bounced, 1);
+            log_info("%s: to=<%s>, relay=%s: given to the bounce port (%s)", delivery_queue_id(e),
+                     to->address, relay, from->text);
+            continue;
+        }
+        if (from->verdict == SMTP_UNTRIED && e->leave)
+            continue; /* we stop */
+        count_try(e, from->index);
+        const char *reason = from->text ? from->text : e->at->trouble ? e->at->trouble : "no connection";
+        log_warning("%s: to=<%s>, relay=%s: the bounce port did not take it (%s); stays in lane=%s",
+                    delivery_queue_id(e), to->address, relay, reason, e->lane->name);
+    }
+}

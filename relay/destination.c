@@ -1,0 +1,443 @@
+#include "destination.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "drain.h"
+#include "log.h"
+#include "mem.h"
+#include "metrics.h"
+
+#define BUCKETS 1024      /* next hops of a gateway are few; a power of two */
+#define ADDRESS_FRESH 60. /* seconds for which a looked-up name is believed */
+#define LIMIT_FRESH 60.   /* seconds for which "too many connections" is believed */
+#define PROBE_FIRST 1.    /* or retry_first when that is shorter */
+#define PROBE_MOST 60.    /* or retry_most */
+
+struct destinations {
+    struct destination *bucket[BUCKETS];
+};
+
+struct connection {
+    TAILQ_ENTRY(connection) link;
+    struct destination *destination;
+    struct smtp_session *session;
+    bool greeted, idle;
+};
+
+static void pump(struct destination *);
+static void open_connection(struct destination *);
+
+/* ---- down and up ---- */
+
+static void start_probe(struct destination *d)
+{
+    const struct config *c = d->relay->config;
+    double first = (double)c->retry_first / 1000., most = (double)c->retry_most / 1000.;
+    if (first > PROBE_FIRST)
+        first = PROBE_FIRST;
+    if (most > PROBE_MOST)
+        most = PROBE_MOST;
+    d->probe_wait = d->probe_wait > 0. ? 2 * d->probe_wait : first;
+    if (d->probe_wait > most)
+        d->probe_wait = most;
+    ev_timer_stop(d->relay->loop, &d->probe);
+    ev_timer_set(&d->probe, d->probe_wait * (0.75 + 0.25 * drand48()), 0.);
+    ev_timer_start(d->relay->loop, &d->probe);
+}
+
+static void go_down(struct destination *d, const char *why)
+{
+    free(d->trouble);
+    d->trouble = mem_strdup(why);
+    if (!d->down) {
+        d->down = true;
+        log_warning("next hop %s is away: %s", d->name, why);
+        metric_add(relay_nexthops_lost, 1);
+    }
+    start_probe(d);
+    struct smtp_mail *m;
+    while ((m = TAILQ_FIRST(&d->queue))) {
+        TAILQ_REMOVE(&d->queue, m, link);
+        d->queued--;
+        m->waiting = false;
+        m->done(m, "none");
+    }
+}
+
+static void go_up(struct destination *d)
+{
+    d->probe_wait = 0.;
+    ev_timer_stop(d->relay->loop, &d->probe);
+    if (!d->down)
+        return;
+    d->down = false;
+    free(d->trouble);
+    d->trouble = NULL;
+    log_info("next hop %s is back", d->name);
+    drain_want(d);
+}
+
+static void on_probe(struct ev_loop *loop, ev_timer *t, int events)
+{
+    struct destination *d = t->data;
+    /* What waits in the lanes may have been taken over or revoked meanwhile: then there is nothing to probe
+     * for. */
+    if (!drain_waits(d)) {
+        d->down = false;
+        d->probe_wait = 0.;
+        free(d->trouble);
+        d->trouble = NULL;
+        return;
+    }
+    if (!d->nopening && !d->resolving)
+        open_connection(d);
+}
+
+static void cannot_open(struct destination *d, const char *why)
+{
+    if (d->closing)
+        return;
+    metric_add(relay_connect_failures, 1);
+    if (d->address_at + 1 < d->addresses.n) {
+        d->address_at++;
+        open_connection(d);
+        return;
+    }
+    d->address_at = 0;
+    d->resolved = 0.;
+    if (!d->nready) {
+        go_down(d, why);
+        return;
+    }
+    log_warning("next hop %s takes no more than %zu connections: %s", d->name, d->nready, why);
+    d->limit = d->nready;
+    d->limit_until = clock_monotonic() + LIMIT_FRESH;
+}
+
+/* ---- connections ---- */
+
+static void on_ready(struct smtp_session *s)
+{
+    struct connection *c = smtp_arg(s);
+    struct destination *d = c->destination;
+    if (!c->greeted) {
+        c->greeted = true;
+        d->nopening--;
+        d->nready++;
+        metric_add(relay_connections, 1);
+        go_up(d);
+    }
+    TAILQ_REMOVE(&d->busy, c, link);
+    TAILQ_INSERT_HEAD(&d->idle, c, link);
+    c->idle = true;
+    pump(d);
+}
+
+static void give_to_another(struct destination *d, struct smtp_mail *m)
+{
+    m->again = true;
+    m->waiting = true;
+    TAILQ_INSERT_HEAD(&d->queue, m, link);
+    d->queued++;
+    /* Its connection was kept for too long, and so were the other idle ones. */
+    struct connection *c;
+    while ((c = TAILQ_FIRST(&d->idle)))
+        smtp_quit(c->session);
+}
+
+static void on_done(struct smtp_session *s, struct smtp_mail *m)
+{
+    struct connection *c = smtp_arg(s);
+    struct destination *d = c->destination;
+    /* ready() or closed() follows and goes on: a mail submitted from within done() may well have this
+     * connection. */
+    bool pumping = d->pumping;
+    d->pumping = true;
+    if (m->stale && !m->again) {
+        give_to_another(d, m);
+    } else {
+        if (m->stale)
+            smtp_mail_refuse(m, SMTP_DEFERRED, "4.4.2",
+                             "the server closed two connections before it answered");
+        m->done(m, smtp_name(s));
+    }
+    d->pumping = pumping;
+}
+
+static void on_closed(struct smtp_session *s, const char *why)
+{
+    struct connection *c = smtp_arg(s);
+    struct destination *d = c->destination;
+    TAILQ_REMOVE(c->idle ? &d->idle : &d->busy, c, link);
+    free(c);
+    if (!smtp_was_ready(s)) {
+        d->nopening--;
+        cannot_open(d, why);
+    } else {
+        d->nready--;
+        log_debug("%s: connection closed after %u mails: %s", smtp_name(s), smtp_mails(s), why);
+    }
+    pump(d);
+}
+
+static const struct smtp_events session_events = {on_ready, on_done, on_closed};
+
+static void connect_now(struct destination *d)
+{
+    const struct config *cfg = d->relay->config;
+    struct smtp_options o = {
+        .lmtp = d->hop.lmtp,
+        .host = d->hop.host,
+        .port = d->hop.port,
+        .address = &d->addresses.v[d->address_at],
+        .helo = d->relay->helo,
+        .limits = {(double)cfg->connect_timeout / 1000., (double)cfg->command_timeout / 1000.,
+                   (double)cfg->final_timeout / 1000., (double)cfg->connection_idle / 1000.},
+    };
+    struct connection *c = mem_zero(sizeof *c);
+    c->destination = d;
+    o.arg = c;
+    d->nopening++;
+    TAILQ_INSERT_TAIL(&d->busy, c, link);
+    c->session = smtp_open(d->relay->loop, &o, &session_events);
+}
+
+static void on_resolved(const struct addresses *found, const char *error, void *arg)
+{
+    struct destination *d = arg;
+    d->resolving = NULL;
+    if (error) {
+        char why[300];
+        snprintf(why, sizeof why, "%s: %s", d->hop.host, error);
+        d->addresses.n = d->address_at = 0;
+        cannot_open(d, why);
+        return;
+    }
+    d->addresses = *found;
+    d->address_at = 0;
+    d->resolved = clock_monotonic();
+    connect_now(d);
+}
+
+static void open_connection(struct destination *d)
+{
+    if (d->address_at || (d->resolved > 0. && clock_monotonic() - d->resolved < ADDRESS_FRESH))
+        connect_now(d);
+    else if (!d->resolving)
+        resolve_start(d->relay->loop, &d->hop, on_resolved, d, &d->resolving);
+}
+
+static size_t most_connections(struct destination *d)
+{
+    size_t most = (size_t)d->relay->config->destination_concurrency;
+    if (d->limit && clock_monotonic() >= d->limit_until)
+        d->limit = 0;
+    return d->limit && d->limit < most ? d->limit : most;
+}
+
+static void open_more(struct destination *d)
+{
+    size_t most = most_connections(d);
+    /* As many at a time as there are good ones: one at first, then it doubles. */
+    while (!d->down && !d->closing && !d->resolving && d->nopening < d->queued &&
+           d->nready + d->nopening < most && d->nopening < (d->nready ? d->nready : 1)) {
+        size_t before = d->nopening;
+        open_connection(d);
+        if (d->nopening == before)
+            break;
+    }
+}
+
+static void give_mail(struct destination *d, struct connection *c, struct smtp_mail *m)
+{
+    TAILQ_REMOVE(&d->queue, m, link);
+    d->queued--;
+    m->waiting = false;
+    TAILQ_REMOVE(&d->idle, c, link);
+    TAILQ_INSERT_TAIL(&d->busy, c, link);
+    c->idle = false;
+    if (smtp_send(c->session, m))
+        return;
+    TAILQ_REMOVE(&d->busy, c, link);
+    TAILQ_INSERT_HEAD(&d->idle, c, link);
+    c->idle = true;
+    m->done(m, smtp_name(c->session));
+}
+
+static void pump(struct destination *d)
+{
+    if (d->pumping)
+        return;
+    d->pumping = true;
+    struct smtp_mail *m;
+    struct connection *c;
+    while ((m = TAILQ_FIRST(&d->queue)) && (c = TAILQ_FIRST(&d->idle))) {
+        if (smtp_mails(c->session) >= d->relay->config->connection_reuse)
+            smtp_quit(c->session);
+        else
+            give_mail(d, c, m);
+    }
+    d->pumping = false;
+    open_more(d);
+}
+
+/* ---- interface ---- */
+
+void destination_submit(struct destination *d, struct smtp_mail *m)
+{
+    m->queued = clock_monotonic();
+    m->begun = 0.;
+    m->again = m->stale = false;
+    if (d->down || d->closing || !d->deliverable) {
+        m->done(m, "none");
+        return;
+    }
+    m->waiting = true;
+    TAILQ_INSERT_TAIL(&d->queue, m, link);
+    d->queued++;
+    pump(d);
+}
+
+bool destination_withdraw(struct destination *d, struct smtp_mail *m)
+{
+    if (!m->waiting)
+        return false;
+    TAILQ_REMOVE(&d->queue, m, link);
+    d->queued--;
+    m->waiting = false;
+    return true;
+}
+
+static unsigned bucket_of(const char *name)
+{
+    unsigned h = 2166136261u;
+    for (; *name; name++)
+        h = (h ^ (unsigned char)*name) * 16777619u;
+    return h & (BUCKETS - 1);
+}
+
+static struct destination *find(struct relay *r, const char *name)
+{
+    struct destination *d = r->destinations->bucket[bucket_of(name)];
+    while (d && strcmp(d->name, name))
+        d = d->next;
+    return d;
+}
+
+static struct destination *add(struct relay *r, const char *name)
+{
+    struct destination *d = mem_zero(sizeof *d), **bucket = &r->destinations->bucket[bucket_of(name)];
+    d->relay = r;
+    d->name = mem_strdup(name);
+    TAILQ_INIT(&d->queue);
+    TAILQ_INIT(&d->idle);
+    TAILQ_INIT(&d->busy);
+    TAILQ_INIT(&d->lanes);
+    ev_init(&d->probe, on_probe);
+    d->probe.data = d;
+    d->next = *bucket;
+    *bucket = d;
+    return d;
+}
+
+struct destination *destination_get(struct relay *r, const char *name)
+{
+    struct destination *d = find(r, name);
+    if (d)
+        return d;
+    d = add(r, name);
+    d->deliverable = nexthop_parse(name, &d->hop);
+    if (!d->deliverable)
+        log_error("destination %s: no next hop with an address (smtp:[host]:port, lmtp:unix:/path); its "
+                  "lanes are left alone",
+                  name);
+    return d;
+}
+
+struct destination *destination_bounce(struct relay *r)
+{
+    if (!*r->config->bounce_port)
+        return NULL;
+    char *name = mem_printf("bounce_port:%s", r->config->bounce_port);
+    struct destination *d = find(r, name);
+    if (!d) {
+        d = add(r, name);
+        d->deliverable = nexthop_from_address(r->config->bounce_port, &d->hop);
+    }
+    free(name);
+    return d;
+}
+
+void destinations_each(struct relay *r, void (*fn)(struct destination *, void *), void *arg)
+{
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct destination *d = r->destinations->bucket[i], *next; d; d = next) {
+            next = d->next;
+            fn(d, arg);
+        }
+}
+
+static void drop_busy(struct destination *d, void *why)
+{
+    struct connection *c;
+    d->closing = true;
+    while ((c = TAILQ_FIRST(&d->busy)))
+        smtp_drop(c->session, why);
+}
+
+void destinations_drop(struct relay *r, const char *why)
+{
+    destinations_each(r, drop_busy, (void *)why);
+}
+
+static void free_destination(struct destination *d)
+{
+    ev_timer_stop(d->relay->loop, &d->probe);
+    nexthop_free(&d->hop);
+    free(d->trouble);
+    free(d->name);
+    free(d);
+}
+
+static bool in_use(const struct destination *d)
+{
+    return d->queued || d->nopening || d->nready || d->resolving || d->in_hand || d->taking || d->wanted ||
+           !TAILQ_EMPTY(&d->lanes) || ev_is_active(&d->probe);
+}
+
+void destinations_reap(struct relay *r)
+{
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct destination **at = &r->destinations->bucket[i]; *at;) {
+            struct destination *d = *at;
+            if (in_use(d)) {
+                at = &d->next;
+                continue;
+            }
+            *at = d->next;
+            free_destination(d);
+        }
+}
+
+struct destinations *destinations_open(struct relay *r)
+{
+    return mem_zero(sizeof(struct destinations));
+}
+
+static void quit_all(struct destination *d, void *arg)
+{
+    struct connection *c;
+    while ((c = TAILQ_FIRST(&d->idle)))
+        smtp_quit(c->session);
+}
+
+void destinations_close(struct relay *r)
+{
+    destinations_drop(r, "the relay ends");
+    destinations_each(r, quit_all, NULL);
+    destinations_reap(r);
+    free(r->destinations);
+    r->destinations = NULL;
+}

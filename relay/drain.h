@@ -1,0 +1,26 @@
+/* drain - TAKE: entries of our lanes come into hand, as many as their next hops have credit for.
+ *
+ * A lane that has something to take (lanes.h: waiting) is asked until it gives nothing. One TAKE per
+ * destination is under way at a time, over all its lanes in turn; destination_in_flight and the bytes bound
+ * it. */
+#ifndef DOVELANE_RELAY_DRAIN_H
+#define DOVELANE_RELAY_DRAIN_H
+
+#include "destination.h"
+#include "relay.h"
+
+struct drain *drain_open(struct relay *);
+void drain_close(struct drain *);
+
+/* Something changed that may allow a TAKE: looked at at the end of this turn of the loop. */
+void drain_want(struct destination *);
+void drain_want_all(struct relay *);
+
+/* Takes what may be taken. */
+void drain_run(struct relay *);
+
+/* Whether a lane of it may hold something. Asks the server for the lengths on the way, so that the next
+ * answer knows better. */
+bool drain_waits(struct destination *);
+
+#endif

@@ -1,0 +1,77 @@
+/* hand - the entries that this relay has in hand: from TAKE until the own node has answered the ACK or NACK.
+ *
+ * A lease ends when its connection does, and then the server gives the same entries out again, to us. The
+ * table is what keeps them from being delivered a second time: an id that is taken while it is in hand only
+ * gets its new lease number. */
+#ifndef DOVELANE_RELAY_HAND_H
+#define DOVELANE_RELAY_HAND_H
+
+#include <sys/queue.h>
+
+#include "lanes.h"
+#include "entryid.h"
+#include "envelope.h"
+#include "relay.h"
+#include "smtp.h"
+
+enum entry_state {
+    ENTRY_DELIVERING, /* its mail is with a destination: waiting there, or being sent */
+    ENTRY_BOUNCING,   /* the same with the bounce port */
+    ENTRY_RECORDING,  /* META under way */
+    ENTRY_ACKING,
+    ENTRY_RETURNING /* NACK under way */
+};
+
+struct entry {
+    struct entry *next;        /* in the table's bucket */
+    TAILQ_ENTRY(entry) taken;  /* in the order of taking */
+    TAILQ_ENTRY(entry) queued; /* RECORDING, ACKING: for the next command of its lane */
+    struct relay *relay;
+    struct lane *lane;
+    unsigned char id[ENTRYID_LEN];
+    enum entry_state state;
+
+    long long lease;
+    unsigned generation;     /* of the connection that the lease belongs to */
+    long long failed_leases; /* "attempts" of the server: leases of it that failed */
+    uint32_t revision;
+    struct envelope envelope;
+    size_t meta_len;    /* as taken */
+    redisReply *holder; /* the part of TAKE's reply that holds the body; ours */
+    double taken_at;    /* CLOCK_MONOTONIC */
+
+    /* this time */
+    unsigned char *tried; /* per recipient: TRIED_* */
+    bool attempted;       /* the next hop or the bounce port was asked for someone: counts, and waits by the
+                             schedule */
+    bool leave;           /* nothing more is begun with it, it goes back */
+    bool dirty;           /* the envelope has what META has not */
+    bool lean;            /* META without texts, because the server has no memory for more */
+    struct smtp_mail mail;
+    struct destination *at; /* where that is */
+    char *head;             /* of a bounce */
+};
+
+enum { TRIED_DELIVERY = 1, TRIED_BOUNCE = 2 };
+
+struct hand *hand_open(struct relay *);
+void hand_close(struct hand *);
+
+struct entry *hand_find(struct relay *, const unsigned char id[ENTRYID_LEN]);
+
+/* A new entry. holder becomes the hand's. */
+struct entry *hand_add(struct relay *, struct lane *, const unsigned char id[ENTRYID_LEN],
+                       redisReply *holder);
+
+/* Fills e->mail for these recipients (malloc'd, the entry's from now on), without head. */
+void entry_set_mail(struct entry *, struct smtp_rcpt *, size_t n,
+                    void (*done)(struct smtp_mail *, const char *relay));
+
+/* The entry is no more ours. */
+void hand_release(struct entry *);
+
+size_t hand_count(const struct relay *);
+size_t hand_bytes(const struct relay *);
+struct entry *hand_first(struct relay *); /* oldest; then TAILQ_NEXT(e, taken) */
+
+#endif

@@ -1,0 +1,181 @@
+#include "lanes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "destination.h"
+#include "drain.h"
+#include "hand.h"
+#include "log.h"
+#include "mem.h"
+#include "metrics.h"
+#include "mail.h"
+
+#define BUCKETS 4096 /* a power of two; a node with 10,000 lanes has chains of two or three */
+#define REAP 60.     /* seconds between looking for lanes that nobody needs to remember */
+
+struct lanes {
+    struct relay *relay;
+    struct lane *bucket[BUCKETS];
+    size_t ours;
+    ev_timer reap;
+};
+
+static unsigned bucket_of(const char *name, size_t len)
+{
+    unsigned h = 2166136261u;
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ (unsigned char)name[i]) * 16777619u;
+    return (h ^ h >> 15) & (BUCKETS - 1);
+}
+
+/* ---- whose is it ---- */
+
+static void attach(struct lane *lane, struct destination *d)
+{
+    if (lane->destination == d)
+        return;
+    if (lane->destination)
+        TAILQ_REMOVE(&lane->destination->lanes, lane, beside);
+    lane->destination = d;
+    if (d)
+        TAILQ_INSERT_TAIL(&d->lanes, lane, beside);
+}
+
+static void judge(struct relay *r, struct lane *lane)
+{
+    bool was_ours = lane->ownership == OWNERSHIP_OURS;
+    lane->ownership = lane->parsed.nowners ? ownership_judge(r->config, r->node, &lane->parsed, &lane->place)
+                                           : OWNERSHIP_NONE;
+    bool ours = lane->ownership == OWNERSHIP_OURS;
+    if (ours == was_ours)
+        return;
+    r->lanes->ours += ours ? 1 : (size_t)-1;
+    metric_set(relay_lanes, (long long)r->lanes->ours);
+    if (!ours) {
+        log_info("lane=%s: an owner before us is alive, we leave it", lane->name);
+        return;
+    }
+    struct destination *d = destination_get(r, lane->parsed.destination);
+    if (lane->place)
+        log_info("lane=%s: every owner before us is dead, we take over", lane->name);
+    /* It stays attached when we lose it: entries of it may be in hand. */
+    attach(lane, d->deliverable ? d : NULL);
+}
+
+static struct lane *add(struct relay *r, const char *name, size_t len)
+{
+    struct lane *lane = mem_zero(sizeof *lane), **bucket = &r->lanes->bucket[bucket_of(name, len)];
+    lane->name = mem_strndup(name, len);
+    lane->name_len = len;
+    TAILQ_INIT(&lane->metas);
+    TAILQ_INIT(&lane->acks);
+    lane->next = *bucket;
+    *bucket = lane;
+    lanename_parse(name, len, &lane->parsed);
+    judge(r, lane);
+    if (lane->ownership == OWNERSHIP_NONE)
+        log_debug("lane=%s: %s, left alone", lane->name,
+                  lane->parsed.nowners ? "we are none of its owners" : "not named by our rule");
+    return lane;
+}
+
+void lanes_told(struct relay *r, const char *name, size_t len)
+{
+    struct lane *lane = r->lanes->bucket[bucket_of(name, len)];
+    while (lane && (lane->name_len != len || memcmp(lane->name, name, len)))
+        lane = lane->next;
+    if (!lane)
+        lane = add(r, name, len);
+    lane->told++;
+    lane->waiting = true;
+    if (lane->ownership == OWNERSHIP_OURS && lane->destination)
+        drain_want(lane->destination);
+}
+
+static void each(struct lanes *lanes, void (*fn)(struct relay *, struct lane *))
+{
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct lane *lane = lanes->bucket[i]; lane; lane = lane->next)
+            fn(lanes->relay, lane);
+}
+
+void lanes_judge(struct relay *r)
+{
+    each(r->lanes, judge);
+    /* Those that are ours no more: what nobody has begun with goes back. */
+    for (struct entry *e = hand_first(r), *next; e; e = next) {
+        next = TAILQ_NEXT(e, taken);
+        if (e->lane->ownership != OWNERSHIP_OURS)
+            mail_leave(e);
+    }
+}
+
+size_t lanes_ours(const struct relay *r)
+{
+    return r->lanes->ours;
+}
+
+/* ---- forgetting ---- */
+
+static void free_lane(struct lane *lane)
+{
+    attach(lane, NULL);
+    lanename_free(&lane->parsed);
+    free(lane->name);
+    free(lane);
+}
+
+/* READY names a lane again when it gets something, so an idle one needs no memory. One that others drain is
+ * rarely told of while it holds something: it is forgotten likewise, and LIST finds it when it becomes ours.
+ */
+static bool needed(const struct lane *lane)
+{
+    bool drained = lane->ownership == OWNERSHIP_OURS && lane->destination;
+    return lane->in_hand || lane->taking || lane->commands || lane->listed || (drained && lane->waiting);
+}
+
+static void reap(struct lanes *lanes)
+{
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct lane **at = &lanes->bucket[i]; *at;) {
+            struct lane *lane = *at;
+            if (needed(lane)) {
+                at = &lane->next;
+                continue;
+            }
+            *at = lane->next;
+            if (lane->ownership == OWNERSHIP_OURS)
+                lanes->ours--;
+            free_lane(lane);
+        }
+    metric_set(relay_lanes, (long long)lanes->ours);
+    destinations_reap(lanes->relay);
+}
+
+static void on_reap(struct ev_loop *loop, ev_timer *t, int events)
+{
+    reap(t->data);
+}
+
+struct lanes *lanes_open(struct relay *r)
+{
+    struct lanes *lanes = mem_zero(sizeof *lanes);
+    lanes->relay = r;
+    ev_timer_init(&lanes->reap, on_reap, REAP, REAP);
+    lanes->reap.data = lanes;
+    ev_timer_start(r->loop, &lanes->reap);
+    return lanes;
+}
+
+void lanes_close(struct lanes *lanes)
+{
+    ev_timer_stop(lanes->relay->loop, &lanes->reap);
+    for (size_t i = 0; i < BUCKETS; i++)
+        while (lanes->bucket[i]) {
+            struct lane *lane = lanes->bucket[i];
+            lanes->bucket[i] = lane->next;
+            free_lane(lane);
+        }
+    free(lanes);
+}

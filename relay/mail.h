@@ -1,0 +1,24 @@
+/* mail - what becomes of one entry in hand.
+ *
+ *   begin ─▶ deliver (in batches) ─▶ [record] ─▶ bounce who failed ─▶ nobody open: ack
+ *                                                                  └▶ somebody open: record ─▶ return, to be
+ * taken again by the schedule
+ *
+ * record (META to every owner) comes before everything that may take long or be interrupted, so that whoever
+ * goes on with the entry repeats only what is open. */
+#ifndef DOVELANE_RELAY_MAIL_H
+#define DOVELANE_RELAY_MAIL_H
+
+#include "hand.h"
+
+/* The entry is fresh from TAKE; meta is its envelope. */
+void mail_begin(struct entry *, const char *meta, size_t len);
+
+/* The own node answered META: held = false when it does not hold the entry any more. */
+void mail_recorded(struct entry *, bool held);
+
+/* The entry goes back as soon as possible: at once when no connection has begun with it, else when what goes
+ * on is over. Nothing more is begun with it. */
+void mail_leave(struct entry *);
+
+#endif

@@ -1,0 +1,31 @@
+/* ownership - whether a lane is ours to drain (docs/design.md, "Mail in" 1). Pure.
+ *
+ * The view of who is alive is static for now: the config's `dead` list and its node sections. */
+#ifndef DOVELANE_RELAY_OWNERSHIP_H
+#define DOVELANE_RELAY_OWNERSHIP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "config.h"
+#include "lanename.h"
+
+enum ownership {
+    OWNERSHIP_NONE,  /* this node is no owner of it */
+    OWNERSHIP_LATER, /* an owner before this node is alive and delivers */
+    OWNERSHIP_OURS
+};
+
+/* Listed in `dead`, or in no node section: an owner that is in nobody's table is dead, else its lanes would
+ * wait for ever. */
+bool ownership_dead(const struct config *, const char *node);
+
+/* place_r: how many owners stand before this node (when it is an owner at all): 0 is the first one, more is a
+ * takeover.
+ *
+ * A node that the config calls dead drains nothing itself. All hosts share one file, so the next owner drains
+ * its lanes by the same words, and two would deliver. */
+enum ownership ownership_judge(const struct config *, const char *self, const struct lanename *,
+                               size_t *place_r);
+
+#endif

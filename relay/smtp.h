@@ -1,0 +1,127 @@
+/* smtp - the delivery engine: SMTP (RFC 5321) and LMTP (RFC 2033) as a client, non-blocking, on a libev loop.
+ * It knows mails, recipients and replies; it knows nothing of lanes.
+ *
+ *   destination ── smtp_open ─▶ session ── ready() ─▶ destination ── smtp_send(mail) ─▶ session ──
+ * done(mail), then ready() ... closed()
+ *
+ * One session is one connection and carries one mail after another. With PIPELINING (RFC 2920) a mail is two
+ * writes: XFORWARD, MAIL, all RCPT and DATA in one; the message with its final dot in the other, straight
+ * from the caller's memory unless it needs dots. */
+#ifndef DOVELANE_RELAY_SMTP_H
+#define DOVELANE_RELAY_SMTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+
+#include <ev.h>
+
+#include "envelope.h"
+#include "smtp_reply.h"
+
+/* Text of a result, at most; longer replies are cut. */
+#define SMTP_TEXT_MAX 512
+
+enum smtp_verdict {
+    SMTP_UNTRIED,  /* nothing was said to the next hop about this recipient that could matter */
+    SMTP_SENT,     /* 2xx */
+    SMTP_DEFERRED, /* 4xx, or the connection was lost before the mail was complete */
+    SMTP_FAILED,   /* 5xx, or a mail that this next hop cannot take (SIZE, SMTPUTF8) */
+    SMTP_UNKNOWN /* the connection was lost between the final dot and its answer: delivered or not, nobody can
+                    tell */
+};
+
+struct smtp_rcpt {
+    size_t index; /* in envelope->recipient */
+    enum smtp_verdict verdict;
+    int code;               /* 0 where no reply was had */
+    char dsn[SMTP_DSN_MAX]; /* "2.0.0" */
+    char *text;    /* malloc'd; SENT: the reply "250 2.0.0 Ok"; else the reason in Postfix's words. NULL while
+                      untried */
+    bool accepted; /* its RCPT had 2xx (the engine's own) */
+};
+
+/* One mail for one transaction. The caller owns it, and everything it points to stays until done is called.
+ */
+struct smtp_mail {
+    const struct envelope *envelope;
+    const char *head; /* header lines to be sent before the message; may be NULL */
+    size_t head_len;
+    const char *body; /* header, empty line, body, CRLF, without dot-stuffing */
+    size_t body_len;
+    struct smtp_rcpt *rcpt;
+    size_t nrcpt;
+    void *owner;
+
+    /* by the engine */
+    bool stale; /* not tried at all: a connection that had been used before was gone. Give it to another one,
+                   once */
+    double begun; /* when a session began with it (CLOCK_MONOTONIC), 0: not */
+    double setup; /* seconds its connection took, 0 for all but the first mail of a session */
+
+    /* by the destination */
+    void (*done)(struct smtp_mail *, const char *relay); /* relay: "host[addr]:port" or "none" */
+    TAILQ_ENTRY(smtp_mail) link;
+    double queued; /* when it came */
+    bool waiting;  /* in the queue */
+    bool again;    /* was stale once */
+};
+
+void smtp_rcpts_clear(struct smtp_rcpt *, size_t n); /* frees the texts */
+
+/* The results of a mail whose transaction cannot take place: all its untried recipients. reason: "connect to
+ * ...: refused". */
+void smtp_mail_refuse(struct smtp_mail *, enum smtp_verdict, const char *dsn, const char *reason);
+
+struct smtp_limits { /* seconds */
+    double connect, command, final, idle;
+};
+
+struct smtp_address {
+    struct sockaddr_storage sa;
+    socklen_t len;
+    char text[128]; /* "10.0.0.5", "::1", or the path of a UNIX socket */
+};
+
+struct smtp_options {
+    bool lmtp;
+    const char *host; /* as in the next hop, for the log */
+    const char *port; /* NULL: UNIX socket */
+    const struct smtp_address *address;
+    const char *helo; /* what we call ourselves */
+    struct smtp_limits limits;
+    void *arg;
+};
+
+struct smtp_session;
+
+/* All three may call smtp_send, smtp_quit and smtp_drop for this session. */
+struct smtp_events {
+    void (*ready)(struct smtp_session *); /* greeted, or the last mail is over: may take one now */
+    void (*done)(struct smtp_session *,
+                 struct smtp_mail *); /* results are in mail->rcpt; the session may be about to close */
+    void (*closed)(struct smtp_session *, const char *why); /* is freed after this; holds no mail any more */
+};
+
+/* Starts to connect. closed() is called later, never from within, also when connecting fails. */
+struct smtp_session *smtp_open(struct ev_loop *, const struct smtp_options *, const struct smtp_events *);
+
+/* Only while the session is ready. false: this server cannot take the mail at all (SIZE, SMTPUTF8); its
+ * results are set, done() is not called, and the session is still ready. Never closes the session from
+ * within. */
+bool smtp_send(struct smtp_session *, struct smtp_mail *);
+
+/* QUIT for a session that is ready; closed() is called from within. */
+void smtp_quit(struct smtp_session *);
+
+/* Closes whatever goes on: a mail in transfer gets its results first (SMTP_UNTRIED before its final dot, else
+ * SMTP_UNKNOWN). */
+void smtp_drop(struct smtp_session *, const char *why);
+
+void *smtp_arg(const struct smtp_session *);
+const char *smtp_name(const struct smtp_session *); /* "host[addr]:port" */
+bool smtp_was_ready(const struct smtp_session *);   /* greeted at least once */
+unsigned smtp_mails(const struct smtp_session *);   /* carried so far */
+
+#endif
