@@ -9,6 +9,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from stack import Stack  # noqa: E402
 
 
+def end_and_look(entry, complaints):
+    """Ends the programs first, because sanitizers also speak at the end; then reads the logs, then removes all."""
+    try:
+        for service in entry.services.values():
+            if not service.name.startswith(("dovecot", "postfix")):
+                service.end()
+        complaints += entry.complaints()
+    finally:
+        entry.down()
+
+
 @pytest.fixture
 def stack(request):
     """A factory: `stack(postfix="divert", sinks=["a"])` starts one. All are ended with the test, however it ends."""
@@ -21,10 +32,12 @@ def stack(request):
 
     yield start
     failed = getattr(request.node, "call_failed", False)
+    complaints = []
     for entry in reversed(started):
         if failed and entry.mark:
             print(f"\nlogs of {entry.directory}:\n{entry.tails()}")
-        entry.down()
+        end_and_look(entry, complaints)
+    assert not complaints, "\n".join(complaints)
 
 
 @pytest.hookimpl(hookwrapper=True)

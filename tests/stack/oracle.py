@@ -262,7 +262,6 @@ def wait_delivered(stack, ledger, seconds=60, settle=0.3):
 
 
 def delivery_times(stack, ledger):
-    """Milliseconds from the 250 to the sink's record, sorted: how long a mail was under way. Negative when the sink had it
-    before the client had its answer."""
+    """Milliseconds from the client's final dot to the recording sinks' having it, sorted: end to end."""
     times = Deliveries(stack).read().times
-    return sorted((times[key] - pair.promised) / 1e6 for key, pair in ledger.promised.items() if key in times)
+    return sorted((times[key] - (pair.promised - pair.waited)) / 1e6 for key, pair in ledger.promised.items() if key in times)

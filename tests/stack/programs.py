@@ -1,4 +1,6 @@
 """Dovelane's own programs and their dovelane.conf; the Redis of each node; the milter that only discards."""
+import os
+import re
 import shutil
 from pathlib import Path
 
@@ -42,6 +44,15 @@ def write_settings(service, changes=None):
     fresh.rename(path)
 
 
+def sanitized(module):
+    """Environment for a server that loads a module built with AddressSanitizer: its runtime must come first."""
+    found = re.search(rb"libasan\.so\.\d+", module.read_bytes())
+    if not found:
+        return {}
+    options = os.environ.get("ASAN_OPTIONS", "")
+    return {"LD_PRELOAD": found[0].decode(), "ASAN_OPTIONS": ":".join(filter(None, [options, "detect_leaks=0"]))}
+
+
 def redis(base, name, shape, ports, log):
     """A node's Redis with the lane module."""
     module = needed(shape.build / "redis-module" / "lane.so", "the lane module")
@@ -57,7 +68,7 @@ def redis(base, name, shape, ports, log):
     conf.write_text("\n".join(lines + shape.redis_conf) + "\n")
     address = f"127.0.0.1:{port}"
     # A Redis that was killed leaves its socket file; the server removes it itself before it binds.
-    return Service(f"redis-{name}", [server, conf], log, [("redis", address)], cwd=base, grace=10,
+    return Service(f"redis-{name}", [server, conf], log, [("redis", address)], cwd=base, env=sanitized(module), grace=10,
                    note={"address": address, "conf": str(conf), "node": name})
 
 

@@ -1,11 +1,13 @@
 """The stack: all services of one shape under one directory, from `up` to `down`."""
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
 import stat
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -18,7 +20,24 @@ from .shape import Shape
 # The longest socket path below the directory is Dovecot's run/doveadm-server and the like; the kernel keeps 107 bytes.
 LONGEST_DIRECTORY = 70
 RECORD = "stack.json"
+COMPLAINT = re.compile(r"ERROR: \w+Sanitizer|runtime error: |REDIS BUG REPORT|[Aa]ssertion .*failed|ASSERTION FAILED|\bpanic:")
 KINDS = {Service.kind: Service, postfix.Postfix.kind: postfix.Postfix}
+
+
+class Uninterrupted:
+    """Keeps SIGINT, SIGTERM and SIGHUP back while it lasts. Only the main thread can; elsewhere no signal interrupts anyway."""
+
+    def __enter__(self):
+        self.came, self.before = [], {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                self.before[number] = signal.signal(number, lambda which, _: self.came.append(which))
+
+    def __exit__(self, *_):
+        for number, handler in self.before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        if self.came:
+            os.kill(os.getpid(), self.came[0])
 
 
 class Stack:
@@ -163,7 +182,14 @@ class Stack:
         return Path(mta.note["queue_directory"]) / "dovelane" / "milter.sock"
 
     def down(self):
-        """Ends what was started, in the order in which mail flows, and removes what was made. Safe to repeat."""
+        """Ends what was started, in the order in which mail flows, and removes what was made. Safe to repeat.
+
+        An interrupt (Ctrl-C, SIGTERM) meanwhile is kept until the end.
+        """
+        with Uninterrupted():
+            self.end_all()
+
+    def end_all(self):
         order = ["postfix", "milter", "relay-", "redis-", "sink-", "dovecot"]
         for prefix in order:
             for service in self.services.values():
@@ -261,6 +287,17 @@ class Stack:
     def pids(self):
         """Every process of the stack, also those that Postfix and Dovecot forked."""
         return [entry.pid for entry in process.marked(self.mark)] if self.mark else []
+
+    def complaints(self):
+        """Lines in which a sanitizer, Redis's crash report or an assertion speaks, of all logs."""
+        found = []
+        for service in self.services.values():
+            try:
+                text = Path(service.log).read_text(errors="replace")
+            except OSError:
+                continue
+            found += [f"{service.name}: {line}" for line in text.splitlines() if COMPLAINT.search(line)]
+        return found
 
     def tails(self, lines=15):
         """The ends of all logs, for a test that failed."""
