@@ -1,0 +1,229 @@
+"""The gateway against Postfix's disk queue and against its own floor, in one run.
+
+    stock      Postfix takes each mail into its disk queue and relays it to smtp-sink
+    floor      Postfix with a milter that discards; the generator itself fills smtp-sink at the same rate
+    dovelane   Postfix with dovelane-milter, copies on 2 nodes, relays that empty them to smtp-sink
+
+In each round every variant gets a fresh stack of its own, alone on the machine, and takes all sizes after a warm-up; the order
+of the variants turns from round to round. A run ends when smtp-sink has counted its last mail. Figures are medians of the rounds.
+"""
+import json
+import os
+import socket
+import subprocess
+import tempfile
+import time
+
+import cpu
+import disk
+from report import BUILD, median
+from stack import Stack, StackError
+
+ABOUT = "mail through Postfix, two nodes and relays to smtp-sink"
+OPTIONS = {"rounds": 3, "mails": 6000, "warmup": 1500, "sessions": 20, "per_connection": 0, "copies": 2, "dir": "/var/tmp",
+           "variants": "stock,floor,dovelane", "sizes": "1 KB,10 KB,70/30"}
+QUICK = {"rounds": 1, "mails": 1000, "warmup": 300}
+
+SIZES = {"1 KB": "1024", "10 KB": "10240", "70/30": "1024:70,10240:30"}
+TITLES = {"stock": "stock Postfix", "floor": "floor (discard)", "dovelane": "Dovelane"}
+PATIENCE = 120
+
+# What makes stock Postfix fast for one near next hop on few cores; the stack itself sets in_flow_delay = 0, max_use = 100000, no
+# peer name lookups, no client limits (tests/stack/postfix.py). Each was tried; docs/benchmarks.md has what it changed.
+TUNED = {
+    "default_destination_concurrency_limit": 20,
+    "initial_destination_concurrency": 20,
+    "qmgr_message_active_limit": 100000,
+    "qmgr_message_recipient_limit": 100000,
+    "smtp_connection_cache_on_demand": "yes",
+    "smtp_connection_reuse_count_limit": 0,
+}
+POSTFIX = {"stock": "stock", "floor": "discard", "dovelane": "divert"}
+
+
+def groups_of(stack):
+    """pid to the name under which its CPU is reported."""
+    names = {}
+    for name, service in stack.services.items():
+        if name != "postfix" and service.pid:
+            names[service.pid] = name.partition("-")[0]
+    return names
+
+
+def sink_count(log):
+    """(mails that smtp-sink has counted, when it wrote that). It writes its counters at each mail's end."""
+    with open(log, "rb") as file:
+        written = os.fstat(file.fileno()).st_mtime_ns
+        file.seek(max(0, os.fstat(file.fileno()).st_size - 200))
+        last = file.read().rpartition(b"mesg=")[2].split()
+    return (int(last[0]) if last else 0), written
+
+
+def wait_for(log, wanted):
+    """When the sink counted the last one (CLOCK_REALTIME, ns)."""
+    end = time.monotonic() + PATIENCE
+    seen, moved = None, time.monotonic()
+    while True:
+        count, written = sink_count(log)
+        if count >= wanted:
+            return written
+        if count != seen:
+            seen, moved = count, time.monotonic()
+        if time.monotonic() > end and time.monotonic() - moved > 10:
+            raise StackError(f"{wanted - count} mails have not come out {PATIENCE} s after the last came in; see {log}")
+        time.sleep(0.005)
+
+
+def metrics(stack):
+    """Counters of dovelane-milter; of another milter, or none, nothing."""
+    if stack.shape.postfix != "divert":
+        return {}
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        connection.connect(stack["milter"].note["metrics"])
+        text = b"".join(iter(lambda: connection.recv(65536), b""))
+    return {line.split()[0]: float(line.split()[1]) for line in text.decode().splitlines() if line and not line.startswith("#")}
+
+
+def send(stack, variant, size, mails, options):
+    """One run: what the generator says, when the last mail was out, and who used how much CPU."""
+    sink = stack["sink-sink"]
+    argv = [BUILD / "tests" / "bench" / "smtp_load", "--to", stack.smtp, "--mails", mails, "--sessions", options.sessions,
+            "--per-connection", options.per_connection, "--sizes", SIZES[size], "--domain", "sink.example",
+            "--run", f"{variant}{time.time_ns()}"]
+    if variant == "floor":
+        argv += ["--also", sink.note["address"]]
+    had, counters = sink_count(sink.log)[0], metrics(stack)
+    services, master = groups_of(stack), stack["postfix"].pid
+    before, began = cpu.snapshot(services, master), time.monotonic()
+    done = subprocess.run([str(word) for word in argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    if done.returncode != 0:
+        raise StackError(f"{variant}, {size}: {done.stderr.decode(errors='replace').strip()}; logs in {stack.directory}/log")
+    load = json.loads(done.stdout)
+    out = wait_for(sink.log, had + mails)
+    time.sleep(0.2)  # what is still being tidied up (acks, unlinked queue files) belongs to the mails' cost
+    spent, wall = cpu.used(before, cpu.snapshot(services, master)), time.monotonic() - began
+    spent["generator"] = load["cpu_ms"]
+    seconds = (out - load["start_ns"]) / 1e9
+    after = metrics(stack)
+    return {"mails": mails, "seconds": seconds, "rate": mails / seconds, "rate_in": load["first"]["mails_per_second"],
+            "p50": load["first"]["dot_to_250_ms"]["p50"], "p99": load["first"]["dot_to_250_ms"]["p99"],
+            "p999": load["first"]["dot_to_250_ms"]["p999"], "max": load["first"]["dot_to_250_ms"]["max"],
+            "twice": sink_count(sink.log)[0] - had - mails, "cpu_ms": {group: value / mails for group, value in spent.items()},
+            "others_share": (spent["others"] + spent["stolen"]) / (wall * 1000 * os.cpu_count()),
+            "diverted": (after["dovelane_mails_diverted"] - counters["dovelane_mails_diverted"]) / mails if after else None}
+
+
+def one_variant(variant, options):
+    """A fresh stack, warmed up, all sizes. Size to result; and the disk's fsync times."""
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir) as directory:
+        os.chmod(directory, 0o755)
+        postconf = TUNED if variant == "stock" else {}
+        with Stack(directory, postfix=POSTFIX[variant], sinks=["sink"], copies=options.copies if variant == "dovelane" else None,
+                   nodes=options.copies if variant == "dovelane" else 0, sessions=options.sessions + 50,
+                   postconf=postconf) as stack:
+            durable = disk.fsync_ms(stack["postfix"].note["queue_directory"], 100)
+            sizes = options.sizes.split(",")
+            send(stack, variant, sizes[-1], options.warmup, options)
+            return {size: send(stack, variant, size, options.mails, options) for size in sizes}, durable
+
+
+def measure(options):
+    """(variant, size) to the results of all rounds; and all fsync times."""
+    variants = options.variants.split(",")
+    found, durable = {}, []
+    for number in range(options.rounds):
+        for variant in variants[number % len(variants):] + variants[:number % len(variants)]:
+            results, times = one_variant(variant, options)
+            durable += times
+            for size, result in results.items():
+                found.setdefault((variant, size), []).append(result)
+                print(f"  round {number + 1} {variant:<9} {size:<6} {result['rate']:6.0f} mails/s  p50 {result['p50']:6.2f} "
+                      f"p99 {result['p99']:6.2f} ms  others' CPU {100 * result['others_share']:.0f} %", flush=True)
+    return found, sorted(durable)
+
+
+def merged(rounds):
+    """Medians of all rounds; CPU grouped as it is shown."""
+    result = {name: median([entry[name] for entry in rounds]) for name in ("rate", "rate_in", "p50", "p99", "p999", "others_share")}
+    result["twice"] = sum(entry["twice"] for entry in rounds)
+    result["diverted"] = None if rounds[0]["diverted"] is None else min(entry["diverted"] for entry in rounds)
+    groups = sorted({group for entry in rounds for group in entry["cpu_ms"]})
+    result["cpu"] = {group: median([entry["cpu_ms"].get(group, 0.0) for entry in rounds]) for group in groups}
+    result["postfix"] = median([sum(value for group, value in entry["cpu_ms"].items() if group.startswith("postfix/"))
+                                for entry in rounds])
+    ours = ("milter", "redis", "relay")
+    result["ours"] = median([sum(entry["cpu_ms"].get(group, 0.0) for group in ours) for entry in rounds])
+    result["all"] = median([sum(value for group, value in entry["cpu_ms"].items() if group not in ("others", "stolen"))
+                            for entry in rounds])
+    return result
+
+
+def rows(report, results, options):
+    """Every figure as a row; the goals where there is something to compare."""
+    for (variant, size), result in results.items():
+        who = f"{size}, {TITLES[variant]}"
+        report.row(f"end to end, {who}", result["rate"], "mails/s")
+        report.row(f"dot to 250 p50, {who}", result["p50"], "ms")
+        report.row(f"dot to 250 p99, {who}", result["p99"], "ms")
+        report.row(f"CPU, {who}, all", result["all"], "ms/mail")
+        report.row(f"CPU, {who}, postfix", result["postfix"], "ms/mail")
+        for group, value in result["cpu"].items():
+            report.row(f"CPU, {who}, {group}", value, "ms/mail")
+    for size in options.sizes.split(","):
+        ours = results.get(("dovelane", size))
+        for other, goal in (("stock", ">= 1.0"), ("floor", ">= 0.6")):
+            if ours and (other, size) in results:
+                report.row(f"end to end, {size}, Dovelane {options.copies} copies", ours["rate"], "mails/s", TITLES[other],
+                           results[other, size]["rate"], goal)
+        if ours:
+            report.row(f"mails through lanes, {size}", ours["diverted"], "share", goal=">= 1.0")
+
+
+def tables(report, results, durable):
+    lines = [[size, TITLES[variant], result["rate"], result["rate_in"], result["p50"], result["p99"], result["p999"]]
+             for (variant, size), result in results.items()]
+    report.table("Mails a second end to end (last mail out) and at the way in alone; dot to 250 in ms, closed loop, so under "
+                 "full load",
+                 ["size", "variant", "mails/s", "in/s", "p50", "p99", "p99.9"], sorted(lines, key=lambda line: line[0]))
+    groups = ["generator", "sink", "milter", "redis", "relay", "kernel"]
+    lines = [[size, TITLES[variant], result["all"], result["postfix"], *(result["cpu"].get(group, 0.0) for group in groups),
+              result["ours"]] for (variant, size), result in results.items()]
+    report.table("CPU ms per mail (redis, relay: all nodes; ours: milter + redis + relay)",
+                 ["size", "variant", "all", "postfix", *groups, "ours"], sorted(lines, key=lambda line: line[0]))
+    daemons = sorted({group for result in results.values() for group in result["cpu"] if group.startswith("postfix/")
+                      and result["cpu"][group] >= 0.005})
+    lines = [[size, TITLES[variant], *(result["cpu"].get(group, 0.0) for group in daemons)]
+             for (variant, size), result in results.items()]
+    report.table("CPU ms per mail of Postfix's programs", ["size", "variant", *(group[8:] for group in daemons)],
+                 sorted(lines, key=lambda line: line[0]))
+
+
+def run(report, options):
+    if os.geteuid() != 0:
+        raise StackError("Postfix's master must be started by root: run this as root")
+    for name in ("smtp_load", "discard_milter"):
+        if not (BUILD / "tests" / "bench" / name).exists():
+            raise StackError(f"{BUILD}/tests/bench/{name} is not built: run make")
+    device, kind = disk.file_system(options.dir)
+    found, durable = measure(options)
+    results = {key: merged(rounds) for key, rounds in found.items()}
+    rows(report, results, options)
+    tables(report, results, durable)
+    p50, p99 = durable[len(durable) // 2], durable[int(len(durable) * 0.99)]
+    report.row("write + fsync of 1 KB in the queue directory, p50", p50, "ms")
+    report.row("write + fsync of 1 KB in the queue directory, p99", p99, "ms")
+    report.remark(f"Disk: write + fsync of 1 KB in the queue's directory p50 {p50:.2f} ms, p99 {p99:.2f} ms ({kind} on {device}).")
+    report.remark(f"{options.rounds} rounds of {options.mails} mails per figure, {options.sessions} sessions, "
+                  + (f"{options.per_connection} mails per connection." if options.per_connection else "connections kept."))
+    others = max(result["others_share"] for result in results.values())
+    report.row("CPU of this machine that others used, worst variant", others, "share")
+    if others > 0.05:
+        report.remark(f"The machine was not quiet: others (and the hypervisor) used up to {100 * others:.0f} % of its CPU in a "
+                      "run. Rates and latencies are worth little; CPU per mail still says something.")
+    twice = sum(result["twice"] for result in results.values())
+    if twice:
+        report.remark(f"{twice} mails came out more than once.")
+    report.detail("stock_settings", TUNED)
+    report.detail("fsync_ms", {"p50": p50, "p99": p99, "times": len(durable), "file_system": kind, "device": device})
+    report.detail("rounds", {f"{variant}, {size}": rounds for (variant, size), rounds in found.items()})
