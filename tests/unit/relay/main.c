@@ -1,0 +1,19 @@
+#include <stdlib.h>
+
+#include "tests.h"
+
+int main(void)
+{
+    Suite *s = suite_create("relay");
+    suite_add_tcase(s, reply_tests());
+    suite_add_tcase(s, dots_tests());
+    suite_add_tcase(s, compose_tests());
+    suite_add_tcase(s, retry_tests());
+    suite_add_tcase(s, ownership_tests());
+    suite_add_tcase(s, nexthop_tests());
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
