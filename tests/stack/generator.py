@@ -30,6 +30,10 @@ class Disconnected(Exception):
     """The connection is gone, or useless."""
 
 
+# How a connection can fail a mail; ValueError is asyncio's for a line without end.
+UNANSWERED = (Disconnected, OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError)
+
+
 @dataclass
 class Plan:
     """What is sent. recipients: a number, or (least, most) drawn per mail, over all the domains."""
@@ -74,7 +78,7 @@ class Generator:
         self.plan = plan or Plan(**options)
         self.ledger = Ledger()
         self.random = random.Random(self.plan.seed)
-        self.queue = None
+        self.queue = self.done = None
         self.unfinished = 0
         self.stopping = False
 
@@ -91,19 +95,21 @@ class Generator:
         self.ledger.began = time.time_ns()
         self.done = asyncio.Event()
         workers = [asyncio.create_task(Session(self).run()) for _ in range(plan.sessions)]
+        feeder = asyncio.create_task(self.feed())
         try:
-            await self.feed()
-            if self.unfinished:
-                await self.done.wait()
+            ended, _ = await asyncio.wait([feeder, *workers], return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()  # a session only ends by an error of this program
         finally:
             self.ledger.ended = time.time_ns()
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+            for task in (feeder, *workers):
+                task.cancel()
+            await asyncio.gather(feeder, *workers, return_exceptions=True)
         return self.ledger
 
     async def feed(self):
-        """Puts the mails into the queue, at the rate if there is one: open loop, so that a slow server is not spared."""
+        """Puts the mails into the queue, at the rate if there is one (open loop: a slow server is not spared), and waits for
+        the last one."""
         plan, began = self.plan, time.monotonic()
         for number in range(plan.mails):
             if self.stopping:
@@ -114,6 +120,8 @@ class Generator:
             self.ledger.mails += 1
             self.done.clear()
             await self.queue.put(self.compose(number))
+        if self.unfinished:
+            await self.done.wait()
 
     def compose(self, number):
         plan, name = self.plan, f"{self.plan.run}-{number}"
@@ -164,7 +172,7 @@ class Session:
                     await self.connect()
                     self.ledger.attempts += 1
                     await self.transact(mail)
-                except (Disconnected, OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                except UNANSWERED:
                     self.ledger.lost_connections += 1
                     self.drop()
                 self.generator.finished(mail, self.plan.retry_after)
@@ -246,7 +254,7 @@ class Session:
             self.writer.write(mail.content if accepted else b".\r\n")
             await self.writer.drain()
             code, text = await self.reply()
-        except (Disconnected, OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+        except UNANSWERED:
             for name in accepted:
                 self.ledger.pair(mail.id, name).unknown += 1
             raise

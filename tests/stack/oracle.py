@@ -140,6 +140,10 @@ def in_lanes(stack):
     """(pair to places, nodes that did not answer)."""
     found, unreachable = {}, []
     for node, address in stack.nodes.items():
+        state = stack[f"redis-{node}"].state()
+        if state != "runs":
+            unreachable.append(f"{node}: {state}")
+            continue
         try:
             for entry in lanes.entries(node, address):
                 for recipient in entry.open:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from . import probe
 from .failure import failed
-from .process import Process, spawn
+from .process import Process, spawn, state_and_start
 
 
 class Service:
@@ -47,6 +47,13 @@ class Service:
 
     def alive(self):
         return self.process is not None and self.process.alive()
+
+    def state(self):
+        """runs, stopped (by SIGSTOP), or gone."""
+        if not self.alive():
+            return "gone"
+        known = state_and_start(self.process.pid)
+        return "stopped" if known and known[0] in "Tt" else "runs"
 
     @property
     def pid(self):
