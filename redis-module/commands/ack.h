@@ -1,0 +1,15 @@
+/* ack - removing by id, as PUSH's ACK parts and LANE.ACK do. */
+#ifndef DOVELANE_COMMANDS_ACK_H
+#define DOVELANE_COMMANDS_ACK_H
+
+#include "effect.h"
+#include "selector.h"
+
+struct acked {
+    uint64_t removed, absent;
+};
+
+/* Acknowledges in an open lane key, which may be empty; sends the effect. Ids that are not held are remembered. */
+struct acked ack_in(RedisModuleCtx *, struct lane_key *, const struct selector *);
+
+#endif

@@ -1,0 +1,44 @@
+/* chunk - entries as bytes, for the RDB file and for effects: many in one string, never a string per entry.
+ *
+ *    version 1 | wall clock | entry | entry | ...
+ *       1           8
+ *    entry:  sequence  age  delay  revision  attempts  meta length  body length  flags  id   meta  body
+ *               8       8     8       4         4          4            4          1    16
+ *
+ * Little-endian. Age and delay are milliseconds at the time of the wall clock; delay is 0 when it waits (leases are not saved: what is leased waits
+ * after a load). Flag 1: has an id.
+ *
+ * To change this format: (1) raise CHUNK_VERSION, (2) draw the new entry here, (3) keep reading all versions before, (4) raise the RDB
+ * version when the fields around the chunks change, too, (5) keep a saved file of the old version in the tests. */
+#ifndef DOVELANE_COMMANDS_CHUNK_H
+#define DOVELANE_COMMANDS_CHUNK_H
+
+#include "server.h"
+
+#define CHUNK_VERSION 1
+#define CHUNK_TARGET (1u << 20) /* a chunk is closed when it has that much, so only a large entry makes a larger one */
+
+struct chunk {
+    char *data;
+    size_t len, room;
+    int64_t now;
+    uint64_t entries;
+};
+
+void chunk_add(struct chunk *, const struct lane_entry *); /* {0} is an empty one */
+void chunk_reset(struct chunk *);                          /* empty again, keeps its memory */
+void chunk_free(struct chunk *);
+
+/* Stores a chunk's entries in a lane. Trusts nothing in it. NULL and *entries_r, or what is wrong. */
+const char *chunk_load(struct lane *, const char *data, size_t len, uint64_t *entries_r);
+
+/* Little-endian numbers, for all that is sent or saved. */
+void put32(char *to, uint32_t);
+void put64(char *to, uint64_t);
+uint32_t get32(const char *);
+uint64_t get64(const char *);
+
+/* What is left of a delay that was written down at a wall clock time; 0 when it is over. */
+int64_t delay_left(int64_t delay, int64_t wall);
+
+#endif

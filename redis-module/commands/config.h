@@ -1,0 +1,10 @@
+/* config - the module's settings, as "lane.<name>" in redis.conf and CONFIG SET. */
+#ifndef DOVELANE_COMMANDS_CONFIG_H
+#define DOVELANE_COMMANDS_CONFIG_H
+
+#include "server.h"
+
+/* REDISMODULE_ERR when the server refuses. */
+int config_register(RedisModuleCtx *ctx);
+
+#endif

@@ -1,0 +1,169 @@
+/* giveback - see giveback.h. */
+#include "giveback.h"
+
+#include <string.h>
+
+#include "letgo.h"
+
+/* So many leases end in one look at a lane; the rest at the next, which follows at once. */
+#define OVERDUE_PER_LOOK 10000
+
+static void let_go(struct giveback *g, const struct lane_entry *e, enum letgo what)
+{
+    uint64_t seq = e->seq;
+    letgo_remember(g->key->value->hash, e->id, what, now_ms());
+    lane_remove(g->key->value->lane, seq);
+    ranges_add(&g->gone, seq);
+    g->dead++;
+}
+
+static void die_later(struct giveback *g, uint64_t seq)
+{
+    if (g->ndying == g->room) {
+        size_t room = g->room ? 2 * g->room : 16;
+        g->dying = must_grow(g->dying, g->ndying * sizeof *g->dying, room * sizeof *g->dying);
+        g->room = room;
+    }
+    g->dying[g->ndying++] = seq;
+}
+
+void giveback_entry(struct giveback *g, const struct lane_entry *e)
+{
+    struct value *v = g->key->value;
+    uint32_t most = lane_settings(v->lane)->maxattempts;
+    bool attempt = g->how == GIVEBACK_RETRY;
+    bool dies = g->how == GIVEBACK_FATAL || (attempt && most && e->attempts + 1 >= most);
+    if (e->revoked) {
+        let_go(g, e, LETGO_REVOKED);
+    } else if (!dies) {
+        ranges_add(&g->back, e->seq);
+        lane_put_back(v->lane, e->seq, attempt, g->delay ? now_ms() + g->delay : 0);
+        g->given++;
+    } else if (!v->dead) {
+        let_go(g, e, LETGO_MOVED);
+    } else {
+        die_later(g, e->seq);
+        lane_put_back(v->lane, e->seq, attempt, 0);
+    }
+}
+
+/* Another lane than the one it leaves, and a lane: else the dead stay where they are. A mail is rather tried for ever than lost. */
+static bool open_grave(struct giveback *g, RedisModuleString *name, struct lane_key *grave)
+{
+    if (!lane_key_open(g->ctx, name, true, grave))
+        return false;
+    if (grave->value != g->key->value && lane_key_make(g->ctx, grave))
+        return true;
+    RedisModule_CloseKey(grave->key);
+    return false;
+}
+
+static void stay(struct giveback *g, uint64_t seq)
+{
+    lane_put_back(g->key->value->lane, seq, false, g->delay ? now_ms() + g->delay : 0);
+    ranges_add(&g->back, seq);
+    g->given++;
+}
+
+static void bury(struct giveback *g, struct lane_key *grave, uint64_t seq, struct chunk *chunk)
+{
+    struct lane *from = g->key->value->lane, *to = grave->value->lane;
+    struct lane_entry e;
+    uint64_t there;
+    uint8_t id[ID_LEN];
+    if (!lane_get(from, seq, &e))
+        return;
+    bool has_id = e.id != NULL;
+    if (has_id)
+        memcpy(id, e.id, ID_LEN);
+    enum lane_result result = lane_hand_over(from, seq, to, &there);
+    if (result == LANE_OK) {
+        lane_get(to, there, &e);
+        chunk_add(chunk, &e);
+    } else if (result == LANE_HELD) {
+        lane_remove(from, seq);
+    } else {
+        stay(g, seq);
+        return;
+    }
+    letgo_remember(g->key->value->hash, has_id ? id : NULL, LETGO_MOVED, now_ms());
+    ranges_add(&g->gone, seq);
+    g->dead++;
+}
+
+static void bury_all(struct giveback *g)
+{
+    struct value *v = g->key->value;
+    struct lane_key grave;
+    struct chunk chunk = {0};
+    RedisModuleString *name = RedisModule_CreateString(g->ctx, v->dead, v->dead_len);
+    if (open_grave(g, name, &grave)) {
+        for (size_t i = 0; i < g->ndying; i++)
+            bury(g, &grave, g->dying[i], &chunk);
+        effect_load(g->ctx, name, &chunk);
+        lane_key_close(g->ctx, &grave);
+        lane_event(g->ctx, "lane.dead", name);
+    } else {
+        RedisModule_Log(g->ctx, "warning", "lane: dead-letter lane %.*s of %.*s cannot be used, %zu entries stay",
+                        (int)v->dead_len, v->dead, (int)v->name_len, v->name, g->ndying);
+        for (size_t i = 0; i < g->ndying; i++)
+            stay(g, g->dying[i]);
+    }
+    RedisModule_FreeString(g->ctx, name);
+}
+
+void giveback_end(struct giveback *g)
+{
+    if (g->ndying)
+        bury_all(g);
+    effect_back(g->ctx, g->key->name, &g->back, g->how == GIVEBACK_RETRY, g->delay);
+    effect_del(g->ctx, g->key->name, &g->gone);
+    if (g->dying)
+        RedisModule_Free(g->dying);
+    g->dying = NULL;
+}
+
+void giveback_lost(RedisModuleCtx *ctx, struct lane_lease *lease)
+{
+    struct value *v = *lane_owner(lane_lease_lane(lease));
+    int db = RedisModule_GetSelectedDb(ctx);
+    RedisModuleString *name = RedisModule_CreateString(ctx, v->name, v->name_len);
+    struct lane_key k;
+    uint64_t seq, number = 0;
+    struct lane_entry e;
+    RedisModule_SelectDb(ctx, v->db);
+    seq = lane_lease_next(lease, 0);
+    if (lane_get(v->lane, seq, &e))
+        number = e.lease;
+    /* Opening may find that the key has expired, and free the lane with its leases: nothing is left to do then. */
+    if (lane_key_open(ctx, name, true, &k)) {
+        if (k.value == v && number) {
+            struct giveback g = {.ctx = ctx, .key = &k, .how = GIVEBACK_RETRY};
+            for (; seq; ) {
+                uint64_t after = lane_lease_next(lease, seq);
+                lane_get(v->lane, seq, &e);
+                giveback_entry(&g, &e);
+                seq = after;
+            }
+            giveback_end(&g);
+        }
+        lane_key_close(ctx, &k);
+    }
+    RedisModule_SelectDb(ctx, db);
+    RedisModule_FreeString(ctx, name);
+}
+
+void giveback_overdue(RedisModuleCtx *ctx, struct lane_key *k)
+{
+    struct lane *lane = k->value->lane;
+    struct giveback g = {.ctx = ctx, .key = k, .how = GIVEBACK_RETRY};
+    int64_t now = now_ms();
+    uint64_t seq;
+    struct lane_entry e;
+    lane_due(lane, now);
+    for (int i = 0; i < OVERDUE_PER_LOOK && (seq = lane_overdue(lane, now)); i++) {
+        lane_get(lane, seq, &e);
+        giveback_entry(&g, &e);
+    }
+    giveback_end(&g);
+}

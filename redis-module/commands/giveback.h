@@ -1,0 +1,34 @@
+/* giveback - what was leased comes back: by NACK, because its connection ended, or because its time is over.
+ *
+ *    RETRY counts an attempt, KEEP does not: the entry waits where it stood, or is delayed.
+ *    FATAL, or an attempt that reaches MAXATTEMPTS: it goes to the dead-letter lane; without one it is let go.
+ *    An entry that was revoked while it was leased is let go, whatever ends its lease. */
+#ifndef DOVELANE_COMMANDS_GIVEBACK_H
+#define DOVELANE_COMMANDS_GIVEBACK_H
+
+#include "effect.h"
+
+enum giveback_how { GIVEBACK_RETRY, GIVEBACK_KEEP, GIVEBACK_FATAL };
+
+struct giveback {
+    RedisModuleCtx *ctx;
+    struct lane_key *key; /* open for writing */
+    enum giveback_how how;
+    int64_t delay; /* milliseconds, 0: waits at once */
+    uint64_t given, dead;
+    /* collected for the end */
+    struct ranges back, gone;
+    uint64_t *dying; /* they wait until the end, then go to the dead-letter lane */
+    size_t ndying, room;
+};
+
+void giveback_entry(struct giveback *, const struct lane_entry *); /* a leased one */
+void giveback_end(struct giveback *);                              /* moves the dead ones and sends the effects */
+
+/* All that a lease of a lost connection still holds. */
+void giveback_lost(RedisModuleCtx *, struct lane_lease *);
+
+/* What is due waits; what is leased for too long comes back. */
+void giveback_overdue(RedisModuleCtx *, struct lane_key *);
+
+#endif

@@ -1,0 +1,9 @@
+/* info - the module's section of INFO. */
+#ifndef DOVELANE_COMMANDS_INFO_H
+#define DOVELANE_COMMANDS_INFO_H
+
+#include "redis-module/redisapi.h"
+
+int info_register(RedisModuleCtx *ctx);
+
+#endif

@@ -1,0 +1,30 @@
+/* selector - which entries a command names: UPTO, RANGES, SEQS or IDS. */
+#ifndef DOVELANE_COMMANDS_SELECTOR_H
+#define DOVELANE_COMMANDS_SELECTOR_H
+
+#include "args.h"
+
+struct selector {
+    enum { BY_RANGES, BY_SEQS, BY_IDS } by;
+    RedisModuleString **arg;
+    uint64_t n;    /* of ranges, sequences or ids */
+    uint64_t upto; /* BY_RANGES without arg: everything up to it */
+};
+
+bool args_selector(struct args *, struct selector *);
+
+/* Called for each entry named. The entry may be removed or changed by it, others not. absent: id is what was named by id but is not there (NULL
+ * for a sequence). Either may be NULL. */
+struct selector_calls {
+    void (*entry)(void *arg, const struct lane_entry *);
+    void (*absent)(void *arg, const uint8_t *id);
+    void *arg;
+};
+
+/* Over the entries of a lane (NULL: all are absent). */
+void selector_each(const struct selector *, struct lane *, const struct selector_calls *);
+
+/* Over those under one lease only; what is not is absent. */
+void selector_each_leased(const struct selector *, struct lane *, uint64_t lease, const struct selector_calls *);
+
+#endif

@@ -1,0 +1,67 @@
+/* server - what the module knows of the server it is loaded in: settings, totals, clocks. One thread only. */
+#ifndef DOVELANE_COMMANDS_SERVER_H
+#define DOVELANE_COMMANDS_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "redis-module/lane/lane.h"
+#include "redis-module/redisapi.h"
+
+#define GRAMMAR_VERSION 1
+#define ID_LEN LANE_ID_LEN
+
+/* The longest time in a command: a year of milliseconds. Keeps sums of times far from the end of their type. */
+#define TIME_MAX 31536000000LL
+
+struct server {
+    struct lane_env env;
+    RedisModuleType *type;
+    RedisModuleCtx *ctx; /* for timers and the log only, where no command's context is at hand */
+
+    /* settings, see config.c */
+    char *node;
+    long long settle_ms, lease_ms, max_sessions;
+
+    /* totals over all lanes of all databases */
+    uint64_t lanes, entries, bytes, leased;
+
+    uint64_t leases; /* the number of the last lease */
+};
+
+extern struct server server;
+
+void server_start(RedisModuleCtx *ctx);
+bool on_main_thread(void);
+
+/* Milliseconds since the host's boot, standing still included: what leases, delays, ages and `settle` are measured with. */
+int64_t now_ms(void);
+
+/* Milliseconds of the wall clock: only ever written beside a duration, to know how long a server was down. */
+int64_t wall_ms(void);
+
+/* Memory that ends the server when there is none left, as Redis does itself. */
+void *must_alloc(size_t);
+void *must_grow(void *, size_t old, size_t size);
+
+/* While on, lanes take their memory so, too: for effects, which a replica cannot refuse. */
+void server_must_store(bool on);
+
+static inline bool is_replica(RedisModuleCtx *ctx)
+{
+    return RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_SLAVE;
+}
+
+static inline bool over_memory(RedisModuleCtx *ctx)
+{
+    return RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_OOM;
+}
+
+/* A blocking call would get an error from the server here, and go on. */
+static inline bool may_block(RedisModuleCtx *ctx)
+{
+    return !(RedisModule_GetContextFlags(ctx) &
+             (REDISMODULE_CTX_FLAGS_MULTI | REDISMODULE_CTX_FLAGS_LUA | REDISMODULE_CTX_FLAGS_DENY_BLOCKING));
+}
+
+#endif

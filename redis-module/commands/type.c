@@ -1,0 +1,176 @@
+/* type - the type's methods and the server's events.
+ *
+ * UNLINK and FLUSHALL ASYNC free a value on another thread. Before that the server either calls unlink or fires the flush event, on the main
+ * thread: there the value is detached, and what is left touches nothing but its own memory. RENAME and MOVE call unlink, too, but keep the
+ * value; their events attach it again. */
+#include "type.h"
+
+#include <string.h>
+
+#include "effect.h"
+#include "holder.h"
+
+/* ---- Methods ---- */
+
+static void free_value(void *value)
+{
+    struct value *v = value;
+    /* Attached still: the server drops a data set without any event. On another thread nothing can be done then that is safe, so
+     * the lane stays, unreachable; no server known does that. */
+    if (v->attached && !on_main_thread())
+        return;
+    value_detach(v);
+    value_free(v);
+}
+
+static void unlink_value(RedisModuleKeyOptCtx *key, const void *value)
+{
+    value_detach((struct value *)(uintptr_t)value);
+}
+
+static size_t free_effort(RedisModuleKeyOptCtx *key, const void *value)
+{
+    const struct value *v = value;
+    uint64_t length = lane_counts(v->lane).length;
+    return length ? length : 1; /* 0 would mean "always on another thread" */
+}
+
+static size_t memory_usage(RedisModuleKeyOptCtx *key, const void *value, size_t samples)
+{
+    const struct value *v = value;
+    return lane_counts(v->lane).memory + sizeof *v + v->name_len + v->dead_len;
+}
+
+static void *copy_value(RedisModuleKeyOptCtx *key, const void *value)
+{
+    const struct value *from = value;
+    struct value *v = RedisModule_TryAlloc(sizeof *v);
+    struct lane *lane = v ? lane_copy(from->lane) : NULL;
+    if (!lane) {
+        if (v)
+            RedisModule_Free(v);
+        return NULL;
+    }
+    *v = (struct value){.lane = lane, .wake = LANE_NEVER};
+    *lane_owner(lane) = v;
+    value_set_dead(v, from->dead, from->dead_len);
+    size_t len;
+    const char *name = RedisModule_StringPtrLen(RedisModule_GetToKeyNameFromOptCtx(key), &len);
+    value_attach(v, RedisModule_GetToDbIdFromOptCtx(key), name, len);
+    return v;
+}
+
+/* What a replica, a reload and a replay must have equal: not leases, delays and ages, which belong to a clock. */
+static void digest(RedisModuleDigest *md, void *value)
+{
+    struct value *v = value;
+    const struct lane_settings *s = lane_settings(v->lane);
+    struct lane_entry e;
+    RedisModule_DigestAddLongLong(md, (long long)s->maxlen);
+    RedisModule_DigestAddLongLong(md, (long long)s->maxbytes);
+    RedisModule_DigestAddLongLong(md, (long long)s->maxattempts * 4 + s->strict * 2 + s->created);
+    RedisModule_DigestAddStringBuffer(md, v->dead ? v->dead : "", v->dead_len);
+    RedisModule_DigestEndSequence(md);
+    for (uint64_t seq = 0; lane_next(v->lane, seq, &e); seq = e.seq + 1) {
+        RedisModule_DigestAddLongLong(md, (long long)e.seq);
+        RedisModule_DigestAddStringBuffer(md, (const char *)e.id, e.id ? ID_LEN : 0);
+        RedisModule_DigestAddLongLong(md, e.revision);
+        RedisModule_DigestAddLongLong(md, e.attempts);
+        RedisModule_DigestAddStringBuffer(md, e.meta, e.meta_len);
+        RedisModule_DigestAddStringBuffer(md, e.body, e.body_len);
+        RedisModule_DigestEndSequence(md);
+    }
+}
+
+/* ---- Events ---- */
+
+static void on_client(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, void *data)
+{
+    if (sub == REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED)
+        holder_gone(((RedisModuleClientInfo *)data)->id);
+}
+
+static void on_flush(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, void *data)
+{
+    const RedisModuleFlushInfo *info = data;
+    if (sub != REDISMODULE_SUBEVENT_FLUSHDB_START)
+        return;
+    /* Detaching may sweep the roll, so each step begins where the last one was. */
+    uint64_t no = 0;
+    for (size_t i; (i = roll_after(&all_lanes, no)) < all_lanes.end;) {
+        struct value *v = all_lanes.item[i].value;
+        no = all_lanes.item[i].no;
+        if (v && (info->dbnum == -1 || info->dbnum == v->db))
+            value_detach(v);
+    }
+}
+
+static void on_swap(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, void *data)
+{
+    const RedisModuleSwapDbInfo *info = data;
+    uint64_t no = 0, last = all_lanes.last; /* what is attached again gets a higher number */
+    for (size_t i; (i = roll_after(&all_lanes, no)) < all_lanes.end && all_lanes.item[i].no <= last;) {
+        struct value *v = all_lanes.item[i].value;
+        no = all_lanes.item[i].no;
+        if (!v || (v->db != info->dbnum_first && v->db != info->dbnum_second))
+            continue;
+        int db = v->db == info->dbnum_first ? info->dbnum_second : info->dbnum_first;
+        char *name = v->name;
+        v->name = NULL; /* value_attach would free it */
+        value_detach(v);
+        value_attach(v, db, name, v->name_len);
+        RedisModule_Free(name);
+    }
+}
+
+/* A replica leases nothing: what was leased waits, for the next primary of the data. */
+static void on_role(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, void *data)
+{
+    if (sub != REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA)
+        return;
+    for (size_t i = all_lanes.begin; i < all_lanes.end; i++) {
+        struct value *v = all_lanes.item[i].value;
+        if (!v)
+            continue;
+        lane_end_leases(v->lane);
+        value_changed(NULL, v, NULL);
+    }
+}
+
+/* RENAME and MOVE unlinked the value but kept it. */
+static int on_key(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *key)
+{
+    struct lane_key k;
+    if (strcmp(event, "rename_to") == 0 || strcmp(event, "move_to") == 0)
+        if (lane_key_open(ctx, key, false, &k)) /* attaches it */
+            lane_key_close(ctx, &k);
+    return REDISMODULE_OK;
+}
+
+int type_register(RedisModuleCtx *ctx)
+{
+    RedisModuleTypeMethods methods = {.version = REDISMODULE_TYPE_METHOD_VERSION,
+                                      .rdb_load = rdb_load,
+                                      .rdb_save = rdb_save,
+                                      .aof_rewrite = effect_rewrite,
+                                      .digest = digest,
+                                      .free = free_value,
+                                      .mem_usage2 = memory_usage,
+                                      .free_effort2 = free_effort,
+                                      .unlink2 = unlink_value,
+                                      .copy2 = copy_value};
+    const struct {
+        uint64_t event;
+        RedisModuleEventCallback call;
+    } events[] = {{REDISMODULE_EVENT_CLIENT_CHANGE, on_client},
+                  {REDISMODULE_EVENT_FLUSHDB, on_flush},
+                  {REDISMODULE_EVENT_SWAPDB, on_swap},
+                  {REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, on_role}};
+    server.type = RedisModule_CreateDataType(ctx, TYPE_NAME, RDB_VERSION, &methods);
+    if (!server.type)
+        return REDISMODULE_ERR;
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++)
+        if (RedisModule_SubscribeToServerEvent(ctx, (RedisModuleEvent){events[i].event, 1}, events[i].call) != REDISMODULE_OK)
+            return REDISMODULE_ERR;
+    return RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_GENERIC, on_key);
+}

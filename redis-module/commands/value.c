@@ -1,0 +1,200 @@
+/* value - see value.h. */
+#include "value.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ready.h"
+#include "wake.h"
+
+struct roll all_lanes, ready_lanes;
+
+#define WRONGTYPE "WRONGTYPE Operation against a key holding the wrong kind of value"
+
+/* ---- Life ---- */
+
+struct value *value_create(void)
+{
+    struct value *v = RedisModule_TryAlloc(sizeof *v);
+    struct lane *lane = v ? lane_create(&server.env) : NULL;
+    if (!lane) {
+        if (v)
+            RedisModule_Free(v);
+        return NULL;
+    }
+    *v = (struct value){.lane = lane, .wake = LANE_NEVER};
+    *lane_owner(lane) = v;
+    return v;
+}
+
+void value_free(struct value *v)
+{
+    lane_free(v->lane);
+    if (v->dead)
+        RedisModule_Free(v->dead);
+    if (v->name)
+        RedisModule_Free(v->name);
+    RedisModule_Free(v);
+}
+
+uint64_t name_hash(int db, const char *name, size_t len)
+{
+    return lane_hash(server.env.key, name, len) + (uint64_t)db * 0x9e3779b97f4a7c15u;
+}
+
+void value_set_dead(struct value *v, const char *name, size_t len)
+{
+    char *copy = NULL;
+    if (len) {
+        copy = must_alloc(len);
+        memcpy(copy, name, len);
+    }
+    if (v->dead)
+        RedisModule_Free(v->dead);
+    v->dead = copy;
+    v->dead_len = len;
+}
+
+void value_attach(struct value *v, int db, const char *name, size_t len)
+{
+    if (v->attached && v->db == db && v->name_len == len && memcmp(v->name, name, len) == 0)
+        return;
+    if (v->attached)
+        value_detach(v);
+    if (v->name)
+        RedisModule_Free(v->name);
+    v->name = must_alloc(len);
+    memcpy(v->name, name, len);
+    v->name_len = len;
+    v->db = db;
+    v->hash = name_hash(db, name, len);
+    v->attached = true;
+    v->listed = roll_add(&all_lanes, v);
+    server.lanes++;
+    value_changed(NULL, v, NULL);
+}
+
+static void tell_totals(struct value *v, uint64_t entries, uint64_t bytes, uint64_t leased)
+{
+    server.entries += entries - v->told_entries;
+    server.bytes += bytes - v->told_bytes;
+    server.leased += leased - v->told_leased;
+    v->told_entries = entries;
+    v->told_bytes = bytes;
+    v->told_leased = leased;
+}
+
+void value_detach(struct value *v)
+{
+    if (!v->attached)
+        return;
+    lane_end_leases(v->lane);
+    wake_at(v, LANE_NEVER);
+    roll_remove(&all_lanes, v->listed);
+    if (v->ready)
+        roll_remove(&ready_lanes, v->ready);
+    tell_totals(v, 0, 0, 0);
+    server.lanes--;
+    v->listed = v->ready = 0;
+    v->takeable = v->attached = false;
+}
+
+void value_changed(RedisModuleCtx *ctx, struct value *v, RedisModuleString *name)
+{
+    struct lane_counts n = lane_counts(v->lane);
+    tell_totals(v, n.length, n.bytes, n.leased);
+    wake_at(v, lane_wake(v->lane));
+    bool takeable = lane_takeable(v->lane);
+    if (takeable == v->takeable)
+        return;
+    v->takeable = takeable;
+    if (!takeable) {
+        if (v->ready)
+            roll_remove(&ready_lanes, v->ready);
+        v->ready = 0;
+        return;
+    }
+    if (ctx && name)
+        RedisModule_SignalKeyAsReady(ctx, name);
+    if (v->db == 0) {
+        v->ready = roll_add(&ready_lanes, v);
+        ready_wake();
+    }
+}
+
+/* ---- By key ---- */
+
+bool lane_key_open(RedisModuleCtx *ctx, RedisModuleString *name, bool write, struct lane_key *k)
+{
+    /* A key opened for reading that does not exist is NULL; the calls below take that for an empty one. */
+    *k = (struct lane_key){.name = name, .write = write};
+    k->key = RedisModule_OpenKey(ctx, name, write ? REDISMODULE_READ | REDISMODULE_WRITE : REDISMODULE_READ);
+    if (!k->key || RedisModule_KeyType(k->key) == REDISMODULE_KEYTYPE_EMPTY)
+        return true;
+    if (RedisModule_ModuleTypeGetType(k->key) != server.type) {
+        RedisModule_CloseKey(k->key);
+        k->key = NULL;
+        return false;
+    }
+    k->value = RedisModule_ModuleTypeGetValue(k->key);
+    size_t len;
+    const char *text = RedisModule_StringPtrLen(name, &len);
+    value_attach(k->value, RedisModule_GetSelectedDb(ctx), text, len);
+    return true;
+}
+
+bool lane_key_open_or_reply(RedisModuleCtx *ctx, RedisModuleString *name, bool write, struct lane_key *k)
+{
+    if (lane_key_open(ctx, name, write, k))
+        return true;
+    RedisModule_ReplyWithError(ctx, WRONGTYPE);
+    return false;
+}
+
+bool lane_key_make(RedisModuleCtx *ctx, struct lane_key *k)
+{
+    if (k->value)
+        return true;
+    k->value = value_create();
+    if (!k->value)
+        return false;
+    RedisModule_ModuleTypeSetValue(k->key, server.type, k->value);
+    size_t len;
+    const char *text = RedisModule_StringPtrLen(k->name, &len);
+    value_attach(k->value, RedisModule_GetSelectedDb(ctx), text, len);
+    return true;
+}
+
+void lane_key_close(RedisModuleCtx *ctx, struct lane_key *k)
+{
+    bool vanished = false;
+    if (k->value && k->write) {
+        value_changed(ctx, k->value, k->name);
+        vanished = lane_counts(k->value->lane).length == 0 && !lane_settings(k->value->lane)->created;
+        if (vanished)
+            RedisModule_DeleteKey(k->key);
+    }
+    if (k->key)
+        RedisModule_CloseKey(k->key);
+    if (vanished)
+        RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_GENERIC, "del", k->name);
+    k->key = NULL;
+    k->value = NULL;
+}
+
+void lane_event(RedisModuleCtx *ctx, const char *event, RedisModuleString *key)
+{
+    RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, event, key);
+}
+
+int reply_nolane(RedisModuleCtx *ctx, RedisModuleString *key)
+{
+    char text[300];
+    size_t len;
+    const char *name = RedisModule_StringPtrLen(key, &len);
+    int n = snprintf(text, sizeof text, "NOLANE %.*s", len < 250 ? (int)len : 250, name);
+    for (int i = 0; i < n; i++)
+        if (text[i] < ' ' || text[i] > '~')
+            text[i] = '?'; /* an error is one line */
+    return RedisModule_ReplyWithError(ctx, text);
+}

@@ -1,0 +1,13 @@
+/* wake - when a lane wants to be looked at by itself: a delay is due, or a lease is over. One heap over all lanes, one timer. */
+#ifndef DOVELANE_COMMANDS_WAKE_H
+#define DOVELANE_COMMANDS_WAKE_H
+
+#include "value.h"
+
+/* Sets, moves or (LANE_NEVER) takes away a value's time. */
+void wake_at(struct value *, int64_t when);
+
+/* Looks at the connections that ended and at what is due, on the timer's next turn at the latest. */
+void wake_soon(void);
+
+#endif
