@@ -30,8 +30,8 @@ class Disconnected(Exception):
     """The connection is gone, or useless."""
 
 
-# How a connection can fail a mail; ValueError is asyncio's for a line without end.
-UNANSWERED = (Disconnected, OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError)
+# How a connection can fail a mail.
+UNANSWERED = (Disconnected, OSError, asyncio.TimeoutError, asyncio.IncompleteReadError)
 
 
 @dataclass
@@ -203,7 +203,10 @@ class Session:
     async def reply(self):
         lines = []
         while True:
-            line = await asyncio.wait_for(self.reader.readline(), self.plan.timeout)
+            try:
+                line = await asyncio.wait_for(self.reader.readline(), self.plan.timeout)
+            except ValueError:
+                raise Disconnected("a line without end") from None
             if not line.endswith(b"\n") or not line[:3].isdigit():
                 raise Disconnected(f"no reply: {line!r}")
             lines.append(line[4:].decode(errors="replace").strip())
