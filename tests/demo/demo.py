@@ -22,6 +22,7 @@ from stack.generator import Generator  # noqa: E402
 from stack.ledger import Ledger, percentile  # noqa: E402
 
 MAILS = 300
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Failed(Exception):
@@ -284,7 +285,7 @@ def children():
 
 def clean_up(stack, before):
     """Ends everything; True when nothing is left."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in INTERRUPTS:
         signal.signal(number, signal.SIG_IGN)
     ran = len(set(stack.pids()) | {service.pid for service in stack.services.values() if service.pid})
     used = {int(port) for port in re.findall(r"127\.0\.0\.1\]?:(\d+)", str(stack.describe()))} if stack.mark else set()
@@ -308,7 +309,16 @@ def clean_up(stack, before):
 
 
 def interrupted(number, _):
+    """One interrupt is enough: a second one must not break the cleaning up."""
+    for other in INTERRUPTS:
+        signal.signal(other, signal.SIG_IGN)
     raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def accept_interrupts():
+    for number in INTERRUPTS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupted)
 
 
 def play(stack, ledger):
@@ -327,8 +337,7 @@ def play(stack, ledger):
 
 def main():
     process.become_subreaper()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupted)
+    accept_interrupts()
     before = ports.all_listening()
     began = time.monotonic()
     error = None

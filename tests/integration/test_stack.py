@@ -160,6 +160,46 @@ def test_permanent_failure_comes_back_as_a_notice(stack):
     assert all("5.1.1" in note and "nobody of that name" in note for note in verdict.returned.values())
 
 
+@pytest.mark.core
+def test_mail_in_lanes_waits_on_each_copy_and_goes_out_when_the_relays_start(stack):
+    running = stack(postfix="divert", nodes=3, copies=2, relays=False, sinks=[recording("a"), recording("b", "lmtp")], dovecot=True)
+    ledger = Generator(smtp=running.smtp, mails=30, sessions=4, recipients=(1, 12), users=6, size=(100, 60000),
+                       domains=["a.example", "b.example", "example.org"]).run()
+    verdict = oracle.judge(running, ledger).check()
+    assert set(verdict.waiting) == verdict.promised and not verdict.delivered
+    assert {len(places) for places in verdict.waiting.values()} == {2}
+    for node in running.nodes:
+        running.start(f"relay-{node}")
+    verdict = oracle.wait_delivered(running, ledger).check()
+    assert sum(verdict.delivered.values()) == len(verdict.promised) and not verdict.waiting and not verdict.duplicates
+
+
+@pytest.mark.core
+def test_what_a_relay_cannot_deliver_comes_back_with_the_next_hops_words(stack):
+    running = stack(postfix="divert", sinks=[recording("a"), recording("back")], divert=["a"])
+    running.rules("a", {"at": "rcpt", "match": "^u0@", "reply": "550 5.1.1 nobody of that name"},
+                  {"at": "rcpt", "match": "^u1@", "reply": "552 5.2.2 mailbox full: sorry; <x> $1"})
+    ledger = Generator(smtp=running.smtp, mails=3, recipients=3, users=3, domains=["a.example"], sender="me@back.example").run()
+    verdict = oracle.wait_delivered(running, ledger).check()
+    notes = {(recipient, note.split()[0], words) for (_, recipient), note in verdict.returned.items()
+             for words in ("nobody of that name", "mailbox full: sorry; <x> $1") if words in note}
+    assert notes == {("u0@a.example", "5.1.1", "nobody of that name"), ("u1@a.example", "5.2.2", "mailbox full: sorry; <x> $1")}
+    assert len(verdict.returned) == 6 and len(verdict.delivered) == 3
+
+
+@pytest.mark.core
+def test_a_lost_node_is_named_and_its_mail_is_found_on_the_other(stack):
+    running = stack(postfix="divert", relays=False, sinks=[recording("a")])
+    ledger = Generator(smtp=running.smtp, mails=10, domains=["a.example"]).run()
+    running.kill("mx1")
+    verdict = oracle.judge(running, ledger).check()
+    assert verdict.unreachable == ["mx1: gone"] and {len(places) for places in verdict.waiting.values()} == {1}
+    running.kill("mx2")
+    assert oracle.judge(running, ledger).lost == sorted(ledger.promised)
+    running.start("redis-mx2")
+    assert len(oracle.judge(running, ledger).lost) == 10
+
+
 @pytest.mark.parametrize("reason", ["5.1.1 host 192.0.2.7 said: 550 <gone@a.example>: no; such: user $1", None])
 def test_bounce_port_returns_the_mail_with_the_reason_of_its_header(stack, reason):
     running = stack(sinks=[recording("a"), recording("back")])

@@ -34,16 +34,12 @@ class Duplicate:
     recipient: str
     times: int
     allowed: int                # deliveries the client itself caused, by sending again what was not answered
+                                # lines: those of the mail that speak of no recipient, or of this one
     lines: list = field(default_factory=list)
 
     @property
     def explained(self):
-        return self.times <= self.allowed or any(self.excuses(line) for line in self.lines)
-
-    def excuses(self, line):
-        """Whether the line gives a reason, and speaks of this recipient or of all."""
-        to = RECIPIENT.search(line)
-        return EXCUSE.search(line) is not None and (to is None or to[1] == self.recipient)
+        return self.times <= self.allowed or any(EXCUSE.search(line) for line in self.lines)
 
     def __str__(self):
         head = f"{self.mail} to {self.recipient}: {self.times} times ({'explained' if self.explained else 'UNEXPLAINED'}" \
@@ -239,7 +235,8 @@ def look(stack, ledger):
     for (mail, recipient), count in sorted(several.items()):
         pair = ledger.pairs.get((mail, recipient))
         allowed = max(1, pair.promises + pair.unknown) if pair else 1
-        duplicates.append(Duplicate(mail, recipient, count, allowed, lines[mail]))
+        about = [line for line in lines[mail] if (to := RECIPIENT.search(line)) is None or to[1] == recipient]
+        duplicates.append(Duplicate(mail, recipient, count, allowed, about))
     return Verdict(promised, delivered, waiting, returned, lost, duplicates, sorted(deliveries.damaged), strange, unreachable)
 
 
