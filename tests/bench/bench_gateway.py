@@ -5,8 +5,11 @@
     dovelane   Postfix with dovelane-milter, copies on 2 nodes, relays that empty them to smtp-sink
 
 In each round every variant gets a fresh stack of its own, alone on the machine, and takes all sizes after a warm-up; the order
-of the variants turns from round to round. A run ends when smtp-sink has counted its last mail. Figures are medians of the rounds.
+of the variants turns from round to round. A run ends when smtp-sink has counted its last mail. Figures are medians of the
+rounds. disk=own puts everything below `dir` as it is, disk=journal on an ext4 with a journal in a file there, auto takes the
+first unless it is an ext4 without a journal (disk.py).
 """
+import contextlib
 import json
 import os
 import socket
@@ -21,7 +24,7 @@ from stack import Stack, StackError
 
 ABOUT = "mail through Postfix, two nodes and relays to smtp-sink"
 OPTIONS = {"rounds": 3, "mails": 6000, "warmup": 1500, "sessions": 20, "per_connection": 0, "copies": 2, "dir": "/var/tmp",
-           "variants": "stock,floor,dovelane", "sizes": "1 KB,10 KB,70/30"}
+           "disk": "auto", "variants": "stock,floor,dovelane", "sizes": "1 KB,10 KB,70/30"}
 QUICK = {"rounds": 1, "mails": 1000, "warmup": 300}
 
 SIZES = {"1 KB": "1024", "10 KB": "10240", "70/30": "1024:70,10240:30"}
@@ -102,15 +105,14 @@ def send(stack, variant, size, mails, options):
     load = json.loads(done.stdout)
     out = wait_for(sink.log, had + mails)
     time.sleep(0.2)  # what is still being tidied up (acks, unlinked queue files) belongs to the mails' cost
-    spent, wall = cpu.used(before, cpu.snapshot(services, master)), time.monotonic() - began
-    spent["generator"] = load["cpu_ms"]
+    spent, wall = cpu.used(before, cpu.snapshot(services, master), generator=load["cpu_ms"]), time.monotonic() - began
     seconds = (out - load["start_ns"]) / 1e9
     after = metrics(stack)
     return {"mails": mails, "seconds": seconds, "rate": mails / seconds, "rate_in": load["first"]["mails_per_second"],
             "p50": load["first"]["dot_to_250_ms"]["p50"], "p99": load["first"]["dot_to_250_ms"]["p99"],
             "p999": load["first"]["dot_to_250_ms"]["p999"], "max": load["first"]["dot_to_250_ms"]["max"],
             "twice": sink_count(sink.log)[0] - had - mails, "cpu_ms": {group: value / mails for group, value in spent.items()},
-            "others_share": (spent["others"] + spent["stolen"]) / (wall * 1000 * os.cpu_count()),
+            "cores": spent["awake"] / 1000 / seconds, "others_share": spent["others"] / (wall * 1000 * os.cpu_count()),
             "diverted": (after["dovelane_mails_diverted"] - counters["dovelane_mails_diverted"]) / mails if after else None}
 
 
@@ -145,7 +147,7 @@ def measure(options):
 
 def merged(rounds):
     """Medians of all rounds; CPU grouped as it is shown."""
-    result = {name: median([entry[name] for entry in rounds]) for name in ("rate", "rate_in", "p50", "p99", "p999", "others_share")}
+    result = {name: median([entry[name] for entry in rounds]) for name in ("rate", "rate_in", "p50", "p99", "p999", "cores", "others_share")}
     result["twice"] = sum(entry["twice"] for entry in rounds)
     result["diverted"] = None if rounds[0]["diverted"] is None else min(entry["diverted"] for entry in rounds)
     groups = sorted({group for entry in rounds for group in entry["cpu_ms"]})
@@ -154,8 +156,7 @@ def merged(rounds):
                                 for entry in rounds])
     ours = ("milter", "redis", "relay")
     result["ours"] = median([sum(entry["cpu_ms"].get(group, 0.0) for group in ours) for entry in rounds])
-    result["all"] = median([sum(value for group, value in entry["cpu_ms"].items() if group not in ("others", "stolen"))
-                            for entry in rounds])
+    result["all"] = median([cpu.ours(entry["cpu_ms"]) for entry in rounds])
     return result
 
 
@@ -180,7 +181,7 @@ def rows(report, results, options):
             report.row(f"mails through lanes, {size}", ours["diverted"], "share", goal=">= 1.0")
 
 
-def tables(report, results, durable):
+def tables(report, results):
     lines = [[size, TITLES[variant], result["rate"], result["rate_in"], result["p50"], result["p99"], result["p999"]]
              for (variant, size), result in results.items()]
     report.table("Mails a second end to end (last mail out) and at the way in alone; dot to 250 in ms, closed loop, so under "
@@ -199,31 +200,50 @@ def tables(report, results, durable):
                  sorted(lines, key=lambda line: line[0]))
 
 
+@contextlib.contextmanager
+def place(options):
+    """(directory of the stacks, what it is on)."""
+    if options.disk not in ("auto", "own", "journal"):
+        raise StackError(f"disk={options.disk}: auto, own or journal")
+    device, kind = disk.file_system(options.dir)
+    if options.disk == "own" or (options.disk == "auto" and disk.has_journal(options.dir)):
+        yield options.dir, f"{kind} on {device}"
+        return
+    with disk.journaled(options.dir) as directory:
+        yield directory, f"ext4 with journal in a file on {device}"
+
+
+def quiet(results, report):
+    """Says so when the machine was not."""
+    others = max(result["others_share"] for result in results.values())
+    report.row("CPU of this machine that others used, worst variant", others, "share")
+    if others > 0.1:
+        report.remark(f"The machine was not quiet: others (and the hypervisor) used up to {100 * others:.0f} % of its CPU. "
+                      "Rates and latencies are worth little then; CPU per mail still says something.")
+
+
 def run(report, options):
     if os.geteuid() != 0:
         raise StackError("Postfix's master must be started by root: run this as root")
     for name in ("smtp_load", "discard_milter"):
         if not (BUILD / "tests" / "bench" / name).exists():
             raise StackError(f"{BUILD}/tests/bench/{name} is not built: run make")
-    device, kind = disk.file_system(options.dir)
-    found, durable = measure(options)
+    with place(options) as (options.dir, where):
+        found, durable = measure(options)
+    options.dir = str(options.dir)
     results = {key: merged(rounds) for key, rounds in found.items()}
     rows(report, results, options)
-    tables(report, results, durable)
+    tables(report, results)
     p50, p99 = durable[len(durable) // 2], durable[int(len(durable) * 0.99)]
     report.row("write + fsync of 1 KB in the queue directory, p50", p50, "ms")
     report.row("write + fsync of 1 KB in the queue directory, p99", p99, "ms")
-    report.remark(f"Disk: write + fsync of 1 KB in the queue's directory p50 {p50:.2f} ms, p99 {p99:.2f} ms ({kind} on {device}).")
+    report.remark(f"Disk ({where}): write + fsync of 1 KB in the queue directory p50 {p50:.2f} ms, p99 {p99:.2f} ms.")
     report.remark(f"{options.rounds} rounds of {options.mails} mails per figure, {options.sessions} sessions, "
                   + (f"{options.per_connection} mails per connection." if options.per_connection else "connections kept."))
-    others = max(result["others_share"] for result in results.values())
-    report.row("CPU of this machine that others used, worst variant", others, "share")
-    if others > 0.05:
-        report.remark(f"The machine was not quiet: others (and the hypervisor) used up to {100 * others:.0f} % of its CPU in a "
-                      "run. Rates and latencies are worth little; CPU per mail still says something.")
+    quiet(results, report)
     twice = sum(result["twice"] for result in results.values())
     if twice:
         report.remark(f"{twice} mails came out more than once.")
     report.detail("stock_settings", TUNED)
-    report.detail("fsync_ms", {"p50": p50, "p99": p99, "times": len(durable), "file_system": kind, "device": device})
+    report.detail("disk", {"where": where, "fsync_p50_ms": p50, "fsync_p99_ms": p99, "times": len(durable)})
     report.detail("rounds", {f"{variant}, {size}": rounds for (variant, size), rounds in found.items()})

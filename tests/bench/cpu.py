@@ -5,6 +5,7 @@ a mail. What a process's ended children used stands in its cutime + cstime, so n
 Loopback's softirq work is charged to the process that sends.
 """
 import os
+import time
 from dataclasses import dataclass
 
 TICKS_MS = 1000 / os.sysconf("SC_CLK_TCK")
@@ -37,23 +38,24 @@ def processes():
                     (ended_user + ended_system) * TICKS_MS)
 
 
-def stolen():
-    """Milliseconds the hypervisor took from all cores."""
+def awake():
+    """Milliseconds that all cores together were not idle, since some moment. Exact where the kernel stops its tick when idle."""
     with open("/proc/stat") as file:
-        return int(file.readline().split()[8]) * TICKS_MS
+        fields = file.readline().split()
+    return time.monotonic() * 1000 * os.cpu_count() - (int(fields[4]) + int(fields[5])) * TICKS_MS
 
 
 def snapshot(services, master=None):
     """Group to CPU milliseconds so far. services: pid to group name; master: pid of Postfix's master.
 
-    Beside the groups of the services: postfix/DAEMON; kernel (its threads: journal, writeback, workers); others (everything
-    that is not ours: the noise); stolen.
+    Beside the groups of the services: postfix/DAEMON; runner (this program); kernel (its threads: journal, writeback,
+    workers); awake (all cores, whoever used them).
     """
-    groups = {"kernel": 0.0, "others": 0.0, "stolen": stolen()}
+    groups = {"kernel": 0.0, "awake": awake()}
     for entry in processes():
         if entry.pid == os.getpid():
-            continue
-        if entry.pid == master:
+            shares = {"runner": entry.own}
+        elif entry.pid == master:
             shares = {"postfix/master": entry.own, "postfix/ended": entry.ended}
         elif master is not None and entry.parent == master:
             shares = {f"postfix/{entry.name}": entry.own}
@@ -62,16 +64,29 @@ def snapshot(services, master=None):
         elif KTHREADD in (entry.pid, entry.parent):
             shares = {"kernel": entry.own}
         else:
-            shares = {"others": entry.own + entry.ended}
+            continue
         for group, used in shares.items():
             groups[group] = groups.get(group, 0.0) + used
     return groups
 
 
-def used(before, after):
-    """Milliseconds per group between two snapshots."""
+def used(before, after, **more):
+    """Milliseconds per group between two snapshots; `more` are groups known from elsewhere.
+
+    `others` is what the cores did beyond all that: other processes, the hypervisor, interrupts. It is the noise. It is not
+    summed from /proc, because a process that ended meanwhile may have left no trace there.
+    """
     spent = {group: after.get(group, 0.0) - before.get(group, 0.0) for group in sorted({*before, *after})}
-    # A daemon that ended meanwhile: its whole life went to master's children's account, also what was before.
-    spent["postfix/ended"] = spent.get("postfix/ended", 0.0) + sum(
-        value for group, value in spent.items() if group.startswith("postfix/") and value < 0)
-    return {group: max(0.0, value) for group, value in spent.items()}
+    spent.update(more)
+    # A daemon that ended meanwhile is now in its master's account, with what it had used before: take that off there.
+    for group, value in spent.items():
+        if group.startswith("postfix/") and value < 0:
+            spent["postfix/ended"] += value
+            spent[group] = 0.0
+    total = spent.pop("awake")
+    return dict(spent, others=max(0.0, total - sum(spent.values())), awake=total)
+
+
+def ours(spent):
+    """What the measured system used, kernel threads and load included."""
+    return sum(value for group, value in spent.items() if group not in ("others", "awake", "runner"))
