@@ -44,6 +44,14 @@ def write_settings(service, changes=None):
     fresh.rename(path)
 
 
+def milliseconds(text):
+    """A TIME of dovelane.conf ("400ms", "1.5s", "10min", "1h") in milliseconds."""
+    found = re.fullmatch(r"([0-9.]+) *(ms|s|min|h)", str(text).strip('"'))
+    if not found:
+        raise StackError(f"{text!r} is not a time such as 400ms, 1.5s, 10min, 1h")
+    return round(float(found[1]) * {"ms": 1, "s": 1000, "min": 60000, "h": 3600000}[found[2]])
+
+
 def sanitized(module):
     """Environment for a server that loads a module built with AddressSanitizer: its runtime must come first."""
     found = re.search(rb"libasan\.so\.\d+", module.read_bytes())
@@ -65,6 +73,8 @@ def redis(base, name, shape, ports, log):
     lines = [f"port {port}", "bind 127.0.0.1", f"unixsocket {base}/redis.sock", "unixsocketperm 777", f"dir {base}", 'save ""',
              "appendonly no", f"maxmemory {shape.maxmemory}", "maxmemory-policy noeviction", "stop-writes-on-bgsave-error no",
              "tcp-backlog 511", "enable-debug-command local", f"loadmodule {module}", f"lane.node {name}"]
+    if "settle" in shape.settings:
+        lines.append(f"lane.settle-ms {milliseconds(shape.settings['settle'])}")  # the two must agree
     conf.write_text("\n".join(lines + shape.redis_conf) + "\n")
     address = f"127.0.0.1:{port}"
     # A Redis that was killed leaves its socket file; the server removes it itself before it binds.
