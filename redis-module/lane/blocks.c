@@ -169,18 +169,15 @@ struct slot *blocks_append(struct lane *lane, uint64_t seq)
     struct place *place = fresh ? new_place(lane, number) : &b->place[b->end - 1];
     if (!place)
         return NULL;
-    /* Sequences may be skipped (a replica stores only what the primary kept): the slots between are dead ones. */
-    do {
+    /* Sequences may be skipped (a replica stores only what the primary kept): the slots between are dead ones. They may be there already, from an
+     * append of a higher sequence that found no memory half-way. */
+    while (fresh || place->block->first + place->block->used <= index) {
         if (!widen(lane, place, index))
             return NULL; /* a fresh place was not counted, and its block is not there yet */
-        if (fresh) {
-            b->end++;
-            fresh = false;
-        }
-        struct block *block = place->block;
-        memset(&block->slot[block->used], 0, sizeof(struct slot));
-        block->used++;
-    } while (place->block->first + place->block->used <= index);
+        memset(&place->block->slot[place->block->used++], 0, sizeof(struct slot));
+        b->end += fresh;
+        fresh = false;
+    }
     struct block *block = place->block;
     block->live[index / 64] |= (uint64_t)1 << (index % 64);
     block->nlive++;
