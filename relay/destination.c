@@ -426,18 +426,28 @@ struct destinations *destinations_open(struct relay *r)
     return mem_zero(sizeof(struct destinations));
 }
 
-static void quit_all(struct destination *d, void *arg)
+static void quit_one(struct destination *d, void *arg)
 {
     struct connection *c;
     while ((c = TAILQ_FIRST(&d->idle)))
         smtp_quit(c->session);
 }
 
-void destinations_close(struct relay *r)
+void destinations_quit(struct relay *r)
 {
     destinations_drop(r, "the relay ends");
-    destinations_each(r, quit_all, NULL);
-    destinations_reap(r);
+    destinations_each(r, quit_one, NULL);
+}
+
+static void free_one(struct destination *d, void *arg)
+{
+    /* A lookup goes on in its thread and would come back to it. */
+    if (!d->resolving)
+        free_destination(d);
+}
+
+void destinations_close(struct relay *r)
+{
+    destinations_each(r, free_one, NULL);
     free(r->destinations);
-    r->destinations = NULL;
 }

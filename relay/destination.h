@@ -57,7 +57,7 @@ struct destination {
 };
 
 struct destinations *destinations_open(struct relay *);
-void destinations_close(struct relay *); /* quits every connection */
+void destinations_close(struct relay *); /* after lanes and hand */
 
 /* Never NULL; deliverable may be false. */
 struct destination *destination_get(struct relay *, const char *name);
@@ -74,6 +74,9 @@ bool destination_withdraw(struct destination *, struct smtp_mail *);
 
 /* Ends all transfers that go on and begins no more, for the end of the program. */
 void destinations_drop(struct relay *, const char *why);
+
+/* Closes every connection. */
+void destinations_quit(struct relay *);
 
 /* Calls fn for each. */
 void destinations_each(struct relay *, void (*fn)(struct destination *, void *), void *arg);

@@ -157,11 +157,15 @@ static void close_all(struct relay *r)
         log_warning("ending with %zu mails whose results the nodes could not be told: they may be sent more "
                     "than once",
                     left);
-    destinations_close(r);
+    destinations_quit(r);
     if (r->discover)
         discover_close(r->discover);
     stillness_close(r->stillness);
+    hand_close(r->hand);
     owners_close(r);
+    lanes_close(r->lanes);
+    destinations_close(r);
+    drain_close(r->drain);
     free(r->helo);
     config_free(r->config);
 }

@@ -1,0 +1,268 @@
+"""A next hop under a test's control: speaks SMTP or LMTP, remembers every byte, and misbehaves as told.
+
+    peer.say("RCPT", "450 4.2.0 later", match="b@", times=1)     the first rule that fits answers instead of the peer
+    peer.say("DATA", CLOSE)
+
+Verbs: CONNECT, EHLO (also LHLO), HELO, XFORWARD, MAIL, RCPT, DATA, BODY (after the first bytes of a message), DOT, RSET, IDLE (right
+behind the answer to a dot). Answers: a text (LF becomes CRLF, and a CRLF is added), CLOSE, RESET, HANG (no answer until the peer ends),
+RAW(bytes), or a function of the session that returns one of these.
+"""
+import re
+import socket
+import struct
+import threading
+from dataclasses import dataclass, field
+
+CLOSE, RESET, HANG = "close", "reset", "hang"
+ALL = ("PIPELINING", "SIZE 104857600", "8BITMIME", "DSN", "SMTPUTF8", "XFORWARD NAME ADDR PORT PROTO HELO IDENT")
+
+
+class RAW(bytes):
+    """Sent as it is."""
+
+
+@dataclass
+class Mail:
+    """A message that the peer answered 2xx for, to at least one recipient."""
+    sender: str
+    recipients: list
+    body: bytes
+    session: int
+    lines: list             # the commands of its transaction
+
+
+@dataclass
+class Rule:
+    verb: str
+    answer: object
+    match: str
+    times: int
+    used: int = 0
+
+
+@dataclass
+class Session:
+    number: int
+    socket: socket.socket
+    data: bytearray = field(default_factory=bytearray)
+    lines: list = field(default_factory=list)
+    held: list = field(default_factory=list)
+
+
+class Gone(Exception):
+    """The session is over."""
+
+
+class Peer:
+    def __init__(self, lmtp=False, offers=ALL, path=None, port=0, batch=False):
+        self.lmtp, self.offers, self.path, self.batch = lmtp, offers, path, batch
+        self.lock = threading.Lock()
+        self.rules, self.mails, self.lines, self.sessions = [], [], [], 0
+        self.open, self.most_open = 0, 0
+        self.over = threading.Event()
+        self.listener, self.port, self.sockets = None, port, set()
+        self.up()
+
+    # -- the test's side ---------------------------------------------------------------------------------------------------
+
+    def up(self):
+        if self.path:
+            self.listener = socket.socket(socket.AF_UNIX)
+            self.listener.bind(str(self.path))
+        else:
+            self.listener = socket.socket()
+            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.listener.bind(("127.0.0.1", self.port))
+            self.port = self.listener.getsockname()[1]
+        self.listener.listen(128)
+        threading.Thread(target=self.accept, args=(self.listener,), daemon=True).start()
+
+    def down(self):
+        """Nobody listens any more, and every session is reset."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        with self.lock:
+            for each in self.sockets:
+                self.reset(each)
+
+    def end(self):
+        self.over.set()
+        self.down()
+
+    @property
+    def hop(self):
+        return f"unix:{self.path}" if self.path else f"[127.0.0.1]:{self.port}"
+
+    @property
+    def destination(self):
+        return ("lmtp:" if self.lmtp else "smtp:") + self.hop
+
+    def say(self, verb, answer, match="", times=1 << 30):
+        with self.lock:
+            self.rules.append(Rule(verb, answer, match, times))
+
+    def well(self):
+        with self.lock:
+            self.rules.clear()
+
+    def seen(self, pattern):
+        """All command lines that match."""
+        with self.lock:
+            return [line for line in self.lines if re.search(pattern, line)]
+
+    def bodies(self):
+        with self.lock:
+            return [mail.body for mail in self.mails]
+
+    # -- the wire ------------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def reset(each):
+        try:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            each.shutdown(socket.SHUT_RD)
+            each.close()
+        except OSError:
+            pass
+
+    def accept(self, listener):
+        while True:
+            try:
+                accepted, _ = listener.accept()
+            except OSError:
+                return
+            with self.lock:
+                self.sessions += 1
+                self.open += 1
+                self.most_open = max(self.most_open, self.open)
+                self.sockets.add(accepted)
+                session = Session(self.sessions, accepted)
+            threading.Thread(target=self.serve, args=(session,), daemon=True).start()
+
+    def serve(self, session):
+        try:
+            self.talk(session)
+        except (Gone, OSError):
+            pass
+        with self.lock:
+            self.open -= 1
+            self.sockets.discard(session.socket)
+        session.socket.close()
+
+    def answer(self, session, verb, line, default):
+        """What to say, by the first rule that fits; then says it."""
+        with self.lock:
+            rule = next((r for r in self.rules if r.verb == verb and r.used < r.times and re.search(r.match, line)), None)
+            if rule:
+                rule.used += 1
+        said = rule.answer if rule else default
+        if callable(said):
+            said = said(session)
+        if said is None:
+            return "200"
+        if said == HANG:
+            self.over.wait()
+            raise Gone
+        if said == CLOSE:
+            raise Gone
+        if said == RESET:
+            self.reset(session.socket)
+            raise Gone
+        data = said if isinstance(said, RAW) else said.replace("\n", "\r\n").encode() + b"\r\n"
+        if self.batch and verb in ("XFORWARD", "MAIL", "RCPT"):
+            # A server that collects its answers until DATA: a client that does not pipeline would wait for ever.
+            session.held.append(data)
+        else:
+            session.socket.sendall(b"".join(session.held) + data)
+            session.held.clear()
+        return data[:3].decode(errors="replace")
+
+    def read(self, session):
+        data = session.socket.recv(1 << 20)
+        if not data:
+            raise Gone
+        session.data += data
+
+    def line(self, session):
+        while b"\n" not in session.data:
+            self.read(session)
+        line, _, rest = bytes(session.data).partition(b"\n")
+        session.data[:] = rest
+        line = line.rstrip(b"\r").decode("utf-8", "surrogateescape")
+        session.lines.append(line)
+        with self.lock:
+            self.lines.append(line)
+        return line
+
+    # -- the protocol --------------------------------------------------------------------------------------------------------
+
+    def talk(self, session):
+        if self.answer(session, "CONNECT", "", "220 peer.example ESMTP")[0] != "2":
+            raise Gone
+        sender, accepted = None, []
+        while True:
+            line = self.line(session)
+            verb = line.split(" ")[0].upper()
+            if verb in ("EHLO", "LHLO"):
+                offers = [f"250-{offer}" for offer in self.offers]
+                wrong = (verb == "LHLO") != self.lmtp
+                self.answer(session, "EHLO", line, "500 wrong protocol" if wrong else "\n".join(["250-peer.example", *offers, "250 OK"]))
+            elif verb == "MAIL":
+                session.lines = session.lines[-1:] if not session.held else session.lines[-2:]
+                sender = line[line.index("<") + 1:line.rindex(">")] if "<" in line else ""
+                accepted = []
+                if self.answer(session, "MAIL", line, "250 2.1.0 Ok")[0] != "2":
+                    sender = None
+            elif verb == "RCPT":
+                address = line[line.index("<") + 1:line.rindex(">")]
+                default = "503 5.5.1 nested" if sender is None else "250 2.1.5 Ok"
+                if self.answer(session, "RCPT", line, default)[0] == "2":
+                    accepted.append(address)
+            elif verb == "DATA":
+                if self.answer(session, "DATA", line, "354 go on" if accepted else "554 5.5.1 no valid recipients")[0] != "3":
+                    continue
+                body = self.message(session)
+                self.dot(session, sender, accepted, body)
+                sender, accepted = None, []
+            elif verb == "RSET":
+                sender, accepted = None, []
+                self.answer(session, "RSET", line, "250 2.0.0 Ok")
+            elif verb == "QUIT":
+                self.answer(session, "QUIT", line, "221 2.0.0 Bye")
+                raise Gone
+            elif verb in ("HELO", "XFORWARD"):
+                self.answer(session, verb, line, "250 peer.example")
+            else:
+                self.answer(session, verb, line, "500 5.5.2 what?")
+
+    def message(self, session):
+        """The message as a server reads it: up to the lone dot, without the doubled ones."""
+        while not session.data:
+            self.read(session)
+        self.answer(session, "BODY", "", None)
+        looked = 0
+        while not session.data.startswith(b".\r\n") and session.data.find(b"\r\n.\r\n", looked) < 0:
+            looked = max(0, len(session.data) - 4)
+            self.read(session)
+        if session.data.startswith(b".\r\n"):
+            raw, rest = b"", bytes(session.data[3:])
+        else:
+            raw, _, rest = bytes(session.data).partition(b"\r\n.\r\n")
+            raw += b"\r\n"
+        session.data[:] = rest
+        return re.sub(rb"(\A|\r\n)\.", rb"\1", raw)
+
+    def dot(self, session, sender, accepted, body):
+        if not self.lmtp:
+            if self.answer(session, "DOT", ",".join(accepted), "250 2.0.0 Ok: queued as PEER1")[0] == "2":
+                self.remember(session, sender, accepted, body)
+        else:
+            # Remembered before it is told, one by one: a test that sees the answer's effect finds the mail.
+            for address in accepted:
+                if self.answer(session, "DOT", address, "250 2.0.0 <%s> Saved" % address)[0] == "2":
+                    self.remember(session, sender, [address], body)
+        self.answer(session, "IDLE", "", None)
+
+    def remember(self, session, sender, accepted, body):
+        with self.lock:
+            self.mails.append(Mail(sender, list(accepted), body, session.number, list(session.lines)))
