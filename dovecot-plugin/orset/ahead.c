@@ -1,0 +1,253 @@
+/* ahead - what is remembered of dots that the vector does not cover yet (rule 3).
+ *
+ *     1, dot                          "a remove named it": when its add comes, it is dropped
+ *     2, message dot, flag, flag dot  "this flag was set on a message that has not come": taken along when it comes
+ *     3, message dot                  "the keeper gave it this UID"
+ *
+ * Rows go when their dot is covered, so the table is empty whenever all replicas have all ops. Each row counts for the
+ * origin whose op named the dot; exec.c refuses an op that would bring its origin above ORSET_AHEAD_MAX, so one
+ * peer's nonsense cannot use up what others need. */
+#include "internal.h"
+
+#include <string.h>
+
+enum { KILL = 1, FLAG = 2, AGREED = 3 };
+
+static void kill_key(struct orset_key *k, struct orset_dot d)
+{
+    k->n = 0;
+    orset_key_num(k, KILL);
+    orset_key_dot(k, d);
+}
+
+static void flag_key(struct orset_key *k, struct orset_dot target)
+{
+    k->n = 0;
+    orset_key_num(k, FLAG);
+    orset_key_dot(k, target);
+}
+
+static int put(struct orset *os, const struct orset_key *k, uint16_t by)
+{
+    struct orset_reader r;
+    int got = orset_row_get(os, ORSET_T_AHEAD, k, &r);
+    if (got)
+        return got < 0 ? got : 0;
+    os->row.len = 0;
+    orset_buf_num(&os->row, by);
+    os->remembered++;
+    os->meta_dirty = true;
+    os->origin[by].ahead++;
+    os->origin[by].dirty = true;
+    return orset_row_put(os, ORSET_T_AHEAD, k, &os->row);
+}
+
+static int drop(struct orset *os, const struct orset_key *k)
+{
+    struct orset_reader r;
+    int got = orset_row_get(os, ORSET_T_AHEAD, k, &r);
+    if (got <= 0)
+        return got;
+    uint64_t by = orset_read_num(&r, os->norigins - 1u);
+    os->remembered--;
+    os->meta_dirty = true;
+    os->origin[by].ahead--;
+    os->origin[by].dirty = true;
+    return orset_row_del(os, ORSET_T_AHEAD, k);
+}
+
+int orset_ahead_kill(struct orset *os, struct orset_dot d, uint16_t by)
+{
+    struct orset_key k;
+    kill_key(&k, d);
+    int r = put(os, &k, by);
+    if (r == 0)
+        r = orset_ahead_drop_flags(os, d);
+    k.n = 0;
+    orset_key_num(&k, AGREED);
+    orset_key_dot(&k, d);
+    return r < 0 || os->remembered == 0 ? r : drop(os, &k);
+}
+
+int orset_ahead_killed(struct orset *os, struct orset_dot d)
+{
+    struct orset_key k;
+    struct orset_reader r;
+    if (os->remembered == 0)
+        return 0;
+    kill_key(&k, d);
+    return orset_row_get(os, ORSET_T_AHEAD, &k, &r);
+}
+
+int orset_ahead_flag(struct orset *os, struct orset_dot target, struct flagdot f, uint16_t by)
+{
+    struct orset_key k;
+    flag_key(&k, target);
+    orset_key_num(&k, f.flag);
+    orset_key_num(&k, f.off);
+    orset_key_dot(&k, f.dot);
+    return put(os, &k, by);
+}
+
+/* Rows are read one at a time, because a row's removal ends an iteration. */
+struct first {
+    struct orset_key key;
+    struct orset_reader rest; /* behind the prefix, within key.b */
+    struct orset_dot match;   /* counter 0: any */
+    size_t prefix;
+};
+
+static int first_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    struct first *f = arg;
+    (void)v;
+    (void)len;
+    f->key.n = 0;
+    orset_key_put(&f->key, key, key_len);
+    f->rest = (struct orset_reader){f->key.b + f->prefix, f->key.b + key_len, false};
+    if (f->match.counter == 0)
+        return 1;
+    struct orset_reader r = f->rest;
+    orset_key_read(&r);
+    orset_key_read(&r);
+    struct orset_dot d = orset_key_read_dot(&r);
+    return d.origin == f->match.origin && d.counter == f->match.counter;
+}
+
+static int find_flag(struct orset *os, struct orset_dot target, struct orset_dot dot, struct first *f)
+{
+    if (os->remembered == 0)
+        return 0;
+    flag_key(&f->key, target);
+    f->prefix = f->key.n;
+    f->match = dot;
+    int r = os->store.each(os->store.ctx, ORSET_T_AHEAD, f->key.b, f->key.n, f->key.n, first_row, f);
+    return r < 0 ? orset_storage_fail(os, "remembered flags") : r;
+}
+
+int orset_ahead_flag_kill(struct orset *os, struct orset_dot target, struct orset_dot dot)
+{
+    struct first f;
+    int r = find_flag(os, target, dot, &f);
+    return r > 0 ? drop(os, &f.key) : r;
+}
+
+int orset_ahead_take_flags(struct orset *os, struct message *m)
+{
+    struct first f;
+    int r;
+    while ((r = find_flag(os, m->p.dot, (struct orset_dot){0, 0}, &f)) > 0) {
+        struct flagdot d;
+        d.flag = (uint16_t)orset_key_read(&f.rest);
+        d.off = orset_key_read(&f.rest) != 0;
+        d.dot = orset_key_read_dot(&f.rest);
+        if ((r = orset_flagdot_put(os, m, d)) < 0 || (r = drop(os, &f.key)) < 0)
+            return r;
+    }
+    return r;
+}
+
+int orset_ahead_drop_flags(struct orset *os, struct orset_dot target)
+{
+    struct first f;
+    int r;
+    while ((r = find_flag(os, target, (struct orset_dot){0, 0}, &f)) > 0)
+        if ((r = drop(os, &f.key)) < 0)
+            return r;
+    return r;
+}
+
+static void agreed_key(struct orset_key *k, struct orset_dot d)
+{
+    k->n = 0;
+    orset_key_num(k, AGREED);
+    orset_key_dot(k, d);
+}
+
+static int agreed_load(struct orset *os, const struct orset_key *k, struct message *m)
+{
+    struct orset_reader r;
+    int got = orset_row_get(os, ORSET_T_AHEAD, k, &r);
+    m->round = 0;
+    if (got <= 0)
+        return got;
+    m->agreed_by = (uint16_t)orset_read_num(&r, os->norigins - 1u);
+    m->term = orset_read_num(&r, ORSET_CLOCK_MAX);
+    m->round = (uint32_t)orset_read_num(&r, UINT32_MAX);
+    m->agreed = (uint32_t)orset_read_num(&r, UINT32_MAX);
+    return r.bad ? orset_storage_fail(os, "a remembered UID cannot be read") : 1;
+}
+
+int orset_ahead_agreed(struct orset *os, struct orset_dot d, const struct agreed *a)
+{
+    struct orset_key k;
+    struct message m = {.round = 0};
+    agreed_key(&k, d);
+    int r = agreed_load(os, &k, &m);
+    if (r < 0 || !orset_uid_agree(os, &m, a))
+        return r < 0 ? r : 0;
+    if ((r = drop(os, &k)) < 0 || (r = put(os, &k, a->by)) < 0)
+        return r;
+    orset_buf_num(&os->row, m.term);
+    orset_buf_num(&os->row, m.round);
+    orset_buf_num(&os->row, m.agreed);
+    return orset_row_put(os, ORSET_T_AHEAD, &k, &os->row);
+}
+
+int orset_ahead_take_agreed(struct orset *os, struct message *m)
+{
+    struct orset_key k;
+    struct message found = {.round = 0};
+    if (os->remembered == 0)
+        return 0;
+    agreed_key(&k, m->p.dot);
+    int r = agreed_load(os, &k, &found);
+    if (r <= 0)
+        return r;
+    struct agreed a = {found.term, found.round, found.agreed, found.agreed_by};
+    orset_uid_agree(os, m, &a);
+    return drop(os, &k);
+}
+
+struct range {
+    struct orset_key key;
+    uint16_t origin;
+    uint64_t to;
+};
+
+static int in_range(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    struct range *g = arg;
+    struct orset_reader r = {key, key + key_len, false};
+    (void)v;
+    (void)len;
+    orset_key_read(&r);
+    struct orset_dot d = orset_key_read_dot(&r);
+    if (d.origin != g->origin || d.counter > g->to)
+        return 2;
+    g->key.n = 0;
+    orset_key_put(&g->key, key, key_len);
+    return 1;
+}
+
+int orset_ahead_covered(struct orset *os, uint16_t origin, uint64_t from, uint64_t to)
+{
+    if (os->remembered == 0)
+        return 0;
+    for (unsigned kind = KILL; kind <= AGREED; kind++) {
+        int r = 1;
+        while (r == 1) {
+            struct range g = {.origin = origin, .to = to};
+            struct orset_key k = {0};
+            orset_key_num(&k, kind);
+            size_t prefix = k.n;
+            orset_key_dot(&k, (struct orset_dot){origin, from + 1});
+            r = os->store.each(os->store.ctx, ORSET_T_AHEAD, k.b, k.n, prefix, in_range, &g);
+            if (r < 0)
+                return orset_storage_fail(os, "remembered dots");
+            if (r == 1 && drop(os, &g.key) < 0)
+                return ORSET_E_STORAGE;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,261 @@
+/* batch - see batch.h. A row of ORSET_T_OUT: running hash before the op (8 bytes), then the op. */
+#include "batch.h"
+#include "internal.h"
+
+#include <string.h>
+
+/* --- making --------------------------------------------------------------------------------------------------------- */
+
+struct making {
+    struct orset_buf *ops;
+    size_t most;
+    uint64_t first, next, chain;
+    unsigned n;
+};
+
+static int take_op(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    struct making *m = arg;
+    struct orset_reader k = {key, key + key_len, false}, r = {v, v + len, false};
+    uint64_t number = orset_key_read(&k);
+    uint64_t chain = orset_read_u64(&r);
+    if (m->n > 0)
+        m->next = number; /* ops take several numbers: where one ends shows where the next begins */
+    if (m->n > 0 && m->ops->len + len > m->most)
+        return 1;
+    if (m->n++ == 0) {
+        m->first = number;
+        m->chain = chain;
+    }
+    orset_buf_text(m->ops, r.at, (size_t)(r.end - r.at));
+    return m->ops->failed ? -1 : 0;
+}
+
+int orset_batch_make(struct orset *os, uint64_t from, size_t most, const struct orset_modseq *modseq, size_t nmodseq,
+                     struct orset_buf *b, uint64_t *next_r)
+{
+    struct orset_buf ops = {.alloc = &os->alloc};
+    struct making m = {.ops = &ops, .most = most, .first = os->origin[os->self].counter + 1, .chain = os->origin[os->self].chain};
+    struct orset_key k = {0};
+    orset_key_num(&k, from);
+    int r = os->store.each(os->store.ctx, ORSET_T_OUT, k.b, k.n, 0, take_op, &m);
+    /* The last row was taken: the next one will be the next to be given. */
+    *next_r = r == 1 ? m.next : os->origin[os->self].counter + 1;
+    if (r < 0)
+        r = ops.failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for a batch") : orset_storage_fail(os, "outgoing ops");
+    else if (m.n > 0 ? m.first != from : from <= os->origin[os->self].counter)
+        r = orset_fail(os, ORSET_E_GAP, "op %llu is not kept any more: the peer must exchange", (unsigned long long)from);
+    else
+        r = m.n ? 0 : ORSET_KNOWN;
+    if (r >= 0) {
+        orset_buf_u8(b, ORSET_WIRE_VERSION);
+        orset_vector_write(os, b);
+        orset_buf_num(b, nmodseq);
+        for (size_t i = 0; i < nmodseq; i++) {
+            const struct folder *f = orset_folder_at(os, modseq[i].folder);
+            orset_op_folder(b, f ? f : os->folder[ORSET_INBOX]);
+            orset_buf_num(b, f ? modseq[i].highest : 0);
+        }
+        orset_buf_num(b, m.first);
+        orset_buf_u64(b, m.chain);
+        orset_buf_num(b, m.n);
+        orset_buf_put(b, ops.data, ops.len);
+        if (b->failed)
+            r = orset_fail(os, ORSET_E_MEMORY, "no memory for a batch");
+    }
+    orset_buf_free(&ops);
+    return r;
+}
+
+/* --- applying ------------------------------------------------------------------------------------------------------- */
+
+static int read_modseqs(struct orset *os, struct orset_reader *r, struct peer *p)
+{
+    struct exec x = {.os = os, .by = p->sender, .first = ORSET_COUNTER_MAX, .map = p->map, .seen = p->seen, .nmap = p->n};
+    uint64_t n = orset_read_num(r, ORSET_MODSEQS_MAX);
+    for (uint64_t i = 0; i < n; i++) {
+        struct folder *f;
+        x.in = *r;
+        int e = orset_read_folder(&x, &f);
+        if (e < 0)
+            return e;
+        *r = x.in;
+        uint64_t highest = orset_read_num(r, ORSET_MODSEQ_MAX);
+        if (f && !r->bad && highest > f->peer_modseq) {
+            f->peer_modseq = highest;
+            if ((e = orset_folder_touch(os, f)) < 0)
+                return e;
+        }
+    }
+    return r->bad ? orset_fail(os, ORSET_E_MALFORMED, "a batch's modseqs cannot be read") : 0;
+}
+
+static int apply_ops(struct orset *os, struct orset_reader *r, struct peer *p, struct orset_batch_result *out)
+{
+    uint64_t chain, number;
+    out->first = number = orset_read_num(r, ORSET_COUNTER_MAX);
+    chain = orset_read_u64(r);
+    uint64_t n = orset_read_num(r, ORSET_COUNTER_MAX);
+    if (r->bad || number == 0)
+        return orset_fail(os, ORSET_E_MALFORMED, "a batch's head cannot be read");
+    const struct origin *o = &os->origin[p->sender];
+    if (o->counter + 1 == number && chain && o->chain && chain != o->chain)
+        return orset_fail(os, ORSET_E_FORKED, "site %llu gave number %llu to two different ops: new epoch there, then exchange",
+                          (unsigned long long)o->id.site, (unsigned long long)o->counter);
+    for (uint64_t i = 0; i < n; i++) {
+        size_t len;
+        const uint8_t *op = orset_read_text(r, ORSET_OP_MAX, &len);
+        struct exec x = {.by = p->sender, .first = number, .map = p->map, .seen = p->seen, .nmap = p->n};
+        if (r->bad)
+            return orset_fail(os, ORSET_E_MALFORMED, "op %llu is cut", (unsigned long long)number);
+        int e = orset_exec(os, &x, op, len);
+        if (e < 0)
+            return e;
+        number = x.next;
+        out->ops++;
+        out->applied += e == 0;
+        if (e == 0 && number - 1 > p->seen[p->sender_at])
+            return orset_fail(os, ORSET_E_FORGED, "op %llu is above its sender's own vector", (unsigned long long)number - 1);
+    }
+    return r->at == r->end ? 0 : orset_fail(os, ORSET_E_MALFORMED, "bytes behind a batch's end");
+}
+
+int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, size_t len, struct orset_batch_result *out)
+{
+    struct orset_reader r = {batch, batch + len, false};
+    struct peer p = {0};
+    int e = orset_need_transaction(os);
+    memset(out, 0, sizeof *out);
+    if (e < 0)
+        return e;
+    uint8_t version = orset_read_u8(&r);
+    if (r.bad || version != ORSET_WIRE_VERSION)
+        return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND, "a batch of version %u; this site speaks %u", version,
+                          ORSET_WIRE_VERSION);
+    e = orset_vector_read(os, &r, site, &p);
+    if (e == 0) {
+        out->origin = p.sender;
+        out->confirmed = orset_peer_has(&p, os->self);
+    }
+    if (e == 0 && (e = read_modseqs(os, &r, &p)) == 0)
+        e = apply_ops(os, &r, &p, out);
+    for (unsigned i = 0; i < p.n && p.chain; i++) {
+        const struct origin *o = &os->origin[p.map[i]];
+        out->behind |= p.seen[i] > o->counter;
+    }
+    for (uint16_t i = 0; i < os->norigins; i++)
+        out->ahead |= os->origin[i].counter > orset_peer_has(&p, i);
+    orset_peer_free(os, &p);
+    return e;
+}
+
+/* --- outgoing rows -------------------------------------------------------------------------------------------------- */
+
+struct out {
+    uint64_t n, lowest, upto;
+    struct orset_key first;
+};
+
+static int count_out(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+{
+    struct out *o = arg;
+    struct orset_reader r = {key, key + len, false};
+    (void)v;
+    (void)vlen;
+    uint64_t number = orset_key_read(&r);
+    if (o->upto && number > o->upto)
+        return 0;
+    if (o->n++ == 0) {
+        o->lowest = number;
+        orset_key_put(&o->first, key, len);
+    }
+    return o->upto ? 1 : 0;
+}
+
+int orset_out(struct orset *os, uint64_t *ops_r, uint64_t *lowest_r)
+{
+    struct out o = {0};
+    if (os->store.each(os->store.ctx, ORSET_T_OUT, "", 0, 0, count_out, &o) < 0)
+        return orset_storage_fail(os, "outgoing ops");
+    *ops_r = o.n;
+    *lowest_r = o.lowest;
+    return 0;
+}
+
+static int first_out(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+{
+    struct out *o = arg;
+    struct orset_reader r = {key, key + len, false};
+    (void)v;
+    (void)vlen;
+    if (orset_key_read(&r) > o->upto)
+        return 2;
+    orset_key_put(&o->first, key, len);
+    return 1;
+}
+
+int orset_drop_out(struct orset *os, uint64_t upto)
+{
+    int r = orset_need_transaction(os);
+    while (r >= 0) {
+        struct out o = {.upto = upto};
+        int got = os->store.each(os->store.ctx, ORSET_T_OUT, "", 0, 0, first_out, &o);
+        if (got < 0)
+            return orset_storage_fail(os, "outgoing ops");
+        if (got != 1)
+            return 0;
+        r = orset_row_del(os, ORSET_T_OUT, &o.first);
+    }
+    return r;
+}
+
+/* --- what own ops touched -------------------------------------------------------------------------------------------- */
+
+struct touching {
+    struct orset *os;
+    uint32_t folder;
+    struct orset_dot dot;
+    uint64_t number;
+};
+
+/* The messages an ADD or FLAGS names, as far as they are still here. */
+static int touched_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    struct touching *t = arg;
+    struct orset *os = t->os;
+    struct orset_reader k = {key, key + key_len, false};
+    struct exec x = {.os = os, .by = os->self, .first = orset_key_read(&k), .in = {v + 8, v + len, false}};
+    struct folder *f;
+    if (len < 9)
+        return 0;
+    uint8_t kind = orset_read_u8(&x.in);
+    if ((kind != OP_ADD && kind != OP_FLAGS) || orset_read_folder(&x, &f) < 0 || !f)
+        return 0;
+    t->dot = (struct orset_dot){os->self, x.first};
+    /* All targets of one FLAGS are dots of one message: the first will do. */
+    if (kind == OP_FLAGS && (orset_read_num(&x.in, ORSET_SAME_MESSAGE_MAX) == 0 || orset_read_dot(&x, &t->dot) < 0))
+        return 0;
+    t->folder = f->index;
+    t->number = x.first;
+    return 1;
+}
+
+int orset_touched_since(struct orset *os, uint64_t confirmed, orset_touched_fn *fn, void *arg)
+{
+    uint64_t at = confirmed + 1;
+    while (at <= os->origin[os->self].counter) {
+        struct touching t = {.os = os};
+        struct orset_key k = {0};
+        orset_key_num(&k, at);
+        int r = os->store.each(os->store.ctx, ORSET_T_OUT, k.b, k.n, 0, touched_row, &t);
+        if (r <= 0)
+            return r < 0 ? orset_storage_fail(os, "outgoing ops") : 0;
+        r = orset_message_load(os, t.folder, t.dot, &os->m[0]);
+        if (r < 0)
+            return r;
+        if (r > 0 && os->m[0].p.uid && (r = fn(arg, orset_folder_at(os, t.folder)->home, os->m[0].p.uid)) != 0)
+            return r;
+        at = t.number + 1;
+    }
+    return 0;
+}

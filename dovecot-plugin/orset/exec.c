@@ -1,0 +1,589 @@
+/* exec - an op into the state. Each op is read twice: once dry, to check its grammar, its bounds and what it may
+ * name; then for good. So a refused op has changed nothing.
+ *
+ * The grammar of each kind stands over its function; docs/replication-protocol.md has the whole of it. */
+#include "internal.h"
+
+#include <string.h>
+
+static int malformed(struct exec *x, const char *what)
+{
+    return orset_fail(x->os, ORSET_E_MALFORMED, "op %llu of site %llu: %s", (unsigned long long)x->first,
+                      (unsigned long long)x->os->origin[x->by].id.site, what);
+}
+
+/* --- reading what ops name ---------------------------------------------------------------------------------------- */
+
+/* dot = origin index, counter. A dot may only name what its op's origin can have seen. */
+int orset_read_dot(struct exec *x, struct orset_dot *d)
+{
+    struct orset *os = x->os;
+    uint64_t i = orset_read_num(&x->in, ORSET_ORIGINS_MAX);
+    d->counter = orset_read_num(&x->in, ORSET_COUNTER_MAX);
+    if (x->in.bad || d->counter == 0 || i >= (x->map ? x->nmap : os->norigins))
+        return malformed(x, "a dot that cannot be read");
+    if (x->seen && d->counter > x->seen[i])
+        return orset_fail(os, ORSET_E_FORGED, "op %llu of site %llu names a number above its own vector: %llu > %llu",
+                          (unsigned long long)x->first, (unsigned long long)os->origin[x->by].id.site,
+                          (unsigned long long)d->counter, (unsigned long long)x->seen[i]);
+    d->origin = x->map ? x->map[i] : (uint16_t)i;
+    if ((d->origin == x->by && d->counter >= x->first) || (d->origin == os->self && !orset_covered(os, *d)))
+        return orset_fail(os, ORSET_E_FORGED, "op %llu of site %llu names number %llu of site %llu, which was never given",
+                          (unsigned long long)x->first, (unsigned long long)os->origin[x->by].id.site,
+                          (unsigned long long)d->counter, (unsigned long long)os->origin[d->origin].id.site);
+    if (x->dry && !orset_covered(os, *d))
+        x->named++;
+    return 0;
+}
+
+/* folder = 0 (INBOX) | origin index + 1, counter of its create. *f: NULL when unknown here and not made. */
+static int read_folder(struct exec *x, bool make, struct folder **f)
+{
+    struct orset *os = x->os;
+    struct orset_reader at = x->in;
+    *f = NULL;
+    if (orset_read_num(&at, UINT64_MAX) == 0) {
+        if (at.bad)
+            return malformed(x, "a folder that cannot be read");
+        x->in = at;
+        *f = orset_folder_at(os, ORSET_INBOX);
+        return 0;
+    }
+    uint64_t i = orset_read_num(&x->in, ORSET_ORIGINS_MAX);
+    struct orset_dot id = {0, orset_read_num(&x->in, ORSET_COUNTER_MAX)};
+    if (x->in.bad || id.counter == 0 || i - 1 >= (x->map ? x->nmap : os->norigins))
+        return malformed(x, "a folder that cannot be read");
+    if (x->seen && id.counter > x->seen[i - 1])
+        return orset_fail(os, ORSET_E_FORGED, "op %llu names a folder its origin cannot know",
+                          (unsigned long long)x->first);
+    id.origin = x->map ? x->map[i - 1] : (uint16_t)(i - 1);
+    if ((id.origin == x->by && id.counter >= x->first) || (id.origin == os->self && !orset_covered(os, id)))
+        return orset_fail(os, ORSET_E_FORGED, "op %llu names a folder that was never made", (unsigned long long)x->first);
+    *f = make && !x->dry ? orset_folder_make(os, id) : orset_folder_find(os, id);
+    if (make && !x->dry && !*f)
+        return os->broken ? ORSET_E_MEMORY : ORSET_E_LIMIT;
+    return 0;
+}
+
+int orset_read_folder(struct exec *x, struct folder **f)
+{
+    return read_folder(x, false, f);
+}
+
+/* flag = 0 to 4 (bit of the system flags) | 5, text (keyword) */
+int orset_read_flag(struct exec *x, uint16_t *flag)
+{
+    uint8_t f = orset_read_u8(&x->in);
+    size_t n;
+    *flag = f;
+    if (f < ORSET_SYSTEM_FLAGS)
+        return x->in.bad ? malformed(x, "a flag that cannot be read") : 0;
+    const char *name = (const char *)orset_read_text(&x->in, ORSET_KEYWORD_MAX, &n);
+    if (f != ORSET_SYSTEM_FLAGS || x->in.bad || n == 0)
+        return malformed(x, "a keyword that cannot be read");
+    for (size_t i = 0; i < n; i++)
+        if ((uint8_t)name[i] <= ' ' || name[i] == 0x7f)
+            return malformed(x, "a keyword with a space or control character");
+    if (x->dry)
+        return 0;
+    int kw = orset_keyword(x->os, name, n);
+    *flag = (uint16_t)(kw + ORSET_SYSTEM_FLAGS);
+    return kw < 0 ? kw : 0;
+}
+
+static int read_count(struct exec *x, uint64_t most, uint64_t *n)
+{
+    *n = orset_read_num(&x->in, most);
+    return x->in.bad ? malformed(x, "a count above its bound") : 0;
+}
+
+/* name = text: namespace key, then components, separated by NUL */
+static int read_name(struct exec *x, const uint8_t **name, size_t *len)
+{
+    *name = orset_read_text(&x->in, ORSET_NAME_MAX, len);
+    if (x->in.bad || !orset_name_valid(*name, *len))
+        return malformed(x, "a folder name that is empty, too long or too deep");
+    return 0;
+}
+
+static int read_stamp(struct exec *x, struct stamp *s)
+{
+    const struct orset_origin *o = &x->os->origin[x->by].id;
+    *s = (struct stamp){orset_read_num(&x->in, ORSET_CLOCK_MAX), o->site, o->epoch};
+    if (x->in.bad || s->clock == 0)
+        return malformed(x, "a Lamport stamp that cannot be read");
+    int r = orset_see_clock(x->os, s->clock);
+    if (r == 0 && !x->dry && s->clock > x->os->clock) {
+        x->os->clock = s->clock;
+        x->os->meta_dirty = true;
+    }
+    return r;
+}
+
+static struct orset_dot take_number(struct exec *x)
+{
+    return (struct orset_dot){x->by, x->next++};
+}
+
+/* --- kinds -------------------------------------------------------------------------------------------------------- */
+
+/* presence = n, dots replaced; a fresh one takes the op's next number (rule 6: so a folder that was saved by an append does not
+ * vanish when that mail is expunged later). */
+static int renew_presence(struct exec *x, struct folder *f, bool renew)
+{
+    uint64_t n;
+    int r = read_count(x, ORSET_ORIGINS_MAX, &n);
+    struct orset_dot fresh = {0, 0};
+    if (r == 0 && renew)
+        fresh = take_number(x);
+    bool killed = r == 0 && renew && !x->dry && orset_ahead_killed(x->os, fresh) > 0;
+    /* The fresh one first: the folder must not look gone in between. */
+    if (r == 0 && renew && !x->dry && !killed)
+        r = orset_presence_put(x->os, f, fresh);
+    for (uint64_t i = 0; r == 0 && i < n; i++) {
+        struct orset_dot d;
+        if ((r = orset_read_dot(x, &d)) < 0 || x->dry)
+            continue;
+        if (f)
+            r = orset_presence_kill(x->os, f, d);
+        if (r == 0 && !orset_covered(x->os, d))
+            r = orset_ahead_kill(x->os, d, x->by);
+    }
+    return r;
+}
+
+static int read_facts(struct exec *x, struct message *m)
+{
+    struct orset_facts *f = &m->p.facts;
+    const uint8_t *guid = orset_read_bytes(&x->in, 16), *sha = orset_read_bytes(&x->in, 32);
+    f->received = (int64_t)orset_read_num(&x->in, ORSET_DATE_MAX);
+    f->saved = (int64_t)orset_read_num(&x->in, ORSET_DATE_MAX);
+    f->size = orset_read_num(&x->in, ORSET_SIZE_MAX);
+    m->p.k = (uint32_t)orset_read_num(&x->in, ORSET_SAME_MESSAGE_MAX);
+    m->p.claim = (uint32_t)orset_read_num(&x->in, UINT32_MAX);
+    const uint8_t *text = orset_read_text(&x->in, ORSET_GUID_TEXT_MAX, &f->guid_text_len);
+    if (x->in.bad || m->p.k == 0)
+        return malformed(x, "a message whose facts cannot be read");
+    memcpy(f->guid, guid, 16);
+    memcpy(f->sha256, sha, 32);
+    memcpy(m->guid_text, text, f->guid_text_len);
+    f->guid_text = m->guid_text;
+    return 0;
+}
+
+/* A dot that an exchange brought before its op: the facts must be the same, else two adds were made under one
+ * number (F20). Its flags came with it; those that were removed since are named by ops that still come. */
+static int same_facts(struct exec *x, const struct message *a, const struct message *b)
+{
+    struct message flagless = *a, other = *b;
+    flagless.round = other.round = 0;
+    struct orset_sum p = orset_message_sum(x->os, &flagless), q = orset_message_sum(x->os, &other);
+    return p.lo == q.lo && p.hi == q.hi ? 0
+                                        : orset_fail(x->os, ORSET_E_FORKED, "number %llu of site %llu names two messages",
+                                                     (unsigned long long)x->first,
+                                                     (unsigned long long)x->os->origin[x->by].id.site);
+}
+
+/* ADD = folder, facts, presence, n flags. Numbers: message, presence, one per flag.
+ * Put unless a remove named it before it came (rule 3); its flags likewise. */
+static int exec_add(struct exec *x)
+{
+    struct orset *os = x->os;
+    struct message *m = &os->m[1];
+    struct folder *f;
+    uint64_t nflags;
+    int r = read_folder(x, true, &f);
+    if (r < 0 || (r = read_facts(x, m)) < 0)
+        return r;
+    m->p.dot = take_number(x);
+    m->p.folder = f ? f->index : 0;
+    m->nflags = 0;
+    m->term = m->round = m->agreed = 0;
+    if (x->dry && f && orset_message_load(os, f->index, m->p.dot, &os->m[0]) > 0 &&
+        (r = same_facts(x, m, &os->m[0])) < 0)
+        return r;
+    if ((r = renew_presence(x, f, true)) < 0 || (r = read_count(x, ORSET_MESSAGE_KEYWORDS_MAX + 5, &nflags)) < 0)
+        return r;
+    for (uint64_t i = 0; i < nflags; i++) {
+        struct flagdot d = {.off = false};
+        if ((r = orset_read_flag(x, &d.flag)) < 0)
+            return r;
+        d.dot = take_number(x);
+        int killed = x->dry ? 0 : orset_ahead_killed(os, d.dot);
+        if (killed < 0 || (!x->dry && !killed && (r = orset_flagdot_put(os, m, d)) < 0))
+            return killed < 0 ? killed : r;
+    }
+    if (x->dry)
+        return 0;
+    int killed = orset_ahead_killed(os, m->p.dot);
+    int there = killed ? 0 : orset_message_load(os, m->p.folder, m->p.dot, &os->m[0]);
+    if (killed || there)
+        return killed < 0 ? killed : there < 0 ? there : 0;
+    if ((r = orset_ahead_take_flags(os, m)) < 0 || (r = orset_ahead_take_agreed(os, m)) < 0)
+        return r;
+    return orset_message_add(os, m, x->local ? x->uid : 0);
+}
+
+/* REMOVE = folder, n dots. Exactly these go (rule 2); one not covered yet is remembered. A dot can be present and not covered
+ * (an exchange brought it): then both. */
+static int exec_remove(struct exec *x)
+{
+    struct orset *os = x->os;
+    struct folder *f;
+    uint64_t n;
+    int r = read_folder(x, false, &f);
+    if (r < 0 || (r = read_count(x, ORSET_OP_DOTS_MAX, &n)) < 0)
+        return r;
+    take_number(x);
+    for (uint64_t i = 0; r == 0 && i < n; i++) {
+        struct orset_dot d;
+        if ((r = orset_read_dot(x, &d)) < 0 || x->dry)
+            continue;
+        if (f)
+            r = orset_message_remove(os, f, d, x->local);
+        if (r == 0 && !orset_covered(os, d))
+            r = orset_ahead_kill(os, d, x->by);
+    }
+    return r;
+}
+
+/* change = flag, what (0 only removes, 1 sets, 2 sets the disable of \Deleted), n flag dots replaced */
+static int exec_change(struct exec *x, struct orset_dot target, struct message *m, bool remember)
+{
+    struct orset *os = x->os;
+    struct folder *f = m ? orset_folder_at(os, m->p.folder) : NULL;
+    struct flagdot fresh;
+    uint64_t n;
+    int r = orset_read_flag(x, &fresh.flag);
+    if (r < 0)
+        return r;
+    uint8_t what = orset_read_u8(&x->in);
+    if (x->in.bad || what > 2 || (what == 2 && fresh.flag != 2))
+        return malformed(x, "a flag change of an unknown form");
+    fresh.off = what == 2;
+    if (what)
+        fresh.dot = take_number(x);
+    if ((r = read_count(x, ORSET_ORIGINS_MAX, &n)) < 0)
+        return r;
+    for (uint64_t i = 0; r == 0 && i < n; i++) {
+        struct orset_dot d;
+        if ((r = orset_read_dot(x, &d)) < 0 || x->dry)
+            continue;
+        for (unsigned j = 0; m && j < m->nflags; j++)
+            if (m->flag[j].dot.origin == d.origin && m->flag[j].dot.counter == d.counter) {
+                orset_sum_sub(&f->sum, orset_flagdot_sum(os, m, &m->flag[j]));
+                orset_flagdot_cut(m, j--);
+            }
+        if (remember)
+            r = orset_ahead_flag_kill(os, target, d);
+        if (r == 0 && !orset_covered(os, d))
+            r = orset_ahead_kill(os, d, x->by);
+    }
+    if (r < 0 || x->dry || !what || (!m && !remember) || (r = orset_ahead_killed(os, fresh.dot)) != 0)
+        return r < 0 ? r : 0;
+    if (!m)
+        return orset_ahead_flag(os, target, fresh, x->by);
+    /* Put drops an earlier dot of this origin by itself; the sum must know. */
+    for (unsigned j = 0; j < m->nflags; j++)
+        if (m->flag[j].flag == fresh.flag && m->flag[j].off == fresh.off && m->flag[j].dot.origin == x->by) {
+            if (m->flag[j].dot.counter >= fresh.dot.counter)
+                return 0;
+            orset_sum_sub(&f->sum, orset_flagdot_sum(os, m, &m->flag[j]));
+            orset_flagdot_cut(m, j--);
+        }
+    if (m->nflags >= ORSET_MESSAGE_FLAGDOTS_MAX)
+        return orset_fail(os, ORSET_E_LIMIT, "more than %d flag dots on one message", ORSET_MESSAGE_FLAGDOTS_MAX);
+    orset_sum_add(&f->sum, orset_flagdot_sum(os, m, &fresh));
+    return orset_flagdot_put(os, m, fresh);
+}
+
+/* One target of FLAGS: dot, n changes. A target that is covered and absent was removed: its flags are nothing. */
+static int exec_target(struct exec *x, struct folder *f)
+{
+    struct orset *os = x->os;
+    struct message *m = &os->m[1];
+    struct orset_dot target;
+    struct orset_flags before, now;
+    uint64_t n;
+    int r = orset_read_dot(x, &target), there = 0;
+    if (r < 0 || (r = read_count(x, ORSET_MESSAGE_KEYWORDS_MAX * 3, &n)) < 0)
+        return r;
+    bool remember = false;
+    if (!x->dry) {
+        there = f ? orset_message_load(os, f->index, target, m) : 0;
+        if (there < 0)
+            return there;
+        if (!there && !orset_covered(os, target)) {
+            int killed = orset_ahead_killed(os, target);
+            if (killed < 0)
+                return killed;
+            remember = !killed;
+        }
+        if (there && !x->local && m->p.uid && (r = orset_group_union(os, m, &before)) < 0)
+            return r;
+    }
+    for (uint64_t i = 0; i < n; i++)
+        if ((r = exec_change(x, target, there ? m : NULL, remember)) < 0)
+            return r;
+    if (!there)
+        return 0;
+    if ((r = orset_folder_touch(os, f)) < 0 || (r = orset_message_store(os, m)) < 0 || x->local || !m->p.uid)
+        return r;
+    if ((r = orset_group_union(os, m, &now)) < 0)
+        return r;
+    return orset_todo_flags(os, f->home, m->p.uid, &before, &now, NULL);
+}
+
+/* FLAGS = folder, n targets. Numbers: one per flag set, at least one. */
+static int exec_flags(struct exec *x)
+{
+    struct folder *f;
+    uint64_t n;
+    int r = read_folder(x, false, &f);
+    if (r < 0 || (r = read_count(x, ORSET_SAME_MESSAGE_MAX, &n)) < 0)
+        return r;
+    for (uint64_t i = 0; r == 0 && i < n; i++)
+        r = exec_target(x, f);
+    if (r == 0 && x->next == x->first)
+        take_number(x);
+    return r;
+}
+
+static int raise_uid_validity(struct exec *x, struct folder *f, uint32_t value)
+{
+    if (value <= f->uid_validity)
+        return 0;
+    f->uid_validity = value;
+    return orset_folder_changed(x->os, f);
+}
+
+/* FOLDER = name, clock, UIDVALIDITY, mailbox GUID. Its number is the folder's id and first presence dot. */
+static int exec_folder(struct exec *x)
+{
+    const uint8_t *name;
+    size_t len;
+    struct stamp s;
+    int r = read_name(x, &name, &len);
+    if (r < 0 || (r = read_stamp(x, &s)) < 0)
+        return r;
+    uint32_t uid_validity = (uint32_t)orset_read_num(&x->in, x->os->most_uid_validity);
+    const uint8_t *guid = orset_read_bytes(&x->in, 16);
+    struct orset_dot id = take_number(x);
+    if (x->in.bad)
+        return malformed(x, "a folder's UIDVALIDITY or GUID");
+    if (x->dry)
+        return 0;
+    struct folder *f = orset_folder_make(x->os, id);
+    int killed = f ? orset_ahead_killed(x->os, id) : ORSET_E_MEMORY;
+    if (killed < 0)
+        return x->os->broken ? ORSET_E_MEMORY : ORSET_E_LIMIT;
+    memcpy(f->guid, guid, 16);
+    if (!killed && (r = orset_presence_put(x->os, f, id)) < 0)
+        return r;
+    r = orset_folder_name(x->os, f, name, len, s);
+    return r < 0 ? r : raise_uid_validity(x, f, uid_validity);
+}
+
+/* NAME = folder, name, clock, presence */
+static int exec_name(struct exec *x)
+{
+    struct folder *f;
+    const uint8_t *name;
+    size_t len;
+    struct stamp s;
+    int r = read_folder(x, true, &f);
+    if (r < 0 || (r = read_name(x, &name, &len)) < 0 || (r = read_stamp(x, &s)) < 0 ||
+        (r = renew_presence(x, f, true)) < 0 || x->dry)
+        return r;
+    if (f->index == ORSET_INBOX)
+        return 0; /* it has no name to change */
+    return orset_folder_name(x->os, f, name, len, s);
+}
+
+/* DELETE = folder, presence dots. Its messages were taken away by REMOVEs before. */
+static int exec_delete(struct exec *x)
+{
+    struct folder *f;
+    int r = read_folder(x, false, &f);
+    take_number(x);
+    return r < 0 ? r : renew_presence(x, f, false);
+}
+
+/* SUBSCRIBE = name, on, n dots replaced. Enable wins, by name. */
+static int exec_subscribe(struct exec *x)
+{
+    const uint8_t *name;
+    size_t len;
+    uint64_t n;
+    int r = read_name(x, &name, &len);
+    if (r < 0)
+        return r;
+    uint8_t on = orset_read_u8(&x->in);
+    struct orset_dot add = take_number(x), kill[ORSET_SUBSCRIPTION_DOTS];
+    if ((r = read_count(x, ORSET_SUBSCRIPTION_DOTS, &n)) < 0)
+        return r;
+    for (uint64_t i = 0; i < n; i++)
+        if ((r = orset_read_dot(x, &kill[i])) < 0)
+            return r;
+    if (on > 1)
+        return malformed(x, "a subscription that is neither on nor off");
+    if (x->dry)
+        return 0;
+    for (uint64_t i = 0; i < n; i++)
+        if (!orset_covered(x->os, kill[i]) && (r = orset_ahead_kill(x->os, kill[i], x->by)) < 0)
+            return r;
+    int killed = orset_ahead_killed(x->os, add);
+    if (killed < 0)
+        return killed;
+    if (!on || killed)
+        add.counter = 0;
+    return orset_subscription_exec(x->os, name, len, kill, (unsigned)n, add, x->local);
+}
+
+/* ATTRIBUTE = 1 (server) | 0, folder; key, clock, 1, value | 0 (unset) */
+static int exec_attribute(struct exec *x)
+{
+    struct folder *f = NULL;
+    size_t key_len, len = 0;
+    struct stamp s;
+    uint8_t server = orset_read_u8(&x->in);
+    int r = server == 1 ? 0 : server == 0 ? read_folder(x, true, &f) : malformed(x, "an attribute of nothing");
+    if (r < 0)
+        return r;
+    const uint8_t *key = orset_read_text(&x->in, ORSET_ATTRIBUTE_KEY_MAX, &key_len), *value = NULL;
+    if (x->in.bad || key_len == 0)
+        return malformed(x, "an attribute key that cannot be read");
+    if ((r = read_stamp(x, &s)) < 0)
+        return r;
+    uint8_t set = orset_read_u8(&x->in);
+    if (set == 1)
+        value = orset_read_text(&x->in, ORSET_ATTRIBUTE_MAX, &len);
+    if (x->in.bad || set > 1)
+        return malformed(x, "an attribute value that cannot be read");
+    take_number(x);
+    if (x->dry)
+        return 0;
+    return orset_attribute_exec(x->os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len, set, s, x->local);
+}
+
+/* UID_VALIDITY = folder, value. A max register; values above what the caller allows are refused, because a peer's 2^32 - 1
+ * would be final (F23). */
+static int exec_uid_validity(struct exec *x)
+{
+    struct folder *f;
+    int r = read_folder(x, true, &f);
+    if (r < 0)
+        return r;
+    uint32_t value = (uint32_t)orset_read_num(&x->in, x->os->most_uid_validity);
+    take_number(x);
+    if (x->in.bad || value == 0)
+        return malformed(x, "a UIDVALIDITY of 0 or too far in the future");
+    return x->dry ? 0 : raise_uid_validity(x, f, value);
+}
+
+/* KEEPER = folder, clock, site. A Lamport register. */
+static int exec_keeper(struct exec *x)
+{
+    struct folder *f;
+    struct stamp s;
+    int r = read_folder(x, true, &f);
+    if (r < 0 || (r = read_stamp(x, &s)) < 0)
+        return r;
+    uint64_t site = orset_read_u64(&x->in);
+    take_number(x);
+    if (x->in.bad || site == 0)
+        return malformed(x, "a keeper that cannot be read");
+    if (x->dry || orset_stamp_order(s, f->keeper_stamp) <= 0)
+        return 0;
+    f->keeper_stamp = s;
+    f->keeper = site;
+    f->uid_dirty = true;
+    return orset_folder_touch(x->os, f);
+}
+
+/* UIDS = folder, ...: uid.c */
+static int exec_uids(struct exec *x)
+{
+    struct folder *f;
+    int r = read_folder(x, true, &f);
+    take_number(x);
+    return r < 0 ? r : orset_uids_exec(x, f);
+}
+
+/* SKIP = n: gives n numbers away. */
+static int exec_skip(struct exec *x)
+{
+    uint64_t n;
+    int r = read_count(x, ORSET_SKIP_MAX, &n);
+    if (r == 0 && n == 0)
+        return malformed(x, "a skip of nothing");
+    x->next += r == 0 ? n : 0;
+    return r;
+}
+
+static int run(struct exec *x)
+{
+    static int (*const kind[])(struct exec *) = {
+        NULL,      exec_skip,      exec_add,       exec_remove,       exec_flags,  exec_folder, exec_name, exec_delete,
+        exec_subscribe, exec_attribute, exec_uid_validity, exec_keeper, exec_uids};
+    uint8_t k = orset_read_u8(&x->in);
+    x->next = x->first;
+    if (x->in.bad || k == 0 || k >= sizeof kind / sizeof kind[0])
+        return orset_fail(x->os, ORSET_E_KIND, "op %llu of site %llu is of kind %u; update this site before its stream goes on",
+                          (unsigned long long)x->first, (unsigned long long)x->os->origin[x->by].id.site, k);
+    int r = kind[k](x);
+    if (r == 0 && (x->in.bad || x->in.at != x->in.end))
+        r = malformed(x, "bytes behind the op's end");
+    return r;
+}
+
+/* The running hash of an origin's ops (F20): two contents under one number show as soon as the next op comes. */
+static uint64_t chain_next(uint64_t chain, const uint8_t *op, size_t len)
+{
+    struct orset_sum s = orset_hash(op, len);
+    uint64_t w[3] = {chain, s.lo, s.hi};
+    uint64_t c = orset_hash_words(w, 3).lo;
+    return c ? c : 1;
+}
+
+int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
+{
+    struct origin *o = &os->origin[x->by];
+    x->os = os;
+    x->in = (struct orset_reader){op, op + len, false};
+    x->dry = true;
+    x->named = 0;
+    if (len > ORSET_OP_MAX)
+        return malformed(x, "an op above the size bound");
+    int r = run(x);
+    if (r < 0)
+        return r;
+    uint64_t last = x->next - 1;
+    if (last <= o->counter)
+        return ORSET_KNOWN;
+    if (x->first <= o->counter)
+        return orset_fail(os, ORSET_E_FORKED, "op %llu to %llu of site %llu, but %llu is in the state: two ops share a number",
+                          (unsigned long long)x->first, (unsigned long long)last, (unsigned long long)o->id.site,
+                          (unsigned long long)o->counter);
+    if (x->first != o->counter + 1)
+        return orset_fail(os, ORSET_E_GAP, "op %llu of site %llu, but the next one is %llu: ask for the range, or exchange",
+                          (unsigned long long)x->first, (unsigned long long)o->id.site,
+                          (unsigned long long)o->counter + 1);
+    if (last > ORSET_COUNTER_MAX)
+        return malformed(x, "a number above its bound");
+    if (o->ahead + x->named > ORSET_AHEAD_MAX)
+        return orset_fail(os, ORSET_E_EXCHANGE, "site %llu named more than %d numbers that are not here: exchange first",
+                          (unsigned long long)o->id.site, ORSET_AHEAD_MAX);
+    x->in = (struct orset_reader){op, op + len, false};
+    x->dry = false;
+    if ((r = run(x)) < 0) {
+        os->broken = true; /* half done */
+        return r;
+    }
+    o = &os->origin[x->by];
+    uint64_t from = o->counter;
+    o->counter = last;
+    o->chain = from == 0 || o->chain ? chain_next(o->chain, op, len) : 0;
+    o->dirty = true;
+    return orset_ahead_covered(os, x->by, from, last);
+}

@@ -1,0 +1,265 @@
+/* internal - what the core's files share. Callers never include it.
+ *
+ *    local.c  a change in the mailbox ──▶ op bytes ─┐
+ *    batch.c  a peer's ops ─────────────────────────┴▶ exec.c ──▶ message.c, folder.c, named.c, ahead.c ──▶ store
+ *    merge.c  a peer's state ───────────────────────────────────▶ (the same)             todo.c: the effects
+ *
+ * Local and foreign ops take the same way into the state, so a replica cannot treat its own op otherwise than its peers do. */
+#ifndef ORSET_INTERNAL_H
+#define ORSET_INTERNAL_H
+
+#include "bytes.h"
+#include "orset.h"
+
+#define ORSET_INBOX_ORIGIN 0xffff  /* id of INBOX: {this, 0} */
+#define ORSET_DOOMED_ORIGIN 0xfffe /* in ORSET_T_GUID: the counter is a UID that is to be removed and can still be copied */
+#define ORSET_TODO_MISMATCH 20     /* todo rows of this kind: UID is not the agreed one; for the keeper's round */
+
+#define ORSET_SUBSCRIPTION_DOTS 256 /* live dots of one name */
+#define ORSET_SKIP_MAX (1 << 20)
+
+struct stamp {
+    uint64_t clock, site, epoch;
+};
+
+struct origin {
+    struct orset_origin id;
+    uint64_t counter;    /* the version vector */
+    uint64_t chain;      /* running hash of the ops up to counter, 0: not known (an exchange jumped over them) */
+    uint64_t ahead;      /* rows remembered because ops of this origin named them */
+    uint64_t hash;       /* of id, a constant */
+    bool dirty;
+};
+
+struct keyword {
+    char *name; /* as shown */
+    size_t len;
+    uint64_t hash; /* of the name in lower case */
+};
+
+/* The keeper's word on a UID (uid.h). */
+struct agreed {
+    uint64_t term;
+    uint32_t round, uid;
+    uint16_t by;
+};
+
+struct flagdot {
+    uint16_t flag; /* 0..4: bit of orset_flags.system; from 5: keyword number + 5 */
+    bool off;      /* a disable's dot (only \Deleted has them) */
+    struct orset_dot dot;
+};
+
+struct message {
+    struct orset_message p;
+    bool siblings; /* another live dot of this (folder, GUID) may exist */
+    uint64_t term;
+    uint32_t round, agreed; /* the keeper's word for this dot, round 0: none */
+    uint16_t agreed_by;     /* the keeper that said so */
+    unsigned nflags, room;
+    struct flagdot *flag;
+    char guid_text[ORSET_GUID_TEXT_MAX];
+};
+
+struct folder {
+    uint32_t index, home;
+    struct orset_dot id;
+    unsigned npresence, presence_room;
+    struct orset_dot *presence;
+    char *name;
+    size_t name_len;
+    struct stamp name_stamp; /* clock 0: no name yet */
+    uint8_t guid[16];
+    uint32_t uid_validity, uid_next;
+    uint64_t messages;
+    struct orset_sum sum; /* of its message and flag elements */
+    struct stamp keeper_stamp;
+    uint64_t keeper;
+    uint64_t peer_modseq;
+    uint64_t round_term; /* last settled round seen */
+    uint32_t round;
+    uint32_t ask;        /* the keeper's last question */
+    uint32_t gap;        /* of the keeper's next round */
+    bool uid_dirty;      /* a UID here is not the agreed one, or a peer said so */
+    bool dirty;
+};
+
+struct orset {
+    struct orset_alloc alloc;
+    struct orset_store store;
+    bool open, broken; /* in a transaction; it can only be rolled back */
+    bool tree_dirty;
+    bool meta_dirty;
+    uint16_t self, norigins;
+    struct origin *origin;
+    uint64_t clock;          /* highest Lamport clock seen */
+    struct orset_sum named;  /* of subscriptions and attributes */
+    uint64_t remembered;
+    uint32_t most_uid_validity; /* bound of F23 */
+    uint32_t nfolders, folder_room;
+    struct folder **folder;
+    uint32_t *by_id;         /* open addressing: folder index + 1, 0 empty */
+    uint32_t by_id_room;
+    uint32_t *dirty;         /* folders to write */
+    uint32_t ndirty, dirty_room;
+    uint16_t nkeywords;
+    struct keyword *keyword;
+    struct message m[3];     /* m[0]: queries and local changes; m[1]: exec; m[2]: sums over a group */
+    struct orset_dot *group; /* ORSET_SAME_MESSAGE_MAX */
+    struct orset_buf op, row; /* an op in the making; a row in the making */
+    struct orset_buf hold;   /* a value handed out */
+    char error[300];
+};
+
+/* --- core.c */
+int orset_fail(struct orset *, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int orset_storage_fail(struct orset *, const char *what);
+void *orset_mem(struct orset *, void *p, size_t n); /* NULL marks the transaction broken */
+int orset_need_transaction(struct orset *);
+int orset_intern_origin(struct orset *, struct orset_origin); /* index or error */
+int orset_find_origin(const struct orset *, struct orset_origin); /* index or -1 */
+bool orset_covered(const struct orset *, struct orset_dot);
+int orset_dot_order(const struct orset *, struct orset_dot, struct orset_dot); /* by (site, epoch, counter) */
+int orset_stamp_order(struct stamp, struct stamp);
+int orset_see_clock(struct orset *, uint64_t clock);
+struct stamp orset_next_stamp(struct orset *);
+int orset_row_put(struct orset *, enum orset_table, const struct orset_key *, const struct orset_buf *);
+int orset_row_del(struct orset *, enum orset_table, const struct orset_key *);
+int orset_row_get(struct orset *, enum orset_table, const struct orset_key *, struct orset_reader *);
+void orset_key_dot(struct orset_key *, struct orset_dot);
+struct orset_dot orset_key_read_dot(struct orset_reader *);
+uint64_t orset_flag_hash(const struct orset *, uint16_t flag);
+
+/* --- folder.c */
+struct folder *orset_folder_at(const struct orset *, uint32_t index);
+struct folder *orset_folder_find(const struct orset *, struct orset_dot id);
+struct folder *orset_folder_make(struct orset *, struct orset_dot id); /* finds or makes; NULL: broken or limit */
+int orset_folder_touch(struct orset *, struct folder *);
+int orset_folder_write(struct orset *, struct folder *);
+int orset_folders_read(struct orset *);
+void orset_folders_free(struct orset *);
+bool orset_folder_live(const struct folder *);
+bool orset_has_presence(const struct folder *, struct orset_dot);
+int orset_presence_put(struct orset *, struct folder *, struct orset_dot);
+int orset_presence_kill(struct orset *, struct folder *, struct orset_dot);
+int orset_folder_name(struct orset *, struct folder *, const void *name, size_t len, struct stamp);
+bool orset_name_valid(const void *name, size_t len);
+struct orset_sum orset_folder_sum(const struct orset *, const struct folder *);
+int orset_folder_changed(struct orset *, struct folder *); /* todo row, tree to compute */
+
+/* --- message.c */
+int orset_message_load(struct orset *, uint32_t folder, struct orset_dot, struct message *); /* 1, 0, error */
+int orset_message_store(struct orset *, struct message *);
+int orset_message_parse(struct orset *, struct orset_reader *, struct message *); /* value only */
+int orset_message_add(struct orset *, struct message *, uint32_t uid);
+int orset_message_remove(struct orset *, struct folder *, struct orset_dot, bool local);
+int orset_guid_dots(struct orset *, const uint8_t guid[16], uint32_t folder); /* candidates in os->group */
+int orset_group_load(struct orset *, const struct message *); /* count in os->group, itself included */
+int orset_group_union(struct orset *, const struct message *, struct orset_flags *);
+int orset_group_agreed(struct orset *, const struct message *, uint32_t *uid_r);
+int orset_bind(struct orset *, struct folder *home, struct message *, uint32_t uid);
+int orset_unbind(struct orset *, struct folder *home, struct message *, bool gone);
+struct orset_sum orset_message_sum(const struct orset *, const struct message *);
+struct orset_sum orset_flagdot_sum(const struct orset *, const struct message *, const struct flagdot *);
+int orset_note_mismatch(struct orset *, struct folder *home, const struct message *, uint32_t uid);
+
+/* --- flags.c */
+void orset_flags_of(const struct message *, struct orset_flags *yes, struct orset_flags *no);
+bool orset_flags_equal(const struct orset_flags *, const struct orset_flags *);
+void orset_flags_diff(const struct orset_flags *, const struct orset_flags *minus, struct orset_flags *r);
+void orset_flags_or(struct orset_flags *, const struct orset_flags *);
+bool orset_flags_has(const struct orset_flags *, uint16_t flag);
+int orset_flagdot_put(struct orset *, struct message *, struct flagdot);
+void orset_flagdot_cut(struct message *, unsigned index);
+void orset_flags_write(struct orset_buf *, const struct orset_flags *);
+void orset_flags_read(struct orset_reader *, struct orset_flags *);
+
+/* --- ahead.c */
+int orset_ahead_kill(struct orset *, struct orset_dot, uint16_t by);
+int orset_ahead_killed(struct orset *, struct orset_dot); /* 1, 0, error */
+int orset_ahead_flag(struct orset *, struct orset_dot target, struct flagdot, uint16_t by);
+int orset_ahead_flag_kill(struct orset *, struct orset_dot target, struct orset_dot flag);
+int orset_ahead_take_flags(struct orset *, struct message *);
+int orset_ahead_agreed(struct orset *, struct orset_dot, const struct agreed *);
+int orset_ahead_take_agreed(struct orset *, struct message *);
+int orset_ahead_drop_flags(struct orset *, struct orset_dot target);
+int orset_ahead_covered(struct orset *, uint16_t origin, uint64_t from, uint64_t to);
+
+/* --- named.c */
+int orset_subscription_exec(struct orset *, const void *name, size_t len, const struct orset_dot *kill, unsigned nkill,
+                            struct orset_dot add, bool local);
+int orset_subscription_dots(struct orset *, const void *name, size_t len, struct orset_dot *dots, unsigned most);
+int orset_attribute_exec(struct orset *, uint32_t folder, const void *key, size_t key_len, const uint8_t *value,
+                         size_t len, bool set, struct stamp, bool local);
+
+/* --- exec.c */
+enum op_kind {
+    OP_SKIP = 1, /* does nothing; fills numbers */
+    OP_ADD,
+    OP_REMOVE,
+    OP_FLAGS,
+    OP_FOLDER,   /* create */
+    OP_NAME,
+    OP_DELETE,
+    OP_SUBSCRIBE,
+    OP_ATTRIBUTE,
+    OP_UID_VALIDITY,
+    OP_KEEPER,
+    OP_UIDS
+};
+
+struct exec {
+    struct orset *os;
+    uint16_t by;          /* origin of the op, as index here */
+    uint64_t first, next; /* numbers */
+    const uint16_t *map;  /* sender's origin indices to ours; NULL: they are ours */
+    const uint64_t *seen; /* the sender's vector by its indices; NULL: own op */
+    uint16_t nmap;
+    bool dry;             /* parse and check only */
+    bool local;           /* the mailbox has it already */
+    uint32_t uid;         /* local add: its UID */
+    uint64_t named;       /* dots named that are not covered */
+    struct orset_reader in;
+};
+
+/* Checks the op, puts it into the state, raises the vector. 0, ORSET_KNOWN or an error. */
+int orset_exec(struct orset *, struct exec *, const uint8_t *op, size_t len);
+/* The op in os->op as this replica's next one: exec, outgoing row. */
+int orset_emit(struct orset *, uint32_t uid);
+void orset_op_begin(struct orset *, enum op_kind);
+void orset_op_dot(struct orset_buf *, struct orset_dot);
+void orset_op_folder(struct orset_buf *, const struct folder *);
+void orset_op_flag(struct orset *, uint16_t flag);
+int orset_read_flag(struct exec *, uint16_t *flag_r); /* interns keywords unless dry */
+int orset_read_dot(struct exec *, struct orset_dot *);
+int orset_read_folder(struct exec *, struct folder **f); /* NULL when not known here */
+
+/* --- uid.c */
+int orset_uids_exec(struct exec *, struct folder *);
+int orset_uid_agree(struct orset *, struct message *, const struct agreed *); /* 1 when it changed */
+
+/* --- vector.c */
+struct peer {
+    uint16_t n, sender, sender_at; /* sender: our index; sender_at: the sender's */
+    uint16_t *map;                 /* the sender's origin indices to ours */
+    uint64_t *seen, *chain;        /* its vector */
+};
+void orset_vector_write(const struct orset *, struct orset_buf *);
+int orset_vector_read(struct orset *, struct orset_reader *, uint64_t site, struct peer *);
+void orset_peer_free(struct orset *, struct peer *);
+uint64_t orset_peer_has(const struct peer *, uint16_t origin); /* number in the sender's vector */
+
+/* --- todo.c */
+int orset_todo_put(struct orset *, int kind, uint32_t home, const void *rest, size_t rest_len, const struct orset_buf *);
+int orset_todo_del(struct orset *, int kind, uint32_t home, const void *rest, size_t rest_len);
+int orset_todo_uid(struct orset *, int kind, uint32_t home, uint32_t uid, const struct orset_buf *value); /* NULL: del */
+int orset_todo_place(struct orset *, struct folder *, struct orset_dot, bool wanted);
+int orset_todo_seen(struct orset *, uint32_t home, uint32_t uid, struct orset_flags *); /* 1 when flags differ there */
+/* The wanted flags went from before to now; seen is what the mailbox has, NULL: as recorded. */
+int orset_todo_flags(struct orset *, uint32_t home, uint32_t uid, const struct orset_flags *before,
+                     const struct orset_flags *now, const struct orset_flags *seen);
+
+/* --- tree.c */
+int orset_rehome(struct orset *);
+
+#endif

@@ -1,0 +1,468 @@
+/* local - what changed in a mailbox becomes an op. Each function compares the mailbox as it is now with what was
+ * seen last, names the dots the state has, and lets exec.c do the rest. */
+#include "internal.h"
+
+#include <string.h>
+
+/* --- writing ops ---------------------------------------------------------------------------------------------------- */
+
+void orset_op_begin(struct orset *os, enum op_kind kind)
+{
+    os->op.len = 0;
+    orset_buf_u8(&os->op, (uint8_t)kind);
+}
+
+void orset_op_dot(struct orset_buf *b, struct orset_dot d)
+{
+    orset_buf_num(b, d.origin);
+    orset_buf_num(b, d.counter);
+}
+
+void orset_op_folder(struct orset_buf *b, const struct folder *f)
+{
+    if (f->id.origin == ORSET_INBOX_ORIGIN) {
+        orset_buf_num(b, 0);
+        return;
+    }
+    orset_buf_num(b, f->id.origin + 1u);
+    orset_buf_num(b, f->id.counter);
+}
+
+void orset_op_flag(struct orset *os, uint16_t flag)
+{
+    orset_buf_u8(&os->op, (uint8_t)(flag < ORSET_SYSTEM_FLAGS ? flag : ORSET_SYSTEM_FLAGS));
+    if (flag >= ORSET_SYSTEM_FLAGS) {
+        const struct keyword *k = &os->keyword[flag - ORSET_SYSTEM_FLAGS];
+        orset_buf_text(&os->op, k->name, k->len);
+    }
+}
+
+static void op_presence(struct orset *os, const struct folder *f)
+{
+    orset_buf_num(&os->op, f->npresence);
+    for (unsigned i = 0; i < f->npresence; i++)
+        orset_op_dot(&os->op, f->presence[i]);
+}
+
+int orset_emit(struct orset *os, uint32_t uid)
+{
+    struct exec x = {.by = os->self, .first = os->origin[os->self].counter + 1, .local = true, .uid = uid};
+    struct orset_key k = {0};
+    if (os->op.failed)
+        return orset_fail(os, ORSET_E_MEMORY, "no memory for an op; roll back and try again");
+    uint64_t chain = os->origin[os->self].chain;
+    int r = orset_exec(os, &x, os->op.data, os->op.len);
+    if (r < 0)
+        return r;
+    orset_key_num(&k, x.first);
+    os->row.len = 0;
+    orset_buf_u64(&os->row, chain);
+    orset_buf_put(&os->row, os->op.data, os->op.len);
+    return orset_row_put(os, ORSET_T_OUT, &k, &os->row);
+}
+
+int orset_skip_numbers(struct orset *os, uint64_t at_least)
+{
+    int r = orset_need_transaction(os);
+    while (r >= 0 && os->origin[os->self].counter < at_least) {
+        uint64_t n = at_least - os->origin[os->self].counter;
+        orset_op_begin(os, OP_SKIP);
+        orset_buf_num(&os->op, n < ORSET_SKIP_MAX ? n : ORSET_SKIP_MAX);
+        r = orset_emit(os, 0);
+    }
+    return r;
+}
+
+static struct folder *need_folder(struct orset *os, uint32_t folder, int *r)
+{
+    struct folder *f = orset_folder_at(os, folder);
+    *r = orset_need_transaction(os);
+    if (*r == 0 && !f)
+        *r = orset_fail(os, ORSET_E_ABSENT, "folder %u: there is no such folder in this state", folder);
+    return *r < 0 ? NULL : f;
+}
+
+/* --- folders -------------------------------------------------------------------------------------------------------- */
+
+int orset_local_create(struct orset *os, const char *name, size_t len, uint32_t uid_validity, const uint8_t guid[16],
+                       uint32_t *folder_r)
+{
+    int r = orset_need_transaction(os);
+    if (r < 0)
+        return r;
+    if (!orset_name_valid(name, len))
+        return orset_fail(os, ORSET_E_LIMIT, "a folder name of %zu bytes: 1 to %d bytes, at most %d levels, none empty", len,
+                          ORSET_NAME_MAX, ORSET_COMPONENTS_MAX);
+    orset_op_begin(os, OP_FOLDER);
+    orset_buf_text(&os->op, name, len);
+    orset_buf_num(&os->op, orset_next_stamp(os).clock);
+    orset_buf_num(&os->op, uid_validity < os->most_uid_validity ? uid_validity : 0);
+    orset_buf_put(&os->op, guid, 16);
+    r = orset_emit(os, 0);
+    if (r == 0)
+        *folder_r = orset_folder_find(os, (struct orset_dot){os->self, os->origin[os->self].counter})->index;
+    return r < 0 ? r : orset_done_folder(os, *folder_r);
+}
+
+int orset_local_rename(struct orset *os, uint32_t folder, const char *name, size_t len)
+{
+    int r;
+    struct folder *home = need_folder(os, folder, &r);
+    if (!home)
+        return r;
+    if (folder == ORSET_INBOX)
+        return orset_fail(os, ORSET_E_LIMIT, "INBOX has no name to change: create the other folder, then move the mails");
+    if (!orset_name_valid(name, len))
+        return orset_fail(os, ORSET_E_LIMIT, "a folder name of %zu bytes: 1 to %d bytes, at most %d levels, none empty", len,
+                          ORSET_NAME_MAX, ORSET_COMPONENTS_MAX);
+    bool any = false;
+    for (uint32_t i = 0; i < os->nfolders && r >= 0; i++) {
+        struct folder *f = os->folder[i];
+        if (f->home != folder || !orset_folder_live(f) ||
+            (f->name_len == len && memcmp(f->name, name, len) == 0))
+            continue;
+        any = true;
+        orset_op_begin(os, OP_NAME);
+        orset_op_folder(&os->op, f);
+        orset_buf_text(&os->op, name, len);
+        orset_buf_num(&os->op, orset_next_stamp(os).clock);
+        op_presence(os, f);
+        r = orset_emit(os, 0);
+    }
+    if (r < 0)
+        return r;
+    /* The mailbox has the name already. */
+    r = orset_done_folder(os, folder);
+    return r < 0 ? r : any ? ORSET_OK : ORSET_KNOWN;
+}
+
+struct some_dots {
+    unsigned n;
+    struct orset_dot dot[ORSET_OP_DOTS_MAX];
+};
+
+static int collect_placed(void *arg, const struct orset_message *m, const struct orset_flags *own)
+{
+    struct some_dots *s = arg;
+    (void)own;
+    if (m->uid)
+        s->dot[s->n++] = m->dot;
+    return s->n == ORSET_OP_DOTS_MAX;
+}
+
+static int emit_remove(struct orset *os, const struct folder *f, const struct orset_dot *dot, unsigned n)
+{
+    orset_op_begin(os, OP_REMOVE);
+    orset_op_folder(&os->op, f);
+    orset_buf_num(&os->op, n);
+    for (unsigned i = 0; i < n; i++)
+        orset_op_dot(&os->op, dot[i]);
+    return orset_emit(os, 0);
+}
+
+/* A user who deletes a folder deletes what he could see in it: mails not placed yet stay, and the folder with them (F4). */
+static int delete_one(struct orset *os, struct folder *f)
+{
+    struct some_dots s;
+    int r;
+    do {
+        s.n = 0;
+        if ((r = orset_each_message(os, f->index, collect_placed, &s)) < 0)
+            return r;
+        if (s.n > 0 && (r = emit_remove(os, f, s.dot, s.n)) < 0)
+            return r;
+    } while (s.n > 0);
+    if (f->npresence == 0)
+        return 0;
+    orset_op_begin(os, OP_DELETE);
+    orset_op_folder(&os->op, f);
+    op_presence(os, f);
+    return orset_emit(os, 0);
+}
+
+int orset_local_delete(struct orset *os, uint32_t folder)
+{
+    int r;
+    struct folder *home = need_folder(os, folder, &r);
+    if (!home)
+        return r;
+    if (folder == ORSET_INBOX)
+        return orset_fail(os, ORSET_E_LIMIT, "INBOX cannot be deleted, only emptied");
+    if (home->home != folder || !orset_folder_live(home))
+        return ORSET_KNOWN;
+    for (uint32_t i = 0; i < os->nfolders && r >= 0; i++)
+        if (os->folder[i]->home == folder && orset_folder_live(os->folder[i]))
+            r = delete_one(os, os->folder[i]);
+    if (r < 0)
+        return r;
+    return orset_folder_live(home) ? 0 : orset_done_folder(os, folder);
+}
+
+int orset_local_uid_validity(struct orset *os, uint32_t folder, uint32_t value, int64_t now)
+{
+    int r;
+    struct folder *f = need_folder(os, folder, &r);
+    if (!f)
+        return r;
+    if (value == 0 || (int64_t)value > now + 86400)
+        return orset_fail(os, ORSET_E_LIMIT, "UIDVALIDITY %u of folder %u: 1 to %lld (now and a day) are believed", value,
+                          folder, (long long)now + 86400);
+    if (value <= f->uid_validity)
+        return ORSET_KNOWN;
+    orset_op_begin(os, OP_UID_VALIDITY);
+    orset_op_folder(&os->op, f);
+    orset_buf_num(&os->op, value);
+    r = orset_emit(os, 0);
+    return r < 0 ? r : orset_done_folder(os, folder);
+}
+
+int orset_local_uid_next(struct orset *os, uint32_t folder, uint32_t uid_next)
+{
+    int r;
+    struct folder *f = need_folder(os, folder, &r);
+    if (!f || uid_next <= f->uid_next)
+        return f ? ORSET_KNOWN : r;
+    f->uid_next = uid_next;
+    return orset_folder_touch(os, f);
+}
+
+/* --- messages ------------------------------------------------------------------------------------------------------- */
+
+struct find_guid {
+    const uint8_t *guid;
+    uint32_t k;             /* smallest k of an unplaced one */
+    struct orset_dot found; /* counter 0: none */
+    uint8_t used[ORSET_SAME_MESSAGE_MAX + 2];
+};
+
+/* Looks at all dots of (folder, GUID): which k are in use, and which message waits for a UID. */
+static int look(struct orset *os, struct folder *f, struct find_guid *g)
+{
+    memset(g->used, 0, sizeof g->used);
+    g->found.counter = 0;
+    int n = orset_guid_dots(os, g->guid, f->index);
+    for (int i = 0; i < n; i++) {
+        struct message *o = &os->m[2];
+        int r = orset_message_load(os, f->index, os->group[i], o);
+        if (r < 0)
+            return r;
+        if (r == 0 || memcmp(o->p.facts.guid, g->guid, 16) != 0)
+            continue;
+        if (o->p.k < sizeof g->used)
+            g->used[o->p.k] = 1;
+        if (o->p.uid == 0 && (g->found.counter == 0 || o->p.k < g->k)) {
+            g->k = o->p.k;
+            g->found = o->p.dot;
+        }
+    }
+    return n < 0 ? n : 0;
+}
+
+static int emit_add(struct orset *os, struct folder *f, uint32_t uid, uint32_t k, const struct orset_facts *facts,
+                    const struct orset_flags *flags)
+{
+    struct orset_buf *b = &os->op;
+    unsigned n = flags->nkeywords;
+    for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
+        n += flags->system >> i & 1;
+    orset_op_begin(os, OP_ADD);
+    orset_op_folder(b, f);
+    orset_buf_put(b, facts->guid, 16);
+    orset_buf_put(b, facts->sha256, 32);
+    orset_buf_num(b, (uint64_t)facts->received);
+    orset_buf_num(b, (uint64_t)facts->saved);
+    orset_buf_num(b, facts->size);
+    orset_buf_num(b, k);
+    orset_buf_num(b, uid);
+    orset_buf_text(b, facts->guid_text, facts->guid_text_len);
+    op_presence(os, f);
+    orset_buf_num(b, n);
+    for (uint16_t i = 0; i < ORSET_SYSTEM_FLAGS; i++)
+        if (flags->system >> i & 1)
+            orset_op_flag(os, i);
+    for (unsigned i = 0; i < flags->nkeywords; i++)
+        orset_op_flag(os, (uint16_t)(flags->keyword[i] + ORSET_SYSTEM_FLAGS));
+    return orset_emit(os, uid);
+}
+
+int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struct orset_facts *facts,
+                    const struct orset_flags *flags, struct orset_dot *dot_r)
+{
+    int r;
+    struct folder *home = need_folder(os, folder, &r);
+    struct find_guid g = {.guid = facts->guid};
+    uint32_t k = 1;
+    if (!home)
+        return r;
+    if (uid == 0 || facts->received < 0 || facts->received > ORSET_DATE_MAX || facts->saved < 0 ||
+        facts->saved > ORSET_DATE_MAX || facts->size > ORSET_SIZE_MAX || facts->guid_text_len > ORSET_GUID_TEXT_MAX)
+        return orset_fail(os, ORSET_E_LIMIT, "UID %u of folder %u: its UID, dates, size or GUID are out of bounds", uid,
+                          folder);
+    struct orset_message there;
+    if ((r = orset_message_by_uid(os, folder, uid, &there)) < 0)
+        return r;
+    bool same = r > 0 && (memcmp(there.facts.guid, facts->guid, 16) == 0 ||
+                          memcmp(there.facts.sha256, facts->sha256, 32) == 0);
+    if (same) {
+        if (dot_r)
+            *dot_r = there.dot;
+        return ORSET_KNOWN;
+    }
+    /* The mailbox uses this UID for another mail: what was bound to it is damage, not a removal (F1). */
+    if (r > 0 && (r = orset_local_missing(os, folder, uid)) < 0)
+        return r;
+    for (uint32_t i = 0; i < os->nfolders; i++) {
+        struct folder *f = os->folder[i];
+        if (f->home != folder)
+            continue;
+        if ((r = look(os, f, &g)) < 0)
+            return r;
+        if (g.found.counter) {
+            if (dot_r)
+                *dot_r = g.found;
+            r = orset_done_place(os, f->index, g.found, uid, flags);
+            return r < 0 ? r : ORSET_KNOWN;
+        }
+    }
+    if ((r = look(os, home, &g)) < 0)
+        return r;
+    while (k <= ORSET_SAME_MESSAGE_MAX && g.used[k])
+        k++;
+    if (k > ORSET_SAME_MESSAGE_MAX)
+        return orset_fail(os, ORSET_E_LIMIT, "UID %u of folder %u: more than %d copies of its GUID", uid, folder,
+                          ORSET_SAME_MESSAGE_MAX);
+    struct orset_dot d = {os->self, os->origin[os->self].counter + 1};
+    if (dot_r)
+        *dot_r = d;
+    return emit_add(os, home, uid, k, facts, flags);
+}
+
+/* The change of one flag on one target: which of its dots go, whether one comes. */
+static void op_change(struct orset *os, const struct message *m, uint16_t flag, bool on)
+{
+    unsigned n = 0;
+    bool deleted = flag == 2;
+    for (unsigned i = 0; i < m->nflags; i++)
+        n += m->flag[i].flag == flag;
+    orset_op_flag(os, flag);
+    orset_buf_u8(&os->op, on ? 1 : deleted ? 2 : 0);
+    orset_buf_num(&os->op, n);
+    for (unsigned i = 0; i < m->nflags; i++)
+        if (m->flag[i].flag == flag)
+            orset_op_dot(&os->op, m->flag[i].dot);
+}
+
+static unsigned count_flags(const struct orset_flags *s)
+{
+    unsigned n = s->nkeywords;
+    for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
+        n += s->system >> i & 1;
+    return n;
+}
+
+static void op_changes(struct orset *os, const struct message *m, const struct orset_flags *s, bool on)
+{
+    for (uint16_t i = 0; i < ORSET_SYSTEM_FLAGS; i++)
+        if (s->system >> i & 1)
+            op_change(os, m, i, on);
+    for (unsigned i = 0; i < s->nkeywords; i++)
+        op_change(os, m, (uint16_t)(s->keyword[i] + ORSET_SYSTEM_FLAGS), on);
+}
+
+/* m: one dot of the message, in os->m[0]. */
+static int emit_flags(struct orset *os, struct message *m, const struct orset_flags *set, const struct orset_flags *cut)
+{
+    int n = orset_group_load(os, m), r;
+    if (n < 0)
+        return n;
+    orset_op_begin(os, OP_FLAGS);
+    orset_op_folder(&os->op, orset_folder_at(os, m->p.folder));
+    orset_buf_num(&os->op, (uint64_t)n);
+    for (int i = 0; i < n; i++) {
+        const struct message *o = m;
+        if (n > 1) {
+            if ((r = orset_message_load(os, m->p.folder, os->group[i], &os->m[2])) <= 0)
+                return r < 0 ? r : orset_storage_fail(os, "a GUID row without its message");
+            o = &os->m[2];
+        }
+        orset_op_dot(&os->op, o->p.dot);
+        orset_buf_num(&os->op, count_flags(set) + count_flags(cut));
+        op_changes(os, o, set, true);
+        op_changes(os, o, cut, false);
+    }
+    return orset_emit(os, 0);
+}
+
+int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid, const struct orset_flags *now,
+                      const struct orset_flags *reassert)
+{
+    struct orset_flags wanted, seen, set, cut;
+    int r;
+    if (!need_folder(os, folder, &r) || (r = orset_message_by_uid(os, folder, uid, NULL)) < 0)
+        return r;
+    if (r == 0)
+        return orset_fail(os, ORSET_E_ABSENT, "flags of UID %u in folder %u: no message is bound to it; add it first", uid,
+                          folder);
+    struct message *m = &os->m[0];
+    struct orset_dot dot = m->p.dot;
+    uint32_t in = m->p.folder;
+    if ((r = orset_group_union(os, m, &wanted)) < 0)
+        return r;
+    int had = orset_todo_seen(os, folder, uid, &seen);
+    if (had < 0)
+        return had;
+    if (!had)
+        seen = wanted;
+    orset_flags_diff(now, &seen, &set);
+    orset_flags_diff(&seen, now, &cut);
+    if (reassert)
+        orset_flags_or(&set, reassert);
+    if (count_flags(&set) + count_flags(&cut) == 0)
+        return ORSET_KNOWN;
+    if ((r = emit_flags(os, m, &set, &cut)) < 0)
+        return r;
+    if (!had) {
+        /* What the mailbox has is what was wanted but for this very change, and that is now wanted too; only \Deleted can
+         * differ (a disable that is not known here yet may still win elsewhere, not here). */
+        struct orset_flags after = wanted;
+        orset_flags_or(&after, &set);
+        orset_flags_diff(&after, &cut, &seen);
+        if (orset_flags_equal(&seen, now))
+            return 0;
+    }
+    if (orset_message_load(os, in, dot, m) <= 0 || (r = orset_group_union(os, m, &wanted)) < 0)
+        return orset_storage_fail(os, "a message vanished");
+    return orset_todo_flags(os, folder, uid, &wanted, &wanted, now);
+}
+
+int orset_local_expunge(struct orset *os, uint32_t folder, uint32_t uid)
+{
+    int r;
+    if (!need_folder(os, folder, &r) || (r = orset_message_by_uid(os, folder, uid, NULL)) < 0)
+        return r;
+    if (r == 0) {
+        r = orset_done_remove(os, folder, uid);
+        return r < 0 ? r : ORSET_KNOWN;
+    }
+    const struct message *m = &os->m[0];
+    struct folder *f = orset_folder_at(os, m->p.folder);
+    int n = orset_group_load(os, m);
+    if (n < 0)
+        return n;
+    struct orset_dot dots[ORSET_SAME_MESSAGE_MAX];
+    memcpy(dots, os->group, (size_t)n * sizeof dots[0]);
+    return emit_remove(os, f, dots, (unsigned)n);
+}
+
+int orset_local_missing(struct orset *os, uint32_t folder, uint32_t uid)
+{
+    int r;
+    struct folder *home = need_folder(os, folder, &r);
+    if (!home || (r = orset_message_by_uid(os, folder, uid, NULL)) < 0)
+        return r;
+    if (r == 0) {
+        r = orset_done_remove(os, folder, uid);
+        return r < 0 ? r : ORSET_KNOWN;
+    }
+    return orset_unbind(os, home, &os->m[0], true);
+}

@@ -1,0 +1,458 @@
+/* uid - the keeper's rounds; see uid.h. */
+#include "uid.h"
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define GAP_MAX 4096
+
+uint64_t orset_keeper(const struct orset *os, uint32_t folder, const uint64_t *sites, size_t n)
+{
+    const struct folder *f = orset_folder_at(os, folder);
+    uint64_t low = n ? sites[0] : 0;
+    for (size_t i = 1; i < n; i++)
+        low = sites[i] < low ? sites[i] : low;
+    return f && f->keeper ? f->keeper : low;
+}
+
+int orset_local_keeper(struct orset *os, uint32_t folder, uint64_t site)
+{
+    struct folder *f = orset_folder_at(os, folder);
+    int r = orset_need_transaction(os);
+    if (r < 0)
+        return r;
+    if (!f || site == 0)
+        return orset_fail(os, ORSET_E_ABSENT, "keeper of folder %u: no such folder or site", folder);
+    if (f->keeper == site)
+        return ORSET_KNOWN;
+    orset_op_begin(os, OP_KEEPER);
+    orset_op_folder(&os->op, f);
+    orset_buf_num(&os->op, orset_next_stamp(os).clock);
+    orset_buf_u64(&os->op, site);
+    return orset_emit(os, 0);
+}
+
+bool orset_uid_dirty(const struct orset *os, uint32_t folder)
+{
+    const struct folder *f = orset_folder_at(os, folder);
+    return f && f->uid_dirty;
+}
+
+int orset_uid_mark_dirty(struct orset *os, uint32_t folder)
+{
+    struct folder *f = orset_folder_at(os, folder);
+    int r = orset_need_transaction(os);
+    if (r < 0 || !f || f->uid_dirty)
+        return r;
+    f->uid_dirty = true;
+    return orset_folder_touch(os, f);
+}
+
+/* --- mismatches ----------------------------------------------------------------------------------------------------- */
+
+struct uids {
+    struct orset *os;
+    uint32_t *uid;
+    size_t n, room;
+    bool failed;
+};
+
+static int collect_uid(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+{
+    struct uids *u = arg;
+    struct orset_reader r = {key, key + len, false};
+    (void)v;
+    (void)vlen;
+    orset_key_read(&r);
+    orset_key_read(&r);
+    if (u->n == ORSET_ROUND_MAX)
+        return 1;
+    if (u->n == u->room) {
+        size_t room = u->room ? u->room * 2 : 64;
+        uint32_t *p = orset_mem(u->os, u->uid, room * sizeof *p);
+        if (!p) {
+            u->failed = true;
+            return -1;
+        }
+        u->uid = p;
+        u->room = room;
+    }
+    u->uid[u->n++] = (uint32_t)orset_key_read(&r);
+    return 0;
+}
+
+static int mismatches(struct orset *os, uint32_t home, struct uids *u)
+{
+    struct orset_key k = {0};
+    orset_key_num(&k, ORSET_TODO_MISMATCH);
+    orset_key_num(&k, home);
+    *u = (struct uids){.os = os};
+    int r = os->store.each(os->store.ctx, ORSET_T_TODO, k.b, k.n, k.n, collect_uid, u);
+    return r < 0 ? (u->failed ? ORSET_E_MEMORY : orset_storage_fail(os, "mismatches")) : 0;
+}
+
+static void uids_free(struct uids *u)
+{
+    if (u->uid)
+        u->os->alloc.resize(u->os->alloc.ctx, u->uid, 0);
+}
+
+int orset_uid_mismatches(struct orset *os, uint32_t folder)
+{
+    struct uids u;
+    int r = mismatches(os, folder, &u);
+    uids_free(&u);
+    return r < 0 ? r : (int)u.n;
+}
+
+/* --- ask and answer --------------------------------------------------------------------------------------------------
+ *
+ * Both travel outside the op stream, so origins stand in full: site, epoch.
+ *     ask    = folder id (site, epoch, counter; 0, 0, 0: INBOX), term, round
+ *     answer = the ask, UIDNEXT, n, { dot (site, epoch, counter) } */
+
+static void write_dot(const struct orset *os, struct orset_buf *b, struct orset_dot d)
+{
+    bool inbox = d.origin == ORSET_INBOX_ORIGIN;
+    orset_buf_u64(b, inbox ? 0 : os->origin[d.origin].id.site);
+    orset_buf_u64(b, inbox ? 0 : os->origin[d.origin].id.epoch);
+    orset_buf_num(b, d.counter);
+}
+
+/* 1: known here; 0: well formed, its origin is not known here. */
+static int parse_dot(struct orset *os, struct orset_reader *r, struct orset_dot *d)
+{
+    struct orset_origin o;
+    o.site = orset_read_u64(r);
+    o.epoch = orset_read_u64(r);
+    d->counter = orset_read_num(r, ORSET_COUNTER_MAX);
+    if (r->bad)
+        return orset_fail(os, ORSET_E_MALFORMED, "a dot of a UID round cannot be read");
+    if (o.site == 0 && o.epoch == 0 && d->counter == 0) {
+        d->origin = ORSET_INBOX_ORIGIN;
+        return 1;
+    }
+    int i = orset_find_origin(os, o);
+    d->origin = (uint16_t)(i < 0 ? 0 : i);
+    return i >= 0;
+}
+
+static void write_ask(const struct orset *os, struct orset_buf *b, const struct folder *f)
+{
+    orset_buf_u8(b, ORSET_WIRE_VERSION);
+    write_dot(os, b, f->id);
+    orset_buf_num(b, f->keeper_stamp.clock);
+    orset_buf_num(b, f->ask);
+}
+
+int orset_uid_ask(struct orset *os, uint32_t folder, struct orset_buf *ask)
+{
+    struct folder *f = orset_folder_at(os, folder);
+    int r = orset_need_transaction(os);
+    if (r < 0)
+        return r;
+    if (!f)
+        return orset_fail(os, ORSET_E_ABSENT, "a UID round of folder %u: there is no such folder", folder);
+    /* Cleared at the question, not at the answer: a mismatch that comes during the round needs another one. */
+    f->uid_dirty = false;
+    if (f->round_term != f->keeper_stamp.clock) {
+        f->round_term = f->keeper_stamp.clock;
+        f->round = 0;
+    }
+    f->ask = (f->ask > f->round ? f->ask : f->round) + 1;
+    write_ask(os, ask, f);
+    if (ask->failed)
+        return orset_fail(os, ORSET_E_MEMORY, "no memory for a UID round");
+    return orset_folder_touch(os, f);
+}
+
+static int write_answer(struct orset *os, const struct folder *f, const uint8_t *ask, size_t len, struct orset_buf *b)
+{
+    struct uids u;
+    int r = mismatches(os, f->index, &u);
+    orset_buf_put(b, ask, len);
+    orset_buf_num(b, f->uid_next);
+    orset_buf_num(b, u.n);
+    for (size_t i = 0; r >= 0 && i < u.n; i++) {
+        r = orset_message_by_uid(os, f->index, u.uid[i], NULL);
+        if (r > 0)
+            write_dot(os, b, os->m[0].p.dot);
+        else if (r == 0)
+            r = orset_storage_fail(os, "a mismatch row names no message");
+    }
+    uids_free(&u);
+    return r < 0 ? r : b->failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for a UID round") : 0;
+}
+
+static int parse_ask(struct orset *os, struct orset_reader *r, struct folder **f, uint64_t *term, uint32_t *round)
+{
+    struct orset_dot id;
+    if (orset_read_u8(r) != ORSET_WIRE_VERSION)
+        return orset_fail(os, ORSET_E_KIND, "a UID round of an unknown version");
+    int known = parse_dot(os, r, &id);
+    *term = orset_read_num(r, ORSET_CLOCK_MAX);
+    *round = (uint32_t)orset_read_num(r, UINT32_MAX - 1);
+    if (r->bad)
+        return orset_fail(os, ORSET_E_MALFORMED, "a UID round cannot be read");
+    *f = known > 0 ? orset_folder_find(os, id) : NULL;
+    return *f ? 0 : orset_fail(os, ORSET_E_ABSENT, "a UID round of a folder that is not known here yet");
+}
+
+int orset_uid_answer(struct orset *os, const uint8_t *ask, size_t len, struct orset_buf *answer)
+{
+    struct orset_reader r = {ask, ask + len, false};
+    struct folder *f;
+    uint64_t term;
+    uint32_t round;
+    int e = parse_ask(os, &r, &f, &term, &round);
+    if (e < 0)
+        return e;
+    if (r.at != r.end)
+        return orset_fail(os, ORSET_E_MALFORMED, "bytes behind a UID round's question");
+    return write_answer(os, f, ask, len, answer);
+}
+
+/* --- settle --------------------------------------------------------------------------------------------------------- */
+
+struct item {
+    uint32_t folder, order; /* agreed or claimed UID */
+    struct orset_dot dot;   /* smallest of its message */
+    bool from_last;         /* the last round's value did not hold at some site */
+    const struct orset *os;
+};
+
+struct items {
+    struct item *v;
+    size_t n, room;
+    uint32_t base;
+};
+
+static int by_order(const void *a, const void *b)
+{
+    const struct item *x = a, *y = b;
+    if (x->order != y->order)
+        return x->order < y->order ? -1 : 1;
+    return orset_dot_order(x->os, x->dot, y->dot);
+}
+
+/* A dot that has not come to the keeper yet is left out; its site stays dirty, a later round takes it. */
+static int take_item(struct orset *os, struct folder *home, struct orset_dot d, struct items *t)
+{
+    for (uint32_t i = 0; i < os->nfolders; i++) {
+        if (os->folder[i]->home != home->index)
+            continue;
+        struct message *m = &os->m[0];
+        uint32_t agreed;
+        int r = orset_message_load(os, i, d, m);
+        if (r < 0)
+            return r;
+        if (r == 0)
+            continue;
+        if ((r = orset_group_agreed(os, m, &agreed)) < 0)
+            return r;
+        int n = orset_group_load(os, m);
+        for (int j = 0; j < n; j++)
+            if (orset_dot_order(os, os->group[j], d) < 0)
+                d = os->group[j];
+        if (t->n == t->room) {
+            size_t room = t->room ? t->room * 2 : 64;
+            struct item *p = orset_mem(os, t->v, room * sizeof *p);
+            if (!p)
+                return ORSET_E_MEMORY;
+            t->v = p;
+            t->room = room;
+        }
+        bool last = m->round && m->round == home->round && m->term == home->round_term;
+        t->v[t->n++] = (struct item){i, agreed, d, last, os};
+        return n < 0 ? n : 0;
+    }
+    home->uid_dirty = true;
+    return 0;
+}
+
+static int take_answer(struct orset *os, struct folder *home, const uint8_t *bytes, size_t len, struct items *t)
+{
+    struct orset_reader r = {bytes, bytes + len, false};
+    struct folder *f;
+    uint64_t term;
+    uint32_t round;
+    int e = parse_ask(os, &r, &f, &term, &round);
+    if (e < 0)
+        return e;
+    uint32_t uid_next = (uint32_t)orset_read_num(&r, ORSET_UID_MAX);
+    uint64_t n = orset_read_num(&r, ORSET_ROUND_MAX);
+    if (r.bad || f != home || term != home->keeper_stamp.clock || round != home->ask)
+        return orset_fail(os, ORSET_E_MALFORMED, "an answer to another UID round than %u of term %llu", home->ask,
+                          (unsigned long long)home->keeper_stamp.clock);
+    /* One site's UIDNEXT far above all others would use up the UIDs (F32). */
+    if (uid_next > t->base && t->base && uid_next - t->base > ORSET_UID_JUMP)
+        return orset_fail(os, ORSET_E_MALFORMED, "an answer with UIDNEXT %u, but %u is the highest here", uid_next, t->base);
+    t->base = uid_next > t->base ? uid_next : t->base;
+    for (uint64_t i = 0; i < n; i++) {
+        struct orset_dot d;
+        if ((e = parse_dot(os, &r, &d)) < 0)
+            return e;
+        if (e > 0 && d.origin != ORSET_INBOX_ORIGIN && (e = take_item(os, home, d, t)) < 0)
+            return e;
+        if (e == 0 && d.origin == ORSET_INBOX_ORIGIN)
+            return orset_fail(os, ORSET_E_MALFORMED, "a message without a dot");
+    }
+    return r.at == r.end ? 0 : orset_fail(os, ORSET_E_MALFORMED, "bytes behind an answer's end");
+}
+
+/* UIDS = folder, term, round, base, n, { folder of the dots, m, dots }: the i-th gets base + i. */
+static int emit_uids(struct orset *os, struct folder *home, struct items *t)
+{
+    struct orset_buf *b = &os->op;
+    size_t n = 0;
+    qsort(t->v, t->n, sizeof *t->v, by_order);
+    for (size_t i = 0; i < t->n; i++)
+        if (n == 0 || t->v[n - 1].folder != t->v[i].folder || t->v[n - 1].dot.origin != t->v[i].dot.origin ||
+            t->v[n - 1].dot.counter != t->v[i].dot.counter)
+            t->v[n++] = t->v[i];
+    if (n > ORSET_ROUND_MAX)
+        n = ORSET_ROUND_MAX;
+    orset_op_begin(os, OP_UIDS);
+    orset_op_folder(b, home);
+    orset_buf_num(b, home->keeper_stamp.clock);
+    orset_buf_num(b, home->ask);
+    orset_buf_num(b, t->base);
+    orset_buf_num(b, n);
+    for (size_t i = 0; i < n; i++) {
+        int got = orset_message_load(os, t->v[i].folder, t->v[i].dot, &os->m[0]);
+        int dots = got > 0 ? orset_group_load(os, &os->m[0]) : got;
+        if (dots <= 0)
+            return dots < 0 ? dots : orset_storage_fail(os, "a message vanished");
+        orset_op_folder(b, orset_folder_at(os, t->v[i].folder));
+        orset_buf_num(b, (uint64_t)dots);
+        for (int j = 0; j < dots; j++)
+            orset_op_dot(b, os->group[j]);
+    }
+    return orset_emit(os, 0);
+}
+
+int orset_uid_settle(struct orset *os, uint32_t folder, const struct orset_answer *a, size_t n)
+{
+    struct folder *f = orset_folder_at(os, folder);
+    struct items t = {0};
+    struct orset_buf ask = {.alloc = &os->alloc}, own = {.alloc = &os->alloc};
+    int r = orset_need_transaction(os);
+    if (r < 0)
+        return r;
+    if (!f)
+        return orset_fail(os, ORSET_E_ABSENT, "a UID round of folder %u: there is no such folder", folder);
+    write_ask(os, &ask, f);
+    if (ask.failed || (r = write_answer(os, f, ask.data, ask.len, &own)) < 0)
+        r = r < 0 ? r : orset_fail(os, ORSET_E_MEMORY, "no memory for a UID round");
+    if (r == 0)
+        r = take_answer(os, f, own.data, own.len, &t);
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = take_answer(os, f, a[i].bytes, a[i].len, &t);
+    bool failed_before = false;
+    for (size_t i = 0; i < t.n; i++)
+        failed_before |= t.v[i].from_last;
+    if (r == 0 && t.n > 0) {
+        f->gap = !failed_before ? 0 : f->gap == 0 ? 4 : f->gap * 2 < GAP_MAX ? f->gap * 2 : GAP_MAX;
+        t.base += f->gap;
+        if ((uint64_t)t.base + t.n > ORSET_UID_MAX)
+            r = orset_fail(os, ORSET_E_LIMIT, "UIDs of folder %u are used up at %u: raise its UIDVALIDITY", folder, t.base);
+        else
+            r = emit_uids(os, f, &t);
+    } else if (r == 0) {
+        r = ORSET_KNOWN;
+    }
+    if (t.v)
+        os->alloc.resize(os->alloc.ctx, t.v, 0);
+    orset_buf_free(&ask);
+    orset_buf_free(&own);
+    return r < 0 ? r : orset_folder_touch(os, f) < 0 ? ORSET_E_MEMORY : r;
+}
+
+/* --- the op --------------------------------------------------------------------------------------------------------- */
+
+/* The keeper's word on one dot: the later of (term, round, origin) stands, so the order of arrival does not count. */
+int orset_uid_agree(struct orset *os, struct message *m, const struct agreed *a)
+{
+    bool older = m->round && (m->term != a->term ? a->term < m->term
+                              : m->round != a->round ? a->round < m->round
+                                                     : orset_dot_order(os, (struct orset_dot){a->by, 0},
+                                                                       (struct orset_dot){m->agreed_by, 0}) <= 0);
+    if (older)
+        return 0;
+    m->term = a->term;
+    m->round = a->round;
+    m->agreed = a->uid;
+    m->agreed_by = a->by;
+    return 1;
+}
+
+/* Applied here: the row says it; the mailbox follows by a RENUMBER row, when its UIDNEXT allows. */
+static int agree(struct orset *os, struct folder *f, struct orset_dot d, const struct agreed *a, bool room)
+{
+    struct message *m = &os->m[1];
+    int r = f ? orset_message_load(os, f->index, d, m) : 0;
+    if (r <= 0) {
+        if (r == 0 && !orset_covered(os, d) && (r = orset_ahead_killed(os, d)) == 0)
+            return orset_ahead_agreed(os, d, a);
+        return r < 0 ? r : 0;
+    }
+    struct orset_sum before = orset_message_sum(os, m);
+    if (!orset_uid_agree(os, m, a))
+        return 0;
+    orset_sum_sub(&f->sum, before);
+    orset_sum_add(&f->sum, orset_message_sum(os, m));
+    if ((r = orset_message_store(os, m)) < 0 || (r = orset_folder_touch(os, f)) < 0 || m->p.uid == 0)
+        return r;
+    struct folder *home = orset_folder_at(os, f->home);
+    bool dirty = home->uid_dirty;
+    if ((r = orset_note_mismatch(os, home, m, m->p.uid)) < 0)
+        return r;
+    if (!room || m->p.uid == a->uid)
+        return orset_todo_uid(os, ORSET_TODO_RENUMBER, home->index, m->p.uid, NULL);
+    /* It will be equal when the row is done; until then nobody needs another round for it. */
+    home->uid_dirty = dirty;
+    struct orset_buf v = {.alloc = &os->alloc};
+    orset_buf_num(&v, a->uid);
+    r = v.failed ? ORSET_E_MEMORY : orset_todo_uid(os, ORSET_TODO_RENUMBER, home->index, m->p.uid, &v);
+    orset_buf_free(&v);
+    return r;
+}
+
+int orset_uids_exec(struct exec *x, struct folder *home)
+{
+    struct orset *os = x->os;
+    struct agreed a = {.by = x->by};
+    a.term = orset_read_num(&x->in, ORSET_CLOCK_MAX);
+    a.round = (uint32_t)orset_read_num(&x->in, UINT32_MAX - 1);
+    uint32_t base = (uint32_t)orset_read_num(&x->in, ORSET_UID_MAX);
+    uint64_t n = orset_read_num(&x->in, ORSET_ROUND_MAX), dots;
+    if (x->in.bad || a.round == 0 || base == 0 || base + n > ORSET_UID_MAX)
+        return orset_fail(os, ORSET_E_MALFORMED, "a UID round's op cannot be read");
+    bool room = !x->dry && home->uid_next <= base;
+    for (uint64_t i = 0; i < n; i++) {
+        struct folder *f;
+        int r = orset_read_folder(x, &f);
+        dots = orset_read_num(&x->in, ORSET_SAME_MESSAGE_MAX);
+        a.uid = base + (uint32_t)i;
+        for (uint64_t j = 0; r == 0 && j < dots && !x->in.bad; j++) {
+            struct orset_dot d;
+            r = orset_read_dot(x, &d);
+            if (r == 0 && !x->dry)
+                r = agree(os, f, d, &a, room && f && f->home == home->index);
+        }
+        if (r < 0)
+            return r;
+    }
+    if (x->in.bad)
+        return orset_fail(os, ORSET_E_MALFORMED, "a UID round's op cannot be read");
+    if (x->dry)
+        return 0;
+    if (a.term > home->round_term || (a.term == home->round_term && a.round > home->round)) {
+        home->round_term = a.term;
+        home->round = a.round;
+    }
+    if (room)
+        home->uid_next = base + (uint32_t)n;
+    return orset_folder_touch(os, home);
+}

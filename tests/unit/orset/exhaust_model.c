@@ -1,0 +1,184 @@
+/* exhaust_model - see exhaust_model.h. */
+#include "exhaust_model.h"
+
+#define BIT(i) (1U << (i))
+
+static bool adds(const struct event *e)
+{
+    return e->kind == EV_APPEND || e->kind == EV_MOVE;
+}
+
+static bool removes(const struct event *e)
+{
+    return e->kind == EV_MOVE || e->kind == EV_EXPUNGE || e->kind == EV_DELETE;
+}
+
+unsigned model_live_adds(const struct model *m, unsigned s)
+{
+    unsigned live = 0;
+    for (unsigned i = 0; i < m->n; i++)
+        if (s & BIT(i) && adds(&m->e[i]))
+            live |= BIT(i);
+    for (unsigned i = 0; i < m->n; i++)
+        if (s & BIT(i) && removes(&m->e[i]))
+            live &= ~m->e[i].target;
+    return live;
+}
+
+/* Does the event say "this folder is here"? */
+static bool presents(const struct event *e, unsigned i, unsigned folder)
+{
+    return (e->kind == EV_CREATE && i == folder) || (adds(e) && e->folder == folder) ||
+           (e->kind == EV_RENAME && e->folders & BIT(folder));
+}
+
+bool model_folder_live(const struct model *m, unsigned s, unsigned folder)
+{
+    unsigned live = model_live_adds(m, s);
+    for (unsigned i = 0; i < m->n; i++)
+        if (live & BIT(i) && m->e[i].folder == folder)
+            return true;
+    for (unsigned p = 0; p < m->n; p++) {
+        if (!(s & BIT(p)) || !presents(&m->e[p], p, folder))
+            continue;
+        bool alive = true;
+        for (unsigned q = 0; q < m->n; q++)
+            if (q != p && s & BIT(q) && m->e[q].known & BIT(p) &&
+                (presents(&m->e[q], q, folder) || (m->e[q].kind == EV_DELETE && m->e[q].folders & BIT(folder))))
+                alive = false;
+        if (alive)
+            return true;
+    }
+    return false;
+}
+
+char model_folder_name(const struct model *m, unsigned s, unsigned folder)
+{
+    char name = 0;
+    uint64_t best = 0;
+    unsigned site = 0;
+    for (unsigned i = 0; i < m->n; i++) {
+        const struct event *e = &m->e[i];
+        bool create = e->kind == EV_CREATE && i == folder;
+        if (!(s & BIT(i)) || !(create || (e->kind == EV_RENAME && e->folders & BIT(folder))))
+            continue;
+        uint64_t clock = create ? e->clock : e->clocks[folder];
+        if (clock > best || (clock == best && e->site > site)) {
+            best = clock;
+            site = e->site;
+            name = e->name;
+        }
+    }
+    return name;
+}
+
+unsigned model_message(const struct model *m, unsigned s, unsigned folder, unsigned guid, unsigned k)
+{
+    unsigned live = model_live_adds(m, s), mine = 0;
+    for (unsigned i = 0; i < m->n; i++)
+        if (live & BIT(i) && m->e[i].folder == folder && m->e[i].guid == guid && m->e[i].k == k)
+            mine |= BIT(i);
+    return mine;
+}
+
+static bool flags(const struct event *e)
+{
+    return e->kind == EV_FLAG || e->kind == EV_UNFLAG;
+}
+
+/* Is what the event did to this add still standing: no later change of the flag saw it? */
+static bool stands(const struct model *m, unsigned s, unsigned e, unsigned add)
+{
+    for (unsigned x = 0; x < m->n; x++)
+        if (x != e && s & BIT(x) && flags(&m->e[x]) && m->e[x].target & BIT(add) && m->e[x].known & BIT(e))
+            return false;
+    return true;
+}
+
+bool model_flag(const struct model *m, unsigned s, unsigned adds_of_message)
+{
+    bool on = false, off = false;
+    for (unsigned e = 0; e < m->n; e++)
+        for (unsigned a = 0; a < m->n; a++)
+            if (s & BIT(e) && flags(&m->e[e]) && adds_of_message & BIT(a) && m->e[e].target & BIT(a) &&
+                stands(m, s, e, a)) {
+                on |= m->e[e].kind == EV_FLAG;
+                off |= m->e[e].kind == EV_UNFLAG;
+            }
+    return on && !(m->disable_wins && off);
+}
+
+bool model_subscribed(const struct model *m, unsigned s)
+{
+    for (unsigned e = 0; e < m->n; e++) {
+        bool alive = s & BIT(e) && m->e[e].kind == EV_SUBSCRIBE;
+        for (unsigned x = 0; alive && x < m->n; x++)
+            if (x != e && s & BIT(x) && (m->e[x].kind == EV_SUBSCRIBE || m->e[x].kind == EV_UNSUBSCRIBE) &&
+                m->e[x].known & BIT(e))
+                alive = false;
+        if (alive)
+            return true;
+    }
+    return false;
+}
+
+char model_attribute(const struct model *m, unsigned s)
+{
+    char value = 0;
+    uint64_t best = 0;
+    unsigned site = 0;
+    for (unsigned i = 0; i < m->n; i++) {
+        const struct event *e = &m->e[i];
+        if (s & BIT(i) && e->kind == EV_ATTRIBUTE && (e->clock > best || (e->clock == best && e->site > site))) {
+            best = e->clock;
+            site = e->site;
+            value = e->name;
+        }
+    }
+    return value;
+}
+
+static uint64_t mix(uint64_t h)
+{
+    h ^= h >> 30;
+    h *= 0xbf58476d1ce4e5b9ULL;
+    h ^= h >> 27;
+    h *= 0x94d049bb133111ebULL;
+    return h ^ h >> 31;
+}
+
+uint64_t shown_message(uint64_t folder, unsigned guid, unsigned k, bool flag)
+{
+    return folder + mix(guid * 1000 + k * 10 + flag + 7);
+}
+
+uint64_t shown_folder(char name, uint64_t messages)
+{
+    return mix(messages ^ mix((uint64_t)name));
+}
+
+uint64_t shown_rest(bool subscribed, char attribute)
+{
+    return mix(subscribed * 3U + (uint64_t)attribute * 17 + 5);
+}
+
+uint64_t model_shown(const struct model *m, unsigned s)
+{
+    uint64_t all = shown_rest(model_subscribed(m, s), model_attribute(m, s));
+    unsigned live = model_live_adds(m, s);
+    for (unsigned f = 0; f < m->n; f++) {
+        if (!(s & BIT(f)) || m->e[f].kind != EV_CREATE || !model_folder_live(m, s, f))
+            continue;
+        uint64_t messages = 0;
+        for (unsigned a = 0; a < m->n; a++) {
+            const struct event *e = &m->e[a];
+            if (!(live & BIT(a)) || e->folder != f)
+                continue;
+            unsigned same = model_message(m, s, f, e->guid, e->k);
+            if ((same & (BIT(a) - 1)) == 0) /* its first add speaks for the message */
+                messages = shown_message(messages, e->guid, e->k, model_flag(m, s, same));
+        }
+        all += shown_folder(model_folder_name(m, s, f), messages);
+    }
+    return all;
+}

@@ -1,0 +1,62 @@
+/* exhaust_model - what the mailboxes should show, said by visibility alone: an event and the set of events its replica knew.
+ * No dots, no vectors, no stored state; so it shares no thought with the code it judges. */
+#ifndef TEST_EXHAUST_MODEL_H
+#define TEST_EXHAUST_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum kind {
+    EV_CREATE,
+    EV_APPEND,
+    EV_MOVE, /* add in folder, remove in another */
+    EV_EXPUNGE,
+    EV_FLAG,
+    EV_UNFLAG,
+    EV_DELETE,
+    EV_RENAME,
+    EV_SUBSCRIBE,
+    EV_UNSUBSCRIBE,
+    EV_ATTRIBUTE
+};
+
+#define EVENTS_MAX 12
+#define FOLDERS_MAX 8
+
+struct event {
+    enum kind kind;
+    unsigned site;
+    uint64_t number;       /* first number of its ops: orders folder ids of one site */
+    unsigned known;        /* events its replica knew, itself included */
+    char name;             /* CREATE, RENAME: the name; ATTRIBUTE: the value */
+    unsigned folder;       /* APPEND, MOVE: folder added to (index of its CREATE) */
+    unsigned guid, k;      /* APPEND, MOVE */
+    unsigned target;       /* MOVE, EXPUNGE, DELETE: adds removed; FLAG, UNFLAG: adds flagged */
+    unsigned folders;      /* DELETE, RENAME: folder ids */
+    uint64_t clock;        /* ATTRIBUTE, CREATE */
+    uint64_t clocks[EVENTS_MAX]; /* RENAME: per folder id */
+};
+
+struct model {
+    struct event e[EVENTS_MAX];
+    unsigned n;
+    bool disable_wins; /* the flag is \Deleted */
+};
+
+unsigned model_live_adds(const struct model *, unsigned s);
+bool model_folder_live(const struct model *, unsigned s, unsigned folder);
+char model_folder_name(const struct model *, unsigned s, unsigned folder); /* 0: none known */
+/* Live adds of the message (folder, guid, k); flag of it. */
+unsigned model_message(const struct model *, unsigned s, unsigned folder, unsigned guid, unsigned k);
+bool model_flag(const struct model *, unsigned s, unsigned adds);
+bool model_subscribed(const struct model *, unsigned s);
+char model_attribute(const struct model *, unsigned s);
+/* All of it as one number; see shown_* for what is mixed in. */
+uint64_t model_shown(const struct model *, unsigned s);
+
+/* The same mixing for the real state: start at 0, add one folder at a time. */
+uint64_t shown_message(uint64_t folder, unsigned guid, unsigned k, bool flag);
+uint64_t shown_folder(char name, uint64_t messages);
+uint64_t shown_rest(bool subscribed, char attribute);
+
+#endif
