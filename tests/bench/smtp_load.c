@@ -392,6 +392,8 @@ static void pace(int timer)
     uint64_t due = (uint64_t)((double)(now() - started) * options.rate / 1e9) + 1;
     first.allowed = due < options.mails ? due : options.mails;
     work(&first);
+    if (first.allowed == options.mails)
+        return;
     uint64_t next = started + (uint64_t)((double)first.allowed * 1e9 / options.rate);
     struct itimerspec when = {
         .it_value = {.tv_sec = (time_t)(next / 1000000000u), .tv_nsec = (long)(next % 1000000000u)}};
