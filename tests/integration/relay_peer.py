@@ -136,6 +136,8 @@ class Peer:
                 self.open += 1
                 self.most_open = max(self.most_open, self.open)
                 self.sockets.add(accepted)
+                if not self.path:
+                    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 session = Session(self.sessions, accepted)
             threading.Thread(target=self.serve, args=(session,), daemon=True).start()
 
