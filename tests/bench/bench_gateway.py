@@ -7,7 +7,7 @@
 In each round every variant gets a fresh stack of its own, alone on the machine, and takes all sizes after a warm-up; the order
 of the variants turns from round to round. A run ends when smtp-sink has counted its last mail. Figures are medians of the
 rounds. disk=own puts everything below `dir` as it is, disk=journal on an ext4 with a journal in a file there, auto takes the
-first unless it is an ext4 without a journal (disk.py).
+first unless it is an ext4 without a journal (disk.py). wait=N waits up to N seconds before each run for a quiet machine.
 """
 import contextlib
 import json
@@ -24,11 +24,13 @@ from stack import Stack, StackError
 
 ABOUT = "mail through Postfix, two nodes and relays to smtp-sink"
 OPTIONS = {"rounds": 3, "mails": 6000, "warmup": 1500, "sessions": 20, "per_connection": 0, "copies": 2, "dir": "/var/tmp",
-           "disk": "auto", "variants": "stock,floor,dovelane", "sizes": "1 KB,10 KB,70/30"}
-QUICK = {"rounds": 1, "mails": 1000, "warmup": 300}
+           "disk": "auto", "variants": "stock,floor,dovelane", "sizes": "1 KB,10 KB,70/30", "rate": 400, "rate_mails": 2000,
+           "wait": 0}
+QUICK = {"rounds": 1, "mails": 1000, "warmup": 300, "rate_mails": 400}
 
 SIZES = {"1 KB": "1024", "10 KB": "10240", "70/30": "1024:70,10240:30"}
 TITLES = {"stock": "stock Postfix", "floor": "floor (discard)", "dovelane": "Dovelane"}
+PACED = "paced"  # the run at a fixed rate, beside the sizes; it sends the last of them
 PATIENCE = 120
 DIVERTED = "dovelane_mails_diverted_total"
 
@@ -89,14 +91,16 @@ def metrics(stack):
     return {line.split()[0]: float(line.split()[1]) for line in text.decode().splitlines() if line and not line.startswith("#")}
 
 
-def send(stack, variant, size, mails, options):
-    """One run: what the generator says, when the last mail was out, and who used how much CPU."""
+def send(stack, variant, size, mails, options, rate=0):
+    """One run: what the generator says, when the last mail was out, and who used how much CPU. rate 0: closed loop."""
     sink = stack["sink-sink"]
     argv = [BUILD / "tests" / "bench" / "smtp_load", "--to", stack.smtp, "--mails", mails, "--sessions", options.sessions,
             "--per-connection", options.per_connection, "--sizes", SIZES[size], "--domain", "sink.example",
-            "--run", f"{variant}{time.time_ns()}"]
+            "--rate", rate, "--run", f"{variant}{time.time_ns()}"]
     if variant == "floor":
         argv += ["--also", sink.note["address"]]
+    if options.wait:
+        cpu.wait_quiet(options.wait)
     had, counters = sink_count(sink.log)[0], metrics(stack)
     services, master = groups_of(stack), stack["postfix"].pid
     before, began = cpu.snapshot(services, master), time.monotonic()
@@ -109,11 +113,12 @@ def send(stack, variant, size, mails, options):
     spent, wall = cpu.used(before, cpu.snapshot(services, master), generator=load["cpu_ms"]), time.monotonic() - began
     seconds = (out - load["start_ns"]) / 1e9
     after = metrics(stack)
+    answers = load["first"]["dot_to_250_ms"]
     return {"mails": mails, "seconds": seconds, "rate": mails / seconds, "rate_in": load["first"]["mails_per_second"],
-            "p50": load["first"]["dot_to_250_ms"]["p50"], "p99": load["first"]["dot_to_250_ms"]["p99"],
-            "p999": load["first"]["dot_to_250_ms"]["p999"], "max": load["first"]["dot_to_250_ms"]["max"],
-            "twice": sink_count(sink.log)[0] - had - mails, "cpu_ms": {group: value / mails for group, value in spent.items()},
-            "cores": spent["awake"] / 1000 / seconds, "others_share": spent["others"] / (wall * 1000 * os.cpu_count()),
+            "p50": answers["p50"], "p99": answers["p99"], "p999": answers["p999"], "max": answers["max"],
+            "due": load["first"].get("due_to_250_ms"), "twice": sink_count(sink.log)[0] - had - mails,
+            "cpu_ms": {group: value / mails for group, value in spent.items()}, "cores": cpu.ours(spent) / 1000 / seconds,
+            "others_share": spent["others"] / (wall * 1000 * os.cpu_count()),
             "diverted": (after[DIVERTED] - counters[DIVERTED]) / mails if after else None}
 
 
@@ -128,7 +133,9 @@ def one_variant(variant, options):
             durable = disk.fsync_ms(stack["postfix"].note["queue_directory"], 100)
             sizes = options.sizes.split(",")
             send(stack, variant, sizes[-1], options.warmup, options)
-            return {size: send(stack, variant, size, options.mails, options) for size in sizes}, durable
+            results = {size: send(stack, variant, size, options.mails, options) for size in sizes}
+            results[PACED] = send(stack, variant, sizes[-1], options.rate_mails, options, options.rate)
+            return results, durable
 
 
 def measure(options):
@@ -148,7 +155,10 @@ def measure(options):
 
 def merged(rounds):
     """Medians of all rounds; CPU grouped as it is shown."""
-    result = {name: median([entry[name] for entry in rounds]) for name in ("rate", "rate_in", "p50", "p99", "p999", "cores", "others_share")}
+    result = {name: median([entry[name] for entry in rounds])
+              for name in ("rate", "rate_in", "p50", "p99", "p999", "cores", "others_share")}
+    if rounds[0]["due"]:
+        result["due"] = {name: median([entry["due"][name] for entry in rounds]) for name in ("p50", "p99")}
     result["twice"] = sum(entry["twice"] for entry in rounds)
     result["diverted"] = None if rounds[0]["diverted"] is None else min(entry["diverted"] for entry in rounds)
     groups = sorted({group for entry in rounds for group in entry["cpu_ms"]})
@@ -162,43 +172,55 @@ def merged(rounds):
 
 
 def rows(report, results, options):
-    """Every figure as a row; the goals where there is something to compare."""
+    """Every figure as a row; first what is compared, then each by itself."""
+    for size in options.sizes.split(","):
+        ours = results.get(("dovelane", size))
+        if not ours:
+            continue
+        for other, goal in (("stock", ">= 1.0"), ("floor", ">= 0.6")):
+            if (other, size) in results:
+                report.row(f"end to end, {size}, Dovelane {options.copies} copies", ours["rate"], "mails/s", TITLES[other],
+                           results[other, size]["rate"], goal)
+        for other in ("stock", "floor"):
+            if (other, size) in results:
+                report.row(f"CPU, {size}, Dovelane {options.copies} copies", ours["all"], "ms/mail", TITLES[other],
+                           results[other, size]["all"])
+        report.row(f"mails through lanes, {size}", ours["diverted"], "share", goal=">= 1.0")
     for (variant, size), result in results.items():
-        who = f"{size}, {TITLES[variant]}"
-        report.row(f"end to end, {who}", result["rate"], "mails/s")
+        who = f"{size}, {TITLES[variant]}" if size != PACED else f"{options.rate} mails/s, {TITLES[variant]}"
         report.row(f"dot to 250 p50, {who}", result["p50"], "ms")
         report.row(f"dot to 250 p99, {who}", result["p99"], "ms")
+        if size == PACED:
+            continue
+        report.row(f"end to end, {who}", result["rate"], "mails/s")
         report.row(f"CPU, {who}, all", result["all"], "ms/mail")
         report.row(f"CPU, {who}, postfix", result["postfix"], "ms/mail")
         for group, value in result["cpu"].items():
             report.row(f"CPU, {who}, {group}", value, "ms/mail")
-    for size in options.sizes.split(","):
-        ours = results.get(("dovelane", size))
-        for other, goal in (("stock", ">= 1.0"), ("floor", ">= 0.6")):
-            if ours and (other, size) in results:
-                report.row(f"end to end, {size}, Dovelane {options.copies} copies", ours["rate"], "mails/s", TITLES[other],
-                           results[other, size]["rate"], goal)
-        if ours:
-            report.row(f"mails through lanes, {size}", ours["diverted"], "share", goal=">= 1.0")
 
 
-def tables(report, results):
-    lines = [[size, TITLES[variant], result["rate"], result["rate_in"], result["p50"], result["p99"], result["p999"]]
-             for (variant, size), result in results.items()]
-    report.table("Mails a second end to end (last mail out) and at the way in alone; dot to 250 in ms, closed loop, so under "
-                 "full load",
-                 ["size", "variant", "mails/s", "in/s", "p50", "p99", "p99.9"], sorted(lines, key=lambda line: line[0]))
+def tables(report, results, options):
+    order = sorted(results, key=lambda key: key[1])
+    sizes = [key for key in order if key[1] != PACED]
+    report.table("Mails a second end to end (until the last is out) and in alone; cores busy with it; dot to 250 in ms (closed "
+                 "loop: as fast as answers come, so under full load)",
+                 ["size", "variant", "mails/s", "in/s", "cores", "p50", "p99", "p99.9"],
+                 [[key[1], TITLES[key[0]], *(results[key][name] for name in ("rate", "rate_in", "cores", "p50", "p99", "p999"))]
+                  for key in sizes])
+    report.table(f"ms at {options.rate} mails/s, {options.sizes.split(',')[-1]} (open loop): from the dot, and from when the "
+                 "mail was due, to the 250", ["variant", "dot p50", "dot p99", "dot p99.9", "due p50", "due p99"],
+                 [[TITLES[key[0]], results[key]["p50"], results[key]["p99"], results[key]["p999"], results[key]["due"]["p50"],
+                   results[key]["due"]["p99"]] for key in order if key[1] == PACED])
     groups = ["generator", "sink", "milter", "redis", "relay", "kernel"]
-    lines = [[size, TITLES[variant], result["all"], result["postfix"], *(result["cpu"].get(group, 0.0) for group in groups),
-              result["ours"]] for (variant, size), result in results.items()]
-    report.table("CPU ms per mail (redis, relay: all nodes; ours: milter + redis + relay)",
-                 ["size", "variant", "all", "postfix", *groups, "ours"], sorted(lines, key=lambda line: line[0]))
-    daemons = sorted({group for result in results.values() for group in result["cpu"] if group.startswith("postfix/")
-                      and result["cpu"][group] >= 0.005})
-    lines = [[size, TITLES[variant], *(result["cpu"].get(group, 0.0) for group in daemons)]
-             for (variant, size), result in results.items()]
+    report.table("CPU ms per mail (redis, relay: all nodes together; kernel: its threads, for the disk; ours: milter + redis + "
+                 "relay)",
+                 ["size", "variant", "all", "postfix", *groups, "ours"],
+                 [[key[1], TITLES[key[0]], results[key]["all"], results[key]["postfix"],
+                   *(results[key]["cpu"].get(group, 0.0) for group in groups), results[key]["ours"]] for key in sizes])
+    daemons = sorted({group for key in sizes for group, value in results[key]["cpu"].items()
+                      if group.startswith("postfix/") and value >= 0.005})
     report.table("CPU ms per mail of Postfix's programs", ["size", "variant", *(group[8:] for group in daemons)],
-                 sorted(lines, key=lambda line: line[0]))
+                 [[key[1], TITLES[key[0]], *(results[key]["cpu"].get(group, 0.0) for group in daemons)] for key in sizes])
 
 
 @contextlib.contextmanager
@@ -234,7 +256,7 @@ def run(report, options):
     options.dir = str(options.dir)
     results = {key: merged(rounds) for key, rounds in found.items()}
     rows(report, results, options)
-    tables(report, results)
+    tables(report, results, options)
     p50, p99 = durable[len(durable) // 2], durable[int(len(durable) * 0.99)]
     report.row("write + fsync of 1 KB in the queue directory, p50", p50, "ms")
     report.row("write + fsync of 1 KB in the queue directory, p99", p99, "ms")

@@ -90,3 +90,13 @@ def used(before, after, **more):
 def ours(spent):
     """What the measured system used, kernel threads and load included."""
     return sum(value for group, value in spent.items() if group not in ("others", "awake", "runner"))
+
+
+def wait_quiet(seconds, share=0.05):
+    """Waits until others use less than a share of the machine for half a second, at most some seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        before, began = awake(), time.monotonic()
+        time.sleep(0.5)
+        if awake() - before < share * (time.monotonic() - began) * 1000 * os.cpu_count():
+            return

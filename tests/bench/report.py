@@ -131,22 +131,27 @@ class Report:
                  f"{where['memory_mb']} MB, Linux {where['kernel']}, {self.versions['system']}, "
                  f"Postfix {self.versions['postfix']}"]
         parts += [f"{title}\n\n{markdown(columns, lines)}" for title, columns, lines in self.tables]
-        rows = self.rows if not self.tables else [row for row in self.rows if row["goal"]]
+        rows = self.rows if not self.tables else [row for row in self.rows if row["goal"] or row["comparator"]]
         if rows:
-            lines = [[row["measure"], f"{shown(row['value'])} {row['unit']}",
-                      "" if row["comparator"] is None else f"{row['comparator']}: {shown(row['comparator_value'])}",
-                      shown(row["ratio"]), row["goal"] or "", {None: "", True: "met", False: "NOT MET"}[row["met"]]] for row in rows]
-            parts.append(markdown(["measure", "value", "against", "ratio", "goal", ""], lines))
+            parts.append(markdown(["measure", "value", "against", "ratio", "goal", ""], [line_of(row) for row in rows]))
         if self.remarks:
             parts.append("\n".join(f"- {remark}" for remark in self.remarks))
         return "\n\n".join(parts) + "\n"
+
+
+def line_of(row):
+    """A row as cells."""
+    against = "" if row["comparator"] is None else f"{row['comparator']}: {shown(row['comparator_value'])}"
+    return [row["measure"], f"{shown(row['value'])} {row['unit']}", against, shown(row["ratio"]), row["goal"] or "",
+            {None: "", True: "met", False: "NOT MET"}[row["met"]]]
 
 
 def markdown(columns, lines):
     """A table whose columns line up; numbers to the right."""
     cells = [[cell if isinstance(cell, str) else shown(cell) for cell in line] for line in lines]
     wide = [max(len(cell) for cell in column) for column in zip(columns, *cells)]
-    right = [index > 0 and all(re.fullmatch(r"[-+]?[\d,.]*( \D+)?", line[index]) for line in cells) for index in range(len(columns))]
+    right = [index > 0 and all(re.fullmatch(r"[-+]?[\d,.]*( \D+)?", line[index]) for line in cells)
+             for index in range(len(columns))]
 
     def one(line):
         return "| " + " | ".join(cell.rjust(width) if to_right else cell.ljust(width)

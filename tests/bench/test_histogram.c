@@ -35,7 +35,7 @@ int main(void)
     }
     histogram_add(&single, 1000003);
     must(histogram_quantile(&single, 0.5) <= 1000003, "no quantile is above the largest value", 1000003);
-    must(histogram_quantile(&single, 0.999) == histogram_quantile(&single, 0.01), "one value is all quantiles",
-         1);
+    must(histogram_quantile(&single, 0.999) == histogram_quantile(&single, 0.01),
+         "one value is all quantiles", 1);
     return 0;
 }
