@@ -2,7 +2,7 @@
  * once more, with its original sender, DSN arguments and just the failed recipients, to bounce_port, an smtpd
  * of this host whose cleanup turns it into a bounce: content_filter = error:..., and for the reason
  *
- *   header_checks = regexp:{{/^Dovelane-Bounce: (.*)/ FILTER error:$1}}
+ *   header_checks = regexp:{{/^Dovelane-Bounce: (.*)/ FILTER error:$$1}}
  *
  * The reason is the first header line, so recipients with different reasons go separately. After the 250
  * Postfix has it on disk. */
