@@ -2,43 +2,86 @@
  *
  * config-doc sample | config-doc man | config-doc markdown */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-static void default_time(char *out, size_t size, long long ms)
+enum kind { KIND_HEAD, KIND_INT, KIND_TIME, KIND_SIZE, KIND_WORD, KIND_TEXT, KIND_LIST, KIND_NODE_TEXT };
+
+static const struct setting {
+    enum kind kind;
+    const char *name; /* or the heading */
+    long long value, least, most;
+    const char *text; /* default text, unit or words */
+    const char *help;
+} settings[] = {
+#define HEAD(title) {KIND_HEAD, title, 0, 0, 0, "", ""},
+#define INT(name, unit, def, least, most, help) {KIND_INT, #name, def, least, most, unit, help},
+#define TIME(name, def, least, most, help) {KIND_TIME, #name, def, least, most, "", help},
+#define SIZE(name, def, least, most, help) {KIND_SIZE, #name, def, least, most, "", help},
+#define WORD(name, def, words, help) {KIND_WORD, #name, def, 0, 0, words, help},
+#define TEXT(name, def, help) {KIND_TEXT, #name, 0, 0, 0, def, help},
+#define LIST(name, help) {KIND_LIST, #name, 0, 0, 0, "", help},
+#define NODE_TEXT(name, def, help) {KIND_NODE_TEXT, #name, 0, 0, 0, def, help},
+#include "settings.def"
+};
+#define SETTINGS (sizeof settings / sizeof *settings)
+
+/* ---- values and ranges as one writes them ---- */
+
+struct step {
+    long long size;
+    const char *unit;
+};
+
+static void with_unit(char *out, size_t size, long long v, const struct step *step)
 {
-    if (ms && ms % 3600000 == 0)
-        snprintf(out, size, "%lldh", ms / 3600000);
-    else if (ms && ms % 60000 == 0)
-        snprintf(out, size, "%lldmin", ms / 60000);
-    else if (ms && ms % 1000 == 0)
-        snprintf(out, size, "%llds", ms / 1000);
+    while (step->size > 1 && (!v || v % step->size))
+        step++;
+    snprintf(out, size, "%lld%s", v / step->size, step->unit);
+}
+
+static void number(char *out, size_t size, enum kind kind, long long v)
+{
+    static const struct step times[] = {{3600000, "h"}, {60000, "min"}, {1000, "s"}, {1, "ms"}};
+    static const struct step sizes[] = {{1073741824, "GB"}, {1048576, "MB"}, {1024, "kB"}, {1, ""}};
+    if (kind == KIND_INT)
+        snprintf(out, size, "%lld", v);
     else
-        snprintf(out, size, "%lldms", ms);
+        with_unit(out, size, v, kind == KIND_TIME ? times : sizes);
 }
 
-static void default_size(char *out, size_t size, long long n)
+static void default_value(const struct setting *s, char *out, size_t size)
 {
-    if (n && n % 1073741824 == 0)
-        snprintf(out, size, "%lldGB", n / 1073741824);
-    else if (n && n % 1048576 == 0)
-        snprintf(out, size, "%lldMB", n / 1048576);
-    else if (n && n % 1024 == 0)
-        snprintf(out, size, "%lldkB", n / 1024);
-    else
-        snprintf(out, size, "%lld", n);
+    const char *word = s->text;
+    switch (s->kind) {
+    case KIND_INT:
+    case KIND_TIME:
+    case KIND_SIZE: number(out, size, s->kind, s->value); return;
+    case KIND_WORD:
+        for (long long i = 0; i < s->value; i++)
+            word += strcspn(word, "|") + 1;
+        snprintf(out, size, "%.*s", (int)strcspn(word, "|"), word);
+        return;
+    case KIND_LIST: snprintf(out, size, "{}"); return;
+    default: snprintf(out, size, "\"%s\"", s->text);
+    }
 }
 
-static const char *word_at(const char *words, int i)
+static void range(const struct setting *s, char *out, size_t size)
 {
-    static char word[64];
-    while (i-- > 0)
-        words += strcspn(words, "|") + 1;
-    snprintf(word, sizeof word, "%.*s", (int)strcspn(words, "|"), words);
-    return word;
+    char least[32], most[32];
+    *out = '\0';
+    if (s->kind == KIND_WORD) {
+        snprintf(out, size, "one of %s", s->text);
+    } else if (s->kind == KIND_LIST) {
+        snprintf(out, size, "a list: { \"one\", \"two\" }");
+    } else if (s->kind == KIND_INT || s->kind == KIND_TIME || s->kind == KIND_SIZE) {
+        number(least, sizeof least, s->kind, s->least);
+        number(most, sizeof most, s->kind, s->most);
+        snprintf(out, size, "%s to %s%s%s", least, most, *s->text ? " " : "", s->text);
+    }
 }
 
-/* ---- sample ---- */
+/* ---- the three forms ---- */
 
 static void wrapped(const char *prefix, const char *text)
 {
@@ -56,156 +99,104 @@ static void wrapped(const char *prefix, const char *text)
     putchar('\n');
 }
 
-static void sample_line(const char *name, const char *value, const char *range, const char *help)
+static void sample(const struct setting *s, const char *value, const char *limits)
 {
-    wrapped("# ", help);
-    if (*range)
-        printf("# (%s)\n", range);
-    printf("#%s = %s\n\n", name, value);
+    if (s->kind == KIND_HEAD) {
+        printf("#### %s\n\n", s->name);
+        return;
+    }
+    wrapped("# ", s->help);
+    if (*limits)
+        printf("# (%s)\n", limits);
+    if (s->kind == KIND_NODE_TEXT)
+        printf("#node mx1 { %s = \"10.0.0.1:6379\" }\n#node mx2 { %s = \"10.0.0.2:6379\" }\n\n", s->name, s->name);
+    else
+        printf("#%s = %s\n\n", s->name, value);
 }
 
-static void sample(void)
-{
-    char value[64], least_text[32], most_text[32], range[128];
-    printf("# dovelane.conf - one file for all Dovelane programs and hosts; it holds no secrets.\n"
-           "# Every setting is shown with its default. Times: 400ms, 1.5s, 10min, 1h. Sizes: 512, 256kB, 25MB.\n\n");
-#define HEAD(title) printf("#### %s\n\n", title);
-#define INT(name, unit, def, least, most, help)                                                                        \
-    snprintf(value, sizeof value, "%lld", (long long)def);                                                             \
-    snprintf(range, sizeof range, "%lld to %lld %s", (long long)least, (long long)most, unit);                         \
-    sample_line(#name, value, range, help);
-#define RANGED(name, print, def, least, most, help)                                                                    \
-    print(value, sizeof value, def);                                                                                   \
-    print(least_text, sizeof least_text, least);                                                                       \
-    print(most_text, sizeof most_text, most);                                                                          \
-    snprintf(range, sizeof range, "%s to %s", least_text, most_text);                                                  \
-    sample_line(#name, value, range, help);
-#define TIME(name, def, least, most, help) RANGED(name, default_time, def, least, most, help)
-#define SIZE(name, def, least, most, help) RANGED(name, default_size, def, least, most, help)
-#define WORD(name, def, words, help) sample_line(#name, word_at(words, def), "one of " words, help);
-#define TEXT(name, def, help) sample_line(#name, "\"" def "\"", "", help);
-#define LIST(name, help) sample_line(#name, "{}", "a list: { \"one\", \"two\" }", help);
-#define NODE_TEXT(name, def, help)                                                                                     \
-    wrapped("# ", help);                                                                                               \
-    printf("#node mx1 { " #name " = \"10.0.0.1:6379\" }\n#node mx2 { " #name " = \"10.0.0.2:6379\" }\n\n");
-#include "settings.def"
-}
-
-/* ---- man ---- */
-
-static void escaped(const char *s)
+/* Characters that the form would take for its own get a backslash. */
+static void escaped(const char *s, const char *special)
 {
     for (; *s; s++) {
-        if (*s == '\\' || *s == '-')
+        if (strchr(special, *s))
             putchar('\\');
         putchar(*s);
-        if (*s == '\n' && (s[1] == '.' || s[1] == '\''))
-            fputs("\\&", stdout);
     }
 }
 
-static void man_entry(const char *name, const char *value, const char *range, const char *help)
+static void man(const struct setting *s, const char *value, const char *limits)
 {
-    printf(".TP\n.B %s\n(default: ", name);
-    escaped(value);
-    if (*range) {
-        printf("; ");
-        escaped(range);
+    if (s->kind == KIND_HEAD) {
+        printf(".SH %s\n", s->name);
+        return;
     }
-    printf(")\n.br\n");
-    escaped(help);
+    if (s->kind == KIND_NODE_TEXT)
+        printf(".TP\n.B node NAME { %s = ... }\n", s->name);
+    else
+        printf(".TP\n.B %s\n(default: ", s->name);
+    if (s->kind != KIND_NODE_TEXT) {
+        escaped(value, "\\-");
+        if (*limits) {
+            printf("; ");
+            escaped(limits, "\\-");
+        }
+        printf(")\n.br\n");
+    }
+    escaped(s->help, "\\-");
     putchar('\n');
 }
 
-static void man(void)
+static void markdown(const struct setting *s, const char *value, const char *limits)
 {
-    char value[64], least_text[32], most_text[32], range[128];
-    printf(".TH DOVELANE.CONF 5 \"\" \"Dovelane " DOVELANE_VERSION "\" \"Dovelane\"\n.SH NAME\ndovelane.conf \\- settings of all Dovelane programs\n"
-           ".SH DESCRIPTION\nOne file serves all programs on all hosts; it holds no secrets. A line is\n.IR \"name = value\" ;\n"
-           "texts with other characters than letters, digits and . \\- _ are quoted; lists are written\n.IR \"{ one, two }\" ;\n# begins a comment.\n"
-           "Times have a unit (ms, s, min, h, d), sizes may have one (kB, MB, GB, 1024\\-based).\n");
-#define HEAD(title) printf(".SH %s\n", title);
-#define INT(name, unit, def, least, most, help)                                                                        \
-    snprintf(value, sizeof value, "%lld", (long long)def);                                                             \
-    snprintf(range, sizeof range, "%lld to %lld %s", (long long)least, (long long)most, unit);                         \
-    man_entry(#name, value, range, help);
-#undef RANGED
-#define RANGED(name, print, def, least, most, help)                                                                    \
-    print(value, sizeof value, def);                                                                                   \
-    print(least_text, sizeof least_text, least);                                                                       \
-    print(most_text, sizeof most_text, most);                                                                          \
-    snprintf(range, sizeof range, "%s to %s", least_text, most_text);                                                  \
-    man_entry(#name, value, range, help);
-#define TIME(name, def, least, most, help) RANGED(name, default_time, def, least, most, help)
-#define SIZE(name, def, least, most, help) RANGED(name, default_size, def, least, most, help)
-#define WORD(name, def, words, help) man_entry(#name, word_at(words, def), "one of " words, help);
-#define TEXT(name, def, help) man_entry(#name, *def ? def : "empty", "", help);
-#define LIST(name, help) man_entry(#name, "empty", "a list", help);
-#define NODE_TEXT(name, def, help) man_entry("node NAME { " #name " = ... }", "none", "", help);
-#include "settings.def"
-    printf(".SH SEE ALSO\n.BR dovelane\\-milter (8),\n.BR dovelane\\-relay (8)\n");
-}
-
-/* ---- markdown ---- */
-
-static void cell(const char *s)
-{
-    for (; *s; s++) {
-        if (*s == '|' || *s == '<')
-            putchar('\\');
-        putchar(*s);
+    if (s->kind == KIND_HEAD) {
+        printf("\n## %s\n\n| setting | default | range | what |\n|---|---|---|---|\n", s->name);
+        return;
     }
-}
-
-static void markdown_row(const char *name, const char *value, const char *range, const char *help)
-{
-    printf("| `%s` | ", name);
-    cell(value);
+    if (s->kind == KIND_NODE_TEXT)
+        printf("| `node NAME { %s }` | none | ", s->name);
+    else
+        printf("| `%s` | %s | ", s->name, value);
+    escaped(limits, "|<");
     printf(" | ");
-    cell(range);
-    printf(" | ");
-    cell(help);
+    escaped(s->help, "|<");
     printf(" |\n");
 }
 
-static void markdown(void)
-{
-    char value[64], least_text[32], most_text[32], range[128];
-    printf("# Settings of dovelane.conf\n\nOne file serves all programs on all hosts. Times: 400ms, 1.5s, 10min, 1h; sizes: 512, 256kB, 25MB; lists: "
-           "`{ \"one\", \"two\" }`.\nThis page is made from `lib/settings.def` by `config-doc markdown`.\n");
-#define HEAD(title) printf("\n## %s\n\n| setting | default | range | what |\n|---|---|---|---|\n", title);
-#define INT(name, unit, def, least, most, help)                                                                        \
-    snprintf(value, sizeof value, "%lld", (long long)def);                                                             \
-    snprintf(range, sizeof range, "%lld to %lld %s", (long long)least, (long long)most, unit);                         \
-    markdown_row(#name, value, range, help);
-#undef RANGED
-#define RANGED(name, print, def, least, most, help)                                                                    \
-    print(value, sizeof value, def);                                                                                   \
-    print(least_text, sizeof least_text, least);                                                                       \
-    print(most_text, sizeof most_text, most);                                                                          \
-    snprintf(range, sizeof range, "%s to %s", least_text, most_text);                                                  \
-    markdown_row(#name, value, range, help);
-#define TIME(name, def, least, most, help) RANGED(name, default_time, def, least, most, help)
-#define SIZE(name, def, least, most, help) RANGED(name, default_size, def, least, most, help)
-#define WORD(name, def, words, help) markdown_row(#name, word_at(words, def), words, help);
-#define TEXT(name, def, help) markdown_row(#name, *def ? def : "empty", "", help);
-#define LIST(name, help) markdown_row(#name, "empty", "a list", help);
-#define NODE_TEXT(name, def, help) markdown_row("node NAME { " #name " }", "none", "", help);
-#include "settings.def"
-}
+static const struct form {
+    const char *name, *before, *behind;
+    void (*print)(const struct setting *, const char *value, const char *limits);
+} forms[] = {
+    {"sample",
+     "# dovelane.conf - one file for all Dovelane programs and hosts; it holds no secrets.\n"
+     "# Every setting is shown with its default. Times: 400ms, 1.5s, 10min, 1h. Sizes: 512, 256kB, 25MB.\n\n",
+     "", sample},
+    {"man",
+     ".TH DOVELANE.CONF 5 \"\" \"Dovelane " DOVELANE_VERSION "\" \"Dovelane\"\n.SH NAME\ndovelane.conf \\- settings of all Dovelane programs\n"
+     ".SH DESCRIPTION\nOne file serves all programs on all hosts; it holds no secrets. A line is\n.IR \"name = value\" ;\n"
+     "texts with other characters than letters, digits and . \\- _ are quoted; lists are written\n.IR \"{ one, two }\" ;\n# begins a comment.\n"
+     "Times have a unit (ms, s, min, h, d), sizes may have one (kB, MB, GB, 1024\\-based).\n",
+     ".SH SEE ALSO\n.BR dovelane\\-milter (8),\n.BR dovelane\\-relay (8)\n", man},
+    {"markdown",
+     "# Settings of dovelane.conf\n\nOne file serves all programs on all hosts. Times: 400ms, 1.5s, 10min, 1h; sizes: 512, 256kB, 25MB; lists: "
+     "`{ \"one\", \"two\" }`.\nThis page is made from `lib/settings.def` by `config-doc markdown`.\n",
+     "", markdown},
+};
 
 int main(int argc, char **argv)
 {
-    const char *what = argc == 2 ? argv[1] : "";
-    if (!strcmp(what, "sample"))
-        sample();
-    else if (!strcmp(what, "man"))
-        man();
-    else if (!strcmp(what, "markdown"))
-        markdown();
-    else {
-        fprintf(stderr, "usage: config-doc sample | man | markdown\n");
-        return 2;
+    char value[128], limits[128];
+    for (size_t f = 0; argc == 2 && f < sizeof forms / sizeof *forms; f++) {
+        if (strcmp(argv[1], forms[f].name))
+            continue;
+        fputs(forms[f].before, stdout);
+        for (size_t i = 0; i < SETTINGS; i++) {
+            default_value(&settings[i], value, sizeof value);
+            range(&settings[i], limits, sizeof limits);
+            forms[f].print(&settings[i], value, limits);
+        }
+        fputs(forms[f].behind, stdout);
+        return 0;
     }
-    return 0;
+    fprintf(stderr, "usage: config-doc sample | man | markdown\n");
+    return 2;
 }
