@@ -26,6 +26,27 @@ char *bounce_header(const char *text)
     return out.data;
 }
 
+char *bounce_body(const char *message, size_t len)
+{
+    static const char name[] = "Dovelane-Bounce:";
+    const char *end = message + len;
+    char *copy = NULL;
+    for (const char *line = message; line < end;) {
+        const char *lf = memchr(line, '\n', (size_t)(end - line));
+        size_t n = (size_t)((lf ? lf : end) - line);
+        if (!n || (n == 1 && *line == '\r'))
+            break; /* the end of the header */
+        /* Postfix's tables compare without case. */
+        if (n >= strlen(name) && !strncasecmp(line, name, strlen(name))) {
+            if (!copy)
+                copy = mem_dup(message, len);
+            copy[line - message] = 'X';
+        }
+        line += n + 1;
+    }
+    return copy;
+}
+
 static bool due(const struct entry *e, size_t i)
 {
     return e->envelope.recipient[i].state == RECIPIENT_FAILED && !(e->tried[i] & TRIED_BOUNCE);
@@ -88,6 +109,10 @@ bool bounce_submit(struct entry *e, void (*done)(struct smtp_mail *, const char 
     entry_set_mail(e, rcpt, n, done);
     free(e->head);
     e->head = bounce_header(leader->text);
+    if (!e->body)
+        e->body = bounce_body(e->mail.body, e->mail.body_len);
+    if (e->body)
+        e->mail.body = e->body;
     e->mail.head = e->head;
     e->mail.head_len = strlen(e->head);
     destination_submit(e->at, &e->mail);

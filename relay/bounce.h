@@ -21,6 +21,10 @@ bool bounce_submit(struct entry *, void (*done)(struct smtp_mail *, const char *
 /* Takes the results of e->mail over into the envelope. */
 void bounce_results(struct entry *, const char *relay);
 
+/* The message with its own Dovelane-Bounce headers made harmless, malloc'd with the same length, or NULL when
+ * it has none: the last such header would be the one that counts, and a sender could choose it. Pure. */
+char *bounce_body(const char *message, size_t len);
+
 /* "Dovelane-Bounce: 5.x.y text" CRLF for a recipient's text: printable ASCII, bounded. Pure; malloc'd. */
 char *bounce_header(const char *text);
 

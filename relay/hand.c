@@ -121,6 +121,7 @@ void hand_release(struct entry *e)
     smtp_rcpts_clear(e->mail.rcpt, e->mail.nrcpt);
     free(e->mail.rcpt);
     free(e->head);
+    free(e->body);
     free(e->tried);
     envelope_free(&e->envelope);
     freeReplyObject(e->holder);

@@ -36,20 +36,18 @@ struct entry {
     long long failed_leases; /* "attempts" of the server: leases of it that failed */
     uint32_t revision;
     struct envelope envelope;
-    size_t meta_len;    /* as taken */
     redisReply *holder; /* the part of TAKE's reply that holds the body; ours */
     double taken_at;    /* CLOCK_MONOTONIC */
 
     /* this time */
     unsigned char *tried; /* per recipient: TRIED_* */
-    bool attempted;       /* the next hop or the bounce port was asked for someone: counts, and waits by the
-                             schedule */
+    bool attempted;       /* someone was asked about someone: counts, and waits by the schedule */
     bool leave;           /* nothing more is begun with it, it goes back */
     bool dirty;           /* the envelope has what META has not */
     bool lean;            /* META without texts, because the server has no memory for more */
     struct smtp_mail mail;
     struct destination *at; /* where that is */
-    char *head;             /* of a bounce */
+    char *head, *body;      /* of a bounce; body only where the message's own does not do */
 };
 
 enum { TRIED_DELIVERY = 1, TRIED_BOUNCE = 2 };

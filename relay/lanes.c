@@ -111,11 +111,6 @@ void lanes_judge(struct relay *r)
     }
 }
 
-size_t lanes_ours(const struct relay *r)
-{
-    return r->lanes->ours;
-}
-
 /* ---- forgetting ---- */
 
 static void free_lane(struct lane *lane)

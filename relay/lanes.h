@@ -26,10 +26,10 @@ struct lane {
 
     bool waiting; /* has, or may have, entries to take */
     unsigned
-        told; /* how often we heard that; an empty TAKE that was sent before the last time proves nothing */
+        told;    /* how often we heard that: an empty TAKE proves nothing when it was sent before the last */
     bool taking; /* a TAKE is under way */
     size_t in_hand;
-    size_t commands; /* META and ACK under way */
+    size_t commands; /* META, ACK and NACK under way */
 
     /* for owners.c: entries whose META or ACK leaves at the end of this turn of the loop */
     bool listed;
@@ -46,7 +46,5 @@ void lanes_told(struct relay *, const char *name, size_t len);
 /* The config was read again: what is ours now? Lanes that are ours no more take nothing; what waits of them
  * goes back. */
 void lanes_judge(struct relay *);
-
-size_t lanes_ours(const struct relay *);
 
 #endif

@@ -1,8 +1,7 @@
 /* mail - what becomes of one entry in hand.
  *
- *   begin ─▶ deliver (in batches) ─▶ [record] ─▶ bounce who failed ─▶ nobody open: ack
- *                                                                  └▶ somebody open: record ─▶ return, to be
- * taken again by the schedule
+ *   begin ─▶ deliver (in batches) ─▶ [record] ─▶ bounce who failed ─┬▶ nobody open: ack
+ *                                                                  └▶ somebody open: record ─▶ return
  *
  * record (META to every owner) comes before everything that may take long or be interrupted, so that whoever
  * goes on with the entry repeats only what is open. */

@@ -27,8 +27,16 @@
 struct stop {
     struct relay *relay;
     ev_timer timer;
-    bool given_up;
+    bool last; /* nothing is in hand any more that could be finished: only answers are waited for */
 };
+
+static void last_wait(struct stop *stop)
+{
+    stop->last = true;
+    ev_timer_stop(stop->relay->loop, &stop->timer);
+    ev_timer_set(&stop->timer, LAST, 0.);
+    ev_timer_start(stop->relay->loop, &stop->timer);
+}
 
 /* ---- each turn of the loop ---- */
 
@@ -42,11 +50,16 @@ static bool all_said(const struct relay *r)
  * connections write in theirs, and what comes behind it would wait for the next event. */
 static void on_turn(struct ev_loop *loop, ev_check *c, int events)
 {
-    struct relay *r = c->data;
+    struct stop *stop = c->data;
+    struct relay *r = stop->relay;
     drain_run(r);
     owners_flush(r);
-    if (r->stopping && all_said(r))
+    if (!r->stopping)
+        return;
+    if (all_said(r))
         ev_break(loop, EVBREAK_ALL);
+    else if (!hand_count(r) && !stop->last)
+        last_wait(stop);
 }
 
 /* ---- stop ---- */
@@ -55,19 +68,17 @@ static void on_stop_timer(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct stop *stop = t->data;
     struct relay *r = stop->relay;
-    if (stop->given_up) {
+    if (stop->last) {
         ev_break(loop, EVBREAK_ALL);
         return;
     }
-    stop->given_up = true;
     log_warning("%zu mails are still in hand after %.0f s: giving them back", hand_count(r), FINISH);
     for (struct entry *e = hand_first(r), *next; e; e = next) {
         next = TAILQ_NEXT(e, taken);
         mail_leave(e);
     }
     destinations_drop(r, "the relay stops -- message may be sent more than once");
-    ev_timer_set(t, LAST, 0.);
-    ev_timer_start(loop, t);
+    last_wait(stop);
 }
 
 static void on_stop_signal(struct ev_loop *loop, ev_signal *w, int events)
@@ -160,9 +171,10 @@ static void close_all(struct relay *r)
     destinations_quit(r);
     if (r->discover)
         discover_close(r->discover);
-    stillness_close(r->stillness);
-    hand_close(r->hand);
+    /* The connections first: they answer what is open, and what they answer to must still be there. */
     owners_close(r);
+    hand_close(r->hand);
+    stillness_close(r->stillness);
     lanes_close(r->lanes);
     destinations_close(r);
     drain_close(r->drain);
@@ -195,7 +207,7 @@ int main(int argc, char **argv)
     ev_check turn;
     ev_check_init(&turn, on_turn);
     ev_set_priority(&turn, EV_MINPRI);
-    turn.data = &r;
+    turn.data = &stop;
     ev_check_start(r.loop, &turn);
 
     open_all(&r);

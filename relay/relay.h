@@ -1,10 +1,9 @@
 /* relay - the way out: what one node's lanes hold goes to the next hops.
  *
  *   READY ─▶ lanes ─▶ drain (TAKE) ─▶ hand ─▶ mail ─▶ destination ─▶ smtp_* ─▶ next hop
- *                                              │ ▲ results
- *                                              ▼ │
- *                                            owners: META, ACK, NACK on the own node, then META and ACK on
- * the other owners
+ *                                             │ ▲ results
+ *                                             ▼ │
+ *                       owners: META, ACK, NACK on the own node ─▶ peers: META and ACK on the other owners
  *
  * One thread, one libev loop. lanes.h says what is ours, hand.h what we have of it, mail.h what becomes of
  * one mail, owners.h tells the nodes, stillness.h when not to take. */

@@ -1,8 +1,12 @@
 /* smtp - the delivery engine: SMTP (RFC 5321) and LMTP (RFC 2033) as a client, non-blocking, on a libev loop.
  * It knows mails, recipients and replies; it knows nothing of lanes.
  *
- *   destination ── smtp_open ─▶ session ── ready() ─▶ destination ── smtp_send(mail) ─▶ session ──
- * done(mail), then ready() ... closed()
+ *   destination                    session
+ *        ── smtp_open ───────────────▶     connects, EHLO
+ *        ◀────────────────── ready() ──
+ *        ── smtp_send(mail) ─────────▶     XFORWARD MAIL RCPT DATA message
+ *        ◀─────────── done(mail) ──
+ *        ◀────────────────── ready() ──    or closed()
  *
  * One session is one connection and carries one mail after another. With PIPELINING (RFC 2920) a mail is two
  * writes: XFORWARD, MAIL, all RCPT and DATA in one; the message with its final dot in the other, straight
@@ -28,8 +32,7 @@ enum smtp_verdict {
     SMTP_SENT,     /* 2xx */
     SMTP_DEFERRED, /* 4xx, or the connection was lost before the mail was complete */
     SMTP_FAILED,   /* 5xx, or a mail that this next hop cannot take (SIZE, SMTPUTF8) */
-    SMTP_UNKNOWN /* the connection was lost between the final dot and its answer: delivered or not, nobody can
-                    tell */
+    SMTP_UNKNOWN   /* lost between the final dot and its answer: delivered or not, nobody can tell */
 };
 
 struct smtp_rcpt {
@@ -37,13 +40,11 @@ struct smtp_rcpt {
     enum smtp_verdict verdict;
     int code;               /* 0 where no reply was had */
     char dsn[SMTP_DSN_MAX]; /* "2.0.0" */
-    char *text;    /* malloc'd; SENT: the reply "250 2.0.0 Ok"; else the reason in Postfix's words. NULL while
-                      untried */
-    bool accepted; /* its RCPT had 2xx (the engine's own) */
+    char *text;             /* malloc'd; SENT: the reply; else the reason in Postfix's words; NULL: untried */
+    bool accepted;          /* its RCPT had 2xx (the engine's own) */
 };
 
-/* One mail for one transaction. The caller owns it, and everything it points to stays until done is called.
- */
+/* One mail for one transaction. The caller owns it; all that it points to stays until done is called. */
 struct smtp_mail {
     const struct envelope *envelope;
     const char *head; /* header lines to be sent before the message; may be NULL */
@@ -55,8 +56,7 @@ struct smtp_mail {
     void *owner;
 
     /* by the engine */
-    bool stale; /* not tried at all: a connection that had been used before was gone. Give it to another one,
-                   once */
+    bool stale;   /* not tried at all: a connection kept for reuse was gone. Another one may have it */
     double begun; /* when a session began with it (CLOCK_MONOTONIC), 0: not */
     double setup; /* seconds its connection took, 0 for all but the first mail of a session */
 

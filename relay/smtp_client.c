@@ -254,7 +254,7 @@ static const char *unfit(const struct smtp_session *s, const struct smtp_mail *m
                  m->head_len + m->body_len, (unsigned long long)s->features.size_limit, s->name);
         return "5.3.4";
     }
-    if (s->features.set & SMTP_UTF8)
+    if ((s->features.set & SMTP_UTF8) || !smtp_asks_utf8(m->envelope))
         return NULL;
     size_t *index = mem_alloc(m->nrcpt * sizeof *index);
     for (size_t i = 0; i < m->nrcpt; i++)

@@ -101,10 +101,15 @@ static void pass_arg(struct buf *out, const char *args, const char *keyword)
     buf_add(out, value, len);
 }
 
+bool smtp_asks_utf8(const struct envelope *env)
+{
+    size_t len;
+    return find_arg(env->sender_args, "SMTPUTF8", &len) != NULL;
+}
+
 void smtp_compose_mail(struct buf *out, const struct envelope *env, const struct smtp_features *f,
                        size_t size)
 {
-    size_t len;
     const char *args = env->sender_args;
     buf_adds(out, "MAIL FROM:<");
     buf_adds(out, or_empty(env->sender));
@@ -117,7 +122,7 @@ void smtp_compose_mail(struct buf *out, const struct envelope *env, const struct
         pass_arg(out, args, "RET");
         pass_arg(out, args, "ENVID");
     }
-    if ((f->set & SMTP_UTF8) && find_arg(args, "SMTPUTF8", &len))
+    if ((f->set & SMTP_UTF8) && smtp_asks_utf8(env))
         buf_adds(out, " SMTPUTF8");
     buf_adds(out, "\r\n");
 }
@@ -152,8 +157,7 @@ static bool ascii_text(const char *s)
 bool smtp_needs_utf8(const struct envelope *env, const size_t *index, size_t n, const char *message,
                      size_t len)
 {
-    size_t arg_len;
-    if (!find_arg(env->sender_args, "SMTPUTF8", &arg_len))
+    if (!smtp_asks_utf8(env))
         return false;
     if (!ascii_text(env->sender))
         return true;

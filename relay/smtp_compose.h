@@ -22,6 +22,9 @@ void smtp_compose_mail(struct buf *, const struct envelope *, const struct smtp_
 /* RCPT TO with NOTIFY and ORCPT (RFC 3461) where DSN was offered. */
 void smtp_compose_rcpt(struct buf *, const struct recipient *, const struct smtp_features *);
 
+/* Whether its sender asked for SMTPUTF8. */
+bool smtp_asks_utf8(const struct envelope *);
+
 /* true when the mail cannot go without SMTPUTF8: its sender asked for it, and an address of this transaction
  * or its header is not ASCII. Asking alone does not make it so, as in Postfix: most such mails are plain. */
 bool smtp_needs_utf8(const struct envelope *, const size_t *index, size_t n, const char *message, size_t len);

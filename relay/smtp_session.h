@@ -18,8 +18,8 @@ enum smtp_phase {
     SMTP_COMMANDS, /* XFORWARD to DATA */
     SMTP_BODY,     /* 354 was had, the message is on its way out */
     SMTP_FINAL,    /* all of it is in the kernel's hands: from here on a loss leaves the outcome unknown */
-    SMTP_EMPTY, /* the lone dot for a DATA that the server should not have accepted (RFC 2920 section 3.1) */
-    SMTP_RESET, /* RSET is out */
+    SMTP_EMPTY,    /* the lone dot for a DATA that should not have been accepted (RFC 2920 section 3.1) */
+    SMTP_RESET,    /* RSET is out */
     SMTP_CLOSED
 };
 

@@ -151,17 +151,19 @@ class Peer:
             self.sockets.discard(session.socket)
         session.socket.close()
 
-    def answer(self, session, verb, line, default):
-        """What to say, by the first rule that fits; then says it."""
+    def decide(self, session, verb, line, default):
+        """What to say, by the first rule that fits."""
         with self.lock:
             rule = next((r for r in self.rules if r.verb == verb and r.used < r.times and re.search(r.match, line)), None)
             if rule:
                 rule.used += 1
         said = rule.answer if rule else default
-        if callable(said):
-            said = said(session)
+        return said(session) if callable(said) else said
+
+    def tell(self, session, verb, said):
+        """Says it. The class of the reply code, as a digit."""
         if said is None:
-            return "200"
+            return "2"
         if said == HANG:
             self.over.wait()
             raise Gone
@@ -177,7 +179,10 @@ class Peer:
         else:
             session.socket.sendall(b"".join(session.held) + data)
             session.held.clear()
-        return data[:3].decode(errors="replace")
+        return chr(data[0])
+
+    def answer(self, session, verb, line, default):
+        return self.tell(session, verb, self.decide(session, verb, line, default))
 
     def read(self, session):
         data = session.socket.recv(1 << 20)
@@ -199,7 +204,7 @@ class Peer:
     # -- the protocol --------------------------------------------------------------------------------------------------------
 
     def talk(self, session):
-        if self.answer(session, "CONNECT", "", "220 peer.example ESMTP")[0] != "2":
+        if self.answer(session, "CONNECT", "", "220 peer.example ESMTP") != "2":
             raise Gone
         sender, accepted = None, []
         while True:
@@ -213,15 +218,15 @@ class Peer:
                 session.lines = session.lines[-1:] if not session.held else session.lines[-2:]
                 sender = line[line.index("<") + 1:line.rindex(">")] if "<" in line else ""
                 accepted = []
-                if self.answer(session, "MAIL", line, "250 2.1.0 Ok")[0] != "2":
+                if self.answer(session, "MAIL", line, "250 2.1.0 Ok") != "2":
                     sender = None
             elif verb == "RCPT":
                 address = line[line.index("<") + 1:line.rindex(">")]
                 default = "503 5.5.1 nested" if sender is None else "250 2.1.5 Ok"
-                if self.answer(session, "RCPT", line, default)[0] == "2":
+                if self.answer(session, "RCPT", line, default) == "2":
                     accepted.append(address)
             elif verb == "DATA":
-                if self.answer(session, "DATA", line, "354 go on" if accepted else "554 5.5.1 no valid recipients")[0] != "3":
+                if self.answer(session, "DATA", line, "354 go on" if accepted else "554 5.5.1 no valid recipients") != "3":
                     continue
                 body = self.message(session)
                 self.dot(session, sender, accepted, body)
@@ -255,16 +260,11 @@ class Peer:
         return re.sub(rb"(\A|\r\n)\.", rb"\1", raw)
 
     def dot(self, session, sender, accepted, body):
-        if not self.lmtp:
-            if self.answer(session, "DOT", ",".join(accepted), "250 2.0.0 Ok: queued as PEER1")[0] == "2":
-                self.remember(session, sender, accepted, body)
-        else:
-            # Remembered before it is told, one by one: a test that sees the answer's effect finds the mail.
-            for address in accepted:
-                if self.answer(session, "DOT", address, "250 2.0.0 <%s> Saved" % address)[0] == "2":
-                    self.remember(session, sender, [address], body)
+        """Remembered before it is told: a test that sees the answer's effect finds the mail."""
+        for each in [[address] for address in accepted] if self.lmtp else [accepted]:
+            said = self.decide(session, "DOT", ",".join(each), "250 2.0.0 Ok: queued as PEER1")
+            if said[:1] in ("2", b"2"):
+                with self.lock:
+                    self.mails.append(Mail(sender, list(each), body, session.number, list(session.lines)))
+            self.tell(session, "DOT", said)
         self.answer(session, "IDLE", "", None)
-
-    def remember(self, session, sender, accepted, body):
-        with self.lock:
-            self.mails.append(Mail(sender, list(accepted), body, session.number, list(session.lines)))

@@ -386,7 +386,7 @@ def test_postfix_tells_the_sender_why(stack, tmp_path):
     try:
         peer = w.peer()
         peer.say("RCPT", "550 5.1.1 <b@example.net>: nobody of that name; say \"$x\" {y} (z)")
-        body = b"X-Oracle-Id: 0123456789ab\r\nSubject: x\r\n\r\nhello\r\n"
+        body = b"X-Oracle-Id: 0123456789ab\r\nDovelane-bounce: 5.9.9 made up\r\nSubject: x\r\n\r\nhello\r\n"
         w.store(peer, "b@example.net", owners=["mx1"], sender="someone@a.example", body=body)
         w.store(peer, envelope.recipient("silent@example.net", "NOTIFY=NEVER"), owners=["mx1"], sender="someone@a.example", body=body)
         w.empty()

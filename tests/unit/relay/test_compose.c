@@ -133,6 +133,22 @@ START_TEST(test_the_reason_of_a_bounce_is_one_plain_line)
 }
 END_TEST
 
+START_TEST(test_a_mail_cannot_choose_its_reason)
+{
+    const char *message = "dovelane-BOUNCE: a\r\nSubject: x\r\n Dovelane-Bounce: folded\nDovelane-Bounce: b\r\n\r\n"
+                          "Dovelane-Bounce: in the body\r\n";
+    char *copy = bounce_body(message, strlen(message));
+    ck_assert_ptr_nonnull(copy);
+    const char *want = "Xovelane-BOUNCE: a\r\nSubject: x\r\n Dovelane-Bounce: folded\nXovelane-Bounce: b\r\n\r\n"
+                       "Dovelane-Bounce: in the body\r\n";
+    ck_assert_mem_eq(copy, want, strlen(want));
+    free(copy);
+    const char *const plain[] = {"", "\r\nDovelane-Bounce: x\r\n", "Subject: x\r\n\r\n", "Dovelane-Bounc", "\nDovelane-Bounce: x"};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        ck_assert_ptr_null(bounce_body(plain[i], strlen(plain[i])));
+}
+END_TEST
+
 TCase *compose_tests(void)
 {
     TCase *t = tcase_create("compose");
@@ -142,5 +158,6 @@ TCase *compose_tests(void)
     tcase_add_test(t, test_smtputf8_is_needed_only_where_something_is_not_ascii);
     tcase_add_test(t, test_an_envelope_cannot_inject_commands);
     tcase_add_test(t, test_the_reason_of_a_bounce_is_one_plain_line);
+    tcase_add_test(t, test_a_mail_cannot_choose_its_reason);
     return t;
 }
