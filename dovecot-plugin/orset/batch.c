@@ -209,6 +209,22 @@ int orset_drop_out(struct orset *os, uint64_t upto)
     return r;
 }
 
+int orset_new_epoch(struct orset *os, uint64_t epoch)
+{
+    struct orset_origin me = {os->origin[os->self].id.site, epoch};
+    int r = orset_need_transaction(os);
+    if (r < 0)
+        return r;
+    if (epoch == 0 || orset_find_origin(os, me) >= 0)
+        return orset_fail(os, ORSET_E_LIMIT, "epoch %llu was used before; draw another one", (unsigned long long)epoch);
+    /* Numbers begin anew, so rows of the old ones would be taken for the new ones. */
+    if ((r = orset_drop_out(os, UINT64_MAX)) < 0 || (r = orset_intern_origin(os, me)) < 0)
+        return r;
+    os->self = (uint16_t)r;
+    os->meta_dirty = true;
+    return 0;
+}
+
 /* --- what own ops touched -------------------------------------------------------------------------------------------- */
 
 struct touching {

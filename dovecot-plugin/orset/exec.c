@@ -14,7 +14,8 @@ static int malformed(struct exec *x, const char *what)
 
 /* --- reading what ops name ---------------------------------------------------------------------------------------- */
 
-/* dot = origin index, counter. A dot may only name what its op's origin can have seen. */
+/* dot = origin index, counter. A number of this replica that was never given, or of the op's own origin from the op on, is
+ * an alarm. Others' numbers cannot be judged: a replica may know elements above its own vector, from an exchange. */
 int orset_read_dot(struct exec *x, struct orset_dot *d)
 {
     struct orset *os = x->os;
@@ -22,10 +23,6 @@ int orset_read_dot(struct exec *x, struct orset_dot *d)
     d->counter = orset_read_num(&x->in, ORSET_COUNTER_MAX);
     if (x->in.bad || d->counter == 0 || i >= (x->map ? x->nmap : os->norigins))
         return malformed(x, "a dot that cannot be read");
-    if (x->seen && d->counter > x->seen[i])
-        return orset_fail(os, ORSET_E_FORGED, "op %llu of site %llu names a number above its own vector: %llu > %llu",
-                          (unsigned long long)x->first, (unsigned long long)os->origin[x->by].id.site,
-                          (unsigned long long)d->counter, (unsigned long long)x->seen[i]);
     d->origin = x->map ? x->map[i] : (uint16_t)i;
     if ((d->origin == x->by && d->counter >= x->first) || (d->origin == os->self && !orset_covered(os, *d)))
         return orset_fail(os, ORSET_E_FORGED, "op %llu of site %llu names number %llu of site %llu, which was never given",
@@ -53,9 +50,6 @@ static int read_folder(struct exec *x, bool make, struct folder **f)
     struct orset_dot id = {0, orset_read_num(&x->in, ORSET_COUNTER_MAX)};
     if (x->in.bad || id.counter == 0 || i - 1 >= (x->map ? x->nmap : os->norigins))
         return malformed(x, "a folder that cannot be read");
-    if (x->seen && id.counter > x->seen[i - 1])
-        return orset_fail(os, ORSET_E_FORGED, "op %llu names a folder its origin cannot know",
-                          (unsigned long long)x->first);
     id.origin = x->map ? x->map[i - 1] : (uint16_t)(i - 1);
     if ((id.origin == x->by && id.counter >= x->first) || (id.origin == os->self && !orset_covered(os, id)))
         return orset_fail(os, ORSET_E_FORGED, "op %llu names a folder that was never made", (unsigned long long)x->first);
@@ -68,6 +62,11 @@ static int read_folder(struct exec *x, bool make, struct folder **f)
 int orset_read_folder(struct exec *x, struct folder **f)
 {
     return read_folder(x, false, f);
+}
+
+int orset_read_folder_made(struct exec *x, struct folder **f)
+{
+    return read_folder(x, true, f);
 }
 
 /* flag = 0 to 4 (bit of the system flags) | 5, text (keyword) */
@@ -497,6 +496,8 @@ static int exec_keeper(struct exec *x)
         return 0;
     f->keeper_stamp = s;
     f->keeper = site;
+    /* Whoever has mismatches tells the new one. */
+    f->uid_told = false;
     f->uid_dirty = true;
     return orset_folder_touch(x->os, f);
 }

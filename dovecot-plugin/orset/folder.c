@@ -142,7 +142,7 @@ int orset_folder_write(struct orset *os, struct folder *f)
     orset_buf_num(b, f->round);
     orset_buf_num(b, f->ask);
     orset_buf_num(b, f->gap);
-    orset_buf_u8(b, f->uid_dirty);
+    orset_buf_u8(b, (uint8_t)(f->uid_dirty | f->uid_told << 1));
     f->dirty = false;
     return orset_row_put(os, ORSET_T_FOLDER, &k, b);
 }
@@ -189,7 +189,9 @@ static int read_folder(void *arg, const uint8_t *key, size_t key_len, const uint
     f->round = (uint32_t)orset_read_num(&r, UINT32_MAX);
     f->ask = (uint32_t)orset_read_num(&r, UINT32_MAX);
     f->gap = (uint32_t)orset_read_num(&r, UINT32_MAX);
-    f->uid_dirty = orset_read_u8(&r);
+    uint8_t bits = orset_read_u8(&r);
+    f->uid_dirty = bits & 1;
+    f->uid_told = bits & 2;
     return r.bad ? -1 : 0;
 }
 

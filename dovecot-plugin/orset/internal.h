@@ -80,7 +80,8 @@ struct folder {
     uint32_t round;
     uint32_t ask;        /* the keeper's last question */
     uint32_t gap;        /* of the keeper's next round */
-    bool uid_dirty;      /* a UID here is not the agreed one, or a peer said so */
+    bool uid_dirty;      /* a UID here may not be the agreed one: mismatch rows say which */
+    bool uid_told;       /* a peer said so of its own; for the keeper */
     bool dirty;
 };
 
@@ -233,6 +234,8 @@ void orset_op_flag(struct orset *, uint16_t flag);
 int orset_read_flag(struct exec *, uint16_t *flag_r); /* interns keywords unless dry */
 int orset_read_dot(struct exec *, struct orset_dot *);
 int orset_read_folder(struct exec *, struct folder **f); /* NULL when not known here */
+
+int orset_read_folder_made(struct exec *, struct folder **f);
 
 /* --- uid.c */
 int orset_uids_exec(struct exec *, struct folder *);

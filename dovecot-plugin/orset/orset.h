@@ -174,10 +174,10 @@ const char *orset_error_text(const struct orset *);
 /* "out of memory", "gap", ... for an enum orset_error. */
 const char *orset_error_name(int);
 
-/* A new epoch for this replica (random, from the caller): after a restore, when the reserve file is ahead (F12, F20). What
- * was numbered above keep and not confirmed by a peer is numbered anew under the new epoch; keep = the highest own
- * number that any peer or the reserve may know of this state's own history, UINT64_MAX: all of it stands. */
-int orset_new_epoch(struct orset *, uint64_t epoch, uint64_t keep);
+/* A new epoch for this replica (random, not 0, never used): after a restore, when the reserve file is ahead, when orset_batch_apply or
+ * an exchange said ORSET_E_ROLLED_BACK (F12, F20). Needs a transaction. Call it before anything is ingested: what the old epoch
+ * numbered stays as it is, its outgoing rows go (peers get what they lack by exchange). Then exchange, then ingest. */
+int orset_new_epoch(struct orset *, uint64_t epoch);
 
 /* Own numbers go on behind at_least (the end of the reserved block) after an unclean stop: the numbers between are filled by
  * one op that does nothing, because peers take no gap. */

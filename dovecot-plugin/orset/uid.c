@@ -33,22 +33,6 @@ int orset_local_keeper(struct orset *os, uint32_t folder, uint64_t site)
     return orset_emit(os, 0);
 }
 
-bool orset_uid_dirty(const struct orset *os, uint32_t folder)
-{
-    const struct folder *f = orset_folder_at(os, folder);
-    return f && f->uid_dirty;
-}
-
-int orset_uid_mark_dirty(struct orset *os, uint32_t folder)
-{
-    struct folder *f = orset_folder_at(os, folder);
-    int r = orset_need_transaction(os);
-    if (r < 0 || !f || f->uid_dirty)
-        return r;
-    f->uid_dirty = true;
-    return orset_folder_touch(os, f);
-}
-
 /* --- mismatches ----------------------------------------------------------------------------------------------------- */
 
 struct uids {
@@ -106,6 +90,38 @@ int orset_uid_mismatches(struct orset *os, uint32_t folder)
     return r < 0 ? r : (int)u.n;
 }
 
+/* A mismatch that a RENUMBER row will end needs no round. */
+bool orset_uid_dirty(struct orset *os, uint32_t folder, bool keeper)
+{
+    const struct folder *f = orset_folder_at(os, folder);
+    struct uids u;
+    bool dirty = f && keeper && f->uid_told;
+    if (!f || dirty || !f->uid_dirty)
+        return dirty;
+    if (mismatches(os, folder, &u) < 0)
+        dirty = true; /* not known: a round too many does no harm */
+    for (size_t i = 0; i < u.n && !dirty; i++) {
+        struct orset_key k = {0};
+        struct orset_reader r;
+        orset_key_num(&k, ORSET_TODO_RENUMBER);
+        orset_key_num(&k, folder);
+        orset_key_num(&k, u.uid[i]);
+        dirty = orset_row_get(os, ORSET_T_TODO, &k, &r) == 0;
+    }
+    uids_free(&u);
+    return dirty;
+}
+
+int orset_uid_mark_dirty(struct orset *os, uint32_t folder)
+{
+    struct folder *f = orset_folder_at(os, folder);
+    int r = orset_need_transaction(os);
+    if (r < 0 || !f || f->uid_told)
+        return r;
+    f->uid_told = true;
+    return orset_folder_touch(os, f);
+}
+
 /* --- ask and answer --------------------------------------------------------------------------------------------------
  *
  * Both travel outside the op stream, so origins stand in full: site, epoch.
@@ -154,8 +170,8 @@ int orset_uid_ask(struct orset *os, uint32_t folder, struct orset_buf *ask)
         return r;
     if (!f)
         return orset_fail(os, ORSET_E_ABSENT, "a UID round of folder %u: there is no such folder", folder);
-    /* Cleared at the question, not at the answer: a mismatch that comes during the round needs another one. */
-    f->uid_dirty = false;
+    /* Cleared at the question, not at the answer: what is told during the round needs another one. */
+    f->uid_told = false;
     if (f->round_term != f->keeper_stamp.clock) {
         f->round_term = f->keeper_stamp.clock;
         f->round = 0;
@@ -267,7 +283,7 @@ static int take_item(struct orset *os, struct folder *home, struct orset_dot d, 
         t->v[t->n++] = (struct item){i, agreed, d, last, os};
         return n < 0 ? n : 0;
     }
-    home->uid_dirty = true;
+    home->uid_told = true;
     return 0;
 }
 
@@ -405,13 +421,10 @@ static int agree(struct orset *os, struct folder *f, struct orset_dot d, const s
     if ((r = orset_message_store(os, m)) < 0 || (r = orset_folder_touch(os, f)) < 0 || m->p.uid == 0)
         return r;
     struct folder *home = orset_folder_at(os, f->home);
-    bool dirty = home->uid_dirty;
     if ((r = orset_note_mismatch(os, home, m, m->p.uid)) < 0)
         return r;
     if (!room || m->p.uid == a->uid)
         return orset_todo_uid(os, ORSET_TODO_RENUMBER, home->index, m->p.uid, NULL);
-    /* It will be equal when the row is done; until then nobody needs another round for it. */
-    home->uid_dirty = dirty;
     struct orset_buf v = {.alloc = &os->alloc};
     orset_buf_num(&v, a->uid);
     r = v.failed ? ORSET_E_MEMORY : orset_todo_uid(os, ORSET_TODO_RENUMBER, home->index, m->p.uid, &v);

@@ -574,6 +574,7 @@ static void describe(const struct operation *o, unsigned site, unsigned known, u
         if (f != NONE)
             e.clocks[f] = ship->folder[i].clock;
     }
+    model_replaces(&model, known, &e);
     event_ship[model.n] = number;
     model.e[model.n++] = e;
 }

@@ -32,24 +32,26 @@ static bool presents(const struct event *e, unsigned i, unsigned folder)
            (e->kind == EV_RENAME && e->folders & BIT(folder));
 }
 
+/* The presence of the folder that stands in s: said by an event that no other in s replaces. */
+static unsigned presence(const struct model *m, unsigned s, unsigned folder)
+{
+    unsigned alive = 0;
+    for (unsigned p = 0; p < m->n; p++)
+        if (s & BIT(p) && presents(&m->e[p], p, folder))
+            alive |= BIT(p);
+    for (unsigned q = 0; q < m->n; q++)
+        if (s & BIT(q))
+            alive &= ~m->e[q].presence[folder];
+    return alive;
+}
+
 bool model_folder_live(const struct model *m, unsigned s, unsigned folder)
 {
     unsigned live = model_live_adds(m, s);
     for (unsigned i = 0; i < m->n; i++)
         if (live & BIT(i) && m->e[i].folder == folder)
             return true;
-    for (unsigned p = 0; p < m->n; p++) {
-        if (!(s & BIT(p)) || !presents(&m->e[p], p, folder))
-            continue;
-        bool alive = true;
-        for (unsigned q = 0; q < m->n; q++)
-            if (q != p && s & BIT(q) && m->e[q].known & BIT(p) &&
-                (presents(&m->e[q], q, folder) || (m->e[q].kind == EV_DELETE && m->e[q].folders & BIT(folder))))
-                alive = false;
-        if (alive)
-            return true;
-    }
-    return false;
+    return presence(m, s, folder) != 0;
 }
 
 char model_folder_name(const struct model *m, unsigned s, unsigned folder)
@@ -86,40 +88,58 @@ static bool flags(const struct event *e)
     return e->kind == EV_FLAG || e->kind == EV_UNFLAG;
 }
 
-/* Is what the event did to this add still standing: no later change of the flag saw it? */
-static bool stands(const struct model *m, unsigned s, unsigned e, unsigned add)
+/* The changes of the flag on this add that stand in s. */
+static unsigned standing(const struct model *m, unsigned s, unsigned add)
 {
+    unsigned stand = 0;
+    for (unsigned e = 0; e < m->n; e++)
+        if (s & BIT(e) && flags(&m->e[e]) && m->e[e].target & BIT(add) &&
+            (m->disable_wins || m->e[e].kind == EV_FLAG))
+            stand |= BIT(e);
     for (unsigned x = 0; x < m->n; x++)
-        if (x != e && s & BIT(x) && flags(&m->e[x]) && m->e[x].target & BIT(add) && m->e[x].known & BIT(e))
-            return false;
-    return true;
+        if (s & BIT(x))
+            stand &= ~m->e[x].flag[add];
+    return stand;
 }
 
 bool model_flag(const struct model *m, unsigned s, unsigned adds_of_message)
 {
     bool on = false, off = false;
+    for (unsigned a = 0; a < m->n; a++) {
+        unsigned stand = adds_of_message & BIT(a) ? standing(m, s, a) : 0;
+        for (unsigned e = 0; e < m->n; e++) {
+            on |= stand & BIT(e) && m->e[e].kind == EV_FLAG;
+            off |= stand & BIT(e) && m->e[e].kind == EV_UNFLAG;
+        }
+    }
+    return on && !off;
+}
+
+static unsigned subscription(const struct model *m, unsigned s)
+{
+    unsigned stand = 0;
     for (unsigned e = 0; e < m->n; e++)
-        for (unsigned a = 0; a < m->n; a++)
-            if (s & BIT(e) && flags(&m->e[e]) && adds_of_message & BIT(a) && m->e[e].target & BIT(a) &&
-                stands(m, s, e, a)) {
-                on |= m->e[e].kind == EV_FLAG;
-                off |= m->e[e].kind == EV_UNFLAG;
-            }
-    return on && !(m->disable_wins && off);
+        if (s & BIT(e) && m->e[e].kind == EV_SUBSCRIBE)
+            stand |= BIT(e);
+    for (unsigned x = 0; x < m->n; x++)
+        if (s & BIT(x))
+            stand &= ~m->e[x].subscription;
+    return stand;
 }
 
 bool model_subscribed(const struct model *m, unsigned s)
 {
-    for (unsigned e = 0; e < m->n; e++) {
-        bool alive = s & BIT(e) && m->e[e].kind == EV_SUBSCRIBE;
-        for (unsigned x = 0; alive && x < m->n; x++)
-            if (x != e && s & BIT(x) && (m->e[x].kind == EV_SUBSCRIBE || m->e[x].kind == EV_UNSUBSCRIBE) &&
-                m->e[x].known & BIT(e))
-                alive = false;
-        if (alive)
-            return true;
+    return subscription(m, s) != 0;
+}
+
+void model_replaces(const struct model *m, unsigned s, struct event *e)
+{
+    for (unsigned i = 0; i < EVENTS_MAX; i++) {
+        bool all = (e->kind == EV_RENAME || e->kind == EV_DELETE) && e->folders & BIT(i);
+        e->presence[i] = i < m->n && (all || (adds(e) && e->folder == i)) ? presence(m, s, i) : 0;
+        e->flag[i] = flags(e) && e->target & BIT(i) ? standing(m, s, i) : 0;
     }
-    return false;
+    e->subscription = e->kind == EV_SUBSCRIBE || e->kind == EV_UNSUBSCRIBE ? subscription(m, s) : 0;
 }
 
 char model_attribute(const struct model *m, unsigned s)

@@ -1,5 +1,5 @@
-/* exhaust_model - what the mailboxes should show, said by visibility alone: an event and the set of events its replica knew.
- * No dots, no vectors, no stored state; so it shares no thought with the code it judges. */
+/* exhaust_model - what the mailboxes should show, said by events alone: each event replaces what stood in the set of events
+ * that its replica knew, and nothing else. No numbers, no vectors, no order of arrival, no stored state. */
 #ifndef TEST_EXHAUST_MODEL_H
 #define TEST_EXHAUST_MODEL_H
 
@@ -33,6 +33,8 @@ struct event {
     unsigned guid, k;      /* APPEND, MOVE */
     unsigned target;       /* MOVE, EXPUNGE, DELETE: adds removed; FLAG, UNFLAG: adds flagged */
     unsigned folders;      /* DELETE, RENAME: folder ids */
+    /* What it replaces, events by bit: presence per folder, the flag per add, the subscription (model_replaces). */
+    unsigned presence[EVENTS_MAX], flag[EVENTS_MAX], subscription;
     uint64_t clock;        /* ATTRIBUTE, CREATE */
     uint64_t clocks[EVENTS_MAX]; /* RENAME: per folder id */
 };
@@ -51,6 +53,8 @@ unsigned model_message(const struct model *, unsigned s, unsigned folder, unsign
 bool model_flag(const struct model *, unsigned s, unsigned adds);
 bool model_subscribed(const struct model *, unsigned s);
 char model_attribute(const struct model *, unsigned s);
+/* Fills in what e, made by who knows s, replaces. e is not in the model yet. */
+void model_replaces(const struct model *, unsigned s, struct event *e);
 /* All of it as one number; see shown_* for what is mixed in. */
 uint64_t model_shown(const struct model *, unsigned s);
 

@@ -1,0 +1,66 @@
+/* exchange_internal - what give.c, exchange.c and merge.c share: the messages of an exchange.
+ *
+ *     question = version, kind, vector, body          answer = version, kind, vector, body
+ *     HELLO    -                                      sum of the named, n AHEAD rows, n { folder, sum, messages }
+ *     RANGES   folder, depth, split, n { prefix }     folder head, the question's body, n << split { 8 bytes of sum }
+ *     MESSAGES folder, depth, n { prefix }            folder head, depth, k, k { prefix }, n { message }
+ *     NAMED    cursor                                 n { row }, cursor or end
+ *
+ * A message's place is a hash of its dot; a range is all places that begin with the depth bits of prefix. */
+#ifndef ORSET_EXCHANGE_INTERNAL_H
+#define ORSET_EXCHANGE_INTERNAL_H
+
+#include "exchange.h"
+#include "internal.h"
+
+enum { X_HELLO = 1, X_RANGES, X_MESSAGES, X_NAMED };
+
+#define X_DEPTH_MAX 24
+#define X_DIGESTS_MAX 65536   /* in one answer */
+#define X_PREFIXES_MAX 65536
+#define X_BYTES (1024 * 1024) /* after which an answer stops taking more */
+
+struct prefixes {
+    unsigned depth;
+    size_t n;
+    uint32_t *v; /* rising */
+};
+
+struct orset_exchange {
+    struct peer base;     /* the hello's vector, (e) */
+    bool helloed;
+    uint64_t site;
+    struct orset_dot *killed; /* remembered removes of the giver at the hello */
+    size_t nkilled;
+    bool named;               /* subscriptions and attributes are still to be merged */
+    uint8_t cursor[ORSET_KEY_MAX];
+    size_t cursor_len;
+    uint32_t *work;           /* folders that differ */
+    uint64_t *their_messages;
+    size_t nwork, at;
+    bool in_folder;           /* p is of work[at] */
+    unsigned bits;            /* depth at which ranges hold about one message */
+    struct prefixes p;        /* ranges that differ */
+};
+
+uint32_t orset_place(const struct orset *, struct orset_dot); /* the high 24 bits of the hash */
+uint64_t orset_fingerprint(const struct orset *, const struct message *);
+size_t orset_range_at(const struct prefixes *, uint32_t place); /* index of its range, p->n: none */
+int orset_prefixes_read(struct orset *, struct orset_reader *, unsigned depth, struct prefixes *);
+void orset_prefixes_free(struct orset *, struct prefixes *);
+/* 8 bytes of sum for each of n << split ranges below p. */
+int orset_range_sums(struct orset *, uint32_t folder, const struct prefixes *p, unsigned split, uint64_t *sums);
+
+/* --- merge.c */
+bool orset_gone(const struct orset_exchange *, const struct peer *now, struct orset_dot); /* removed at the giver */
+int orset_merge_hello_rows(struct orset *, struct orset_exchange *, struct exec *);
+int orset_merge_head(struct orset *, struct orset_exchange *, struct peer *, struct exec *, struct folder **f);
+int orset_merge_messages(struct orset *, struct orset_exchange *, struct peer *, struct exec *, struct folder *,
+                         const struct prefixes *);
+int orset_merge_absent(struct orset *, struct orset_exchange *, struct peer *, struct folder *);
+int orset_merge_named(struct orset *, struct orset_exchange *, struct peer *, struct exec *, bool *end);
+int orset_raise(struct orset *, struct orset_exchange *);
+void orset_write_head(const struct orset *, struct orset_buf *, const struct folder *);
+int orset_write_named(struct orset *, struct orset_reader *question, struct orset_buf *);
+
+#endif

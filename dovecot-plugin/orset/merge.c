@@ -1,0 +1,621 @@
+/* merge - a giver's answer into this state: the rules of a state-based OR-Set with one vector (Bieniusa et al. 2012, section 4),
+ * applied to each kind of dot.
+ *
+ *     only there, not covered here, not removed here   taken over
+ *     only there, covered here                         removed here: stays away
+ *     only here, covered there (or remembered there)   removed there: goes
+ *     only here, not covered there                     stays
+ *     both                                             stays; its flags by the same four lines
+ *
+ * What goes though this replica's vector does not cover it is remembered, because its op will still come. Registers:
+ * the later stamp. */
+#include "exchange_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool same(struct orset_dot a, struct orset_dot b)
+{
+    return a.origin == b.origin && a.counter == b.counter;
+}
+
+static int dot_compare(const void *a, const void *b)
+{
+    const struct orset_dot *x = a, *y = b;
+    if (x->origin != y->origin)
+        return x->origin < y->origin ? -1 : 1;
+    return x->counter < y->counter ? -1 : x->counter > y->counter;
+}
+
+bool orset_gone(const struct orset_exchange *x, const struct peer *now, struct orset_dot d)
+{
+    return d.counter <= orset_peer_has(now, d.origin) ||
+           (x->nkilled && bsearch(&d, x->killed, x->nkilled, sizeof d, dot_compare));
+}
+
+/* 1: the dot is new here and wanted. */
+static int wanted(struct orset *os, struct orset_dot d)
+{
+    int killed = orset_covered(os, d) ? 1 : orset_ahead_killed(os, d);
+    return killed < 0 ? killed : !killed;
+}
+
+static int remember(struct orset *os, struct orset_dot d, uint16_t by)
+{
+    return orset_covered(os, d) ? 0 : orset_ahead_kill(os, d, by);
+}
+
+/* A dot that need not be known to anybody by its vector; its origin must be. */
+static int any_dot(struct orset *os, const struct peer *p, struct orset_reader *r, struct orset_dot *d)
+{
+    uint64_t i = orset_key_read(r);
+    d->counter = orset_key_read(r);
+    if (r->bad || i >= p->n || d->counter == 0 || d->counter > ORSET_COUNTER_MAX)
+        return orset_fail(os, ORSET_E_MALFORMED, "a remembered dot that cannot be read");
+    d->origin = p->map[i];
+    return d->origin == os->self && !orset_covered(os, *d)
+               ? orset_fail(os, ORSET_E_FORGED, "a peer remembers number %llu of this replica, which was never given",
+                            (unsigned long long)d->counter)
+               : 0;
+}
+
+/* --- remembered rows -------------------------------------------------------------------------------------------------- */
+
+/* A flag on a message that the giver does not have yet. */
+static int merge_orphan(struct orset *os, const struct peer *p, struct orset_dot target, struct flagdot f)
+{
+    int want = wanted(os, f.dot);
+    if (want <= 0)
+        return want;
+    for (uint32_t i = 0; i < os->nfolders; i++) {
+        struct message *m = &os->m[1];
+        struct orset_flags before, now;
+        int r = orset_message_load(os, i, target, m);
+        if (r < 0)
+            return r;
+        if (r == 0)
+            continue;
+        if ((r = orset_group_union(os, m, &before)) < 0)
+            return r;
+        struct orset_sum sum = {0, 0};
+        for (unsigned j = 0; j < m->nflags; j++)
+            orset_sum_sub(&sum, orset_flagdot_sum(os, m, &m->flag[j]));
+        if ((r = orset_flagdot_put(os, m, f)) < 0)
+            return r;
+        for (unsigned j = 0; j < m->nflags; j++)
+            orset_sum_add(&sum, orset_flagdot_sum(os, m, &m->flag[j]));
+        orset_sum_add(&os->folder[i]->sum, sum);
+        if ((r = orset_folder_touch(os, os->folder[i])) < 0 || (r = orset_message_store(os, m)) < 0 || !m->p.uid)
+            return r;
+        r = orset_group_union(os, m, &now);
+        return r < 0 ? r : orset_todo_flags(os, os->folder[i]->home, m->p.uid, &before, &now, NULL);
+    }
+    want = wanted(os, target);
+    return want <= 0 ? want : orset_ahead_flag(os, target, f, p->sender);
+}
+
+static int merge_ahead_row(struct orset *os, struct orset_exchange *x, struct peer *p, struct orset_reader *key,
+                           struct orset_reader *value, const uint16_t *flags, uint64_t nflags)
+{
+    uint64_t kind = orset_key_read(key);
+    struct orset_dot d;
+    struct flagdot f;
+    int r = any_dot(os, p, key, &d);
+    if (r < 0)
+        return r;
+    if (kind == 1) {
+        x->killed[x->nkilled++] = d;
+        return remember(os, d, p->sender);
+    }
+    if (kind == 2) {
+        uint64_t flag = orset_key_read(key);
+        f.off = orset_key_read(key) != 0;
+        if ((r = any_dot(os, p, key, &f.dot)) < 0)
+            return r;
+        if (key->bad || flag >= ORSET_SYSTEM_FLAGS + nflags)
+            return orset_fail(os, ORSET_E_MALFORMED, "a remembered flag that cannot be read");
+        f.flag = flag < ORSET_SYSTEM_FLAGS ? (uint16_t)flag : flags[flag - ORSET_SYSTEM_FLAGS];
+        return merge_orphan(os, p, d, f);
+    }
+    struct agreed a;
+    uint64_t by = orset_read_num(value, p->n - 1u);
+    a.term = orset_read_num(value, ORSET_CLOCK_MAX);
+    a.round = (uint32_t)orset_read_num(value, UINT32_MAX - 1);
+    a.uid = (uint32_t)orset_read_num(value, ORSET_UID_MAX);
+    if (kind != 3 || value->bad || a.round == 0 || a.uid == 0)
+        return orset_fail(os, ORSET_E_MALFORMED, "a remembered UID that cannot be read");
+    a.by = p->map[by];
+    r = wanted(os, d);
+    return r <= 0 ? r : orset_ahead_agreed(os, d, &a);
+}
+
+/* The hello's rows: keywords by number, then what the giver remembers. */
+int orset_merge_hello_rows(struct orset *os, struct orset_exchange *x, struct exec *in)
+{
+    struct orset_reader *r = &in->in;
+    uint64_t nkeywords = orset_read_num(r, ORSET_KEYWORDS_MAX);
+    uint16_t *flags = orset_mem(os, NULL, 2 * (nkeywords + 1));
+    int e = flags ? 0 : ORSET_E_MEMORY;
+    for (uint64_t i = 0; e == 0 && i < nkeywords; i++) {
+        size_t len;
+        const char *t = (const char *)orset_read_text(r, ORSET_KEYWORD_MAX, &len);
+        int kw = r->bad ? orset_fail(os, ORSET_E_MALFORMED, "a keyword that cannot be read") : orset_keyword(os, t, len);
+        flags[i] = (uint16_t)(kw + ORSET_SYSTEM_FLAGS);
+        e = kw < 0 ? kw : 0;
+    }
+    uint64_t n = orset_read_num(r, UINT32_MAX);
+    if (e == 0 && (r->bad || (uint64_t)(r->end - r->at) < n))
+        e = orset_fail(os, ORSET_E_MALFORMED, "a hello that cannot be read");
+    x->killed = e == 0 ? orset_mem(os, NULL, (n + 1) * sizeof *x->killed) : NULL;
+    if (e == 0 && !x->killed)
+        e = ORSET_E_MEMORY;
+    for (uint64_t i = 0; e == 0 && i < n; i++) {
+        size_t klen, vlen;
+        const uint8_t *k = orset_read_text(r, ORSET_KEY_MAX, &klen);
+        const uint8_t *v = orset_read_text(r, 100, &vlen);
+        if (r->bad) {
+            e = orset_fail(os, ORSET_E_MALFORMED, "a hello that cannot be read");
+            break;
+        }
+        struct orset_reader key = {k, k + klen, false}, value = {v, v + vlen, false};
+        e = merge_ahead_row(os, x, &x->base, &key, &value, flags, nkeywords);
+    }
+    if (flags)
+        os->alloc.resize(os->alloc.ctx, flags, 0);
+    if (x->nkilled)
+        qsort(x->killed, x->nkilled, sizeof *x->killed, dot_compare);
+    return e;
+}
+
+/* --- folder heads ------------------------------------------------------------------------------------------------------ */
+
+static int read_stamp(struct orset *os, struct orset_reader *r, struct stamp *s)
+{
+    s->clock = orset_read_num(r, ORSET_CLOCK_MAX);
+    s->site = orset_read_u64(r);
+    s->epoch = orset_read_u64(r);
+    if (r->bad)
+        return orset_fail(os, ORSET_E_MALFORMED, "a stamp that cannot be read");
+    int e = orset_see_clock(os, s->clock);
+    if (e == 0 && s->clock > os->clock) {
+        os->clock = s->clock;
+        os->meta_dirty = true;
+    }
+    return e;
+}
+
+static int merge_presence(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in, struct folder *f)
+{
+    uint64_t n = orset_read_num(&in->in, ORSET_ORIGINS_MAX);
+    struct orset_dot *theirs = in->in.bad ? NULL : orset_mem(os, NULL, (n + 1) * sizeof *theirs);
+    int r = theirs ? 0 : in->in.bad ? orset_fail(os, ORSET_E_MALFORMED, "a folder that cannot be read") : ORSET_E_MEMORY;
+    for (uint64_t i = 0; r == 0 && i < n; i++) {
+        if ((r = orset_read_dot(in, &theirs[i])) < 0)
+            break;
+        int want = orset_has_presence(f, theirs[i]) ? 0 : wanted(os, theirs[i]);
+        r = want > 0 ? orset_presence_put(os, f, theirs[i]) : want;
+    }
+    for (unsigned i = f->npresence; r == 0 && i-- > 0;) {
+        struct orset_dot d = f->presence[i];
+        bool there = false;
+        for (uint64_t j = 0; j < n; j++)
+            there |= same(d, theirs[j]);
+        if (there || !orset_gone(x, p, d))
+            continue;
+        r = orset_presence_kill(os, f, d);
+        if (r == 0)
+            r = remember(os, d, p->sender);
+    }
+    if (theirs)
+        os->alloc.resize(os->alloc.ctx, theirs, 0);
+    return r;
+}
+
+int orset_merge_head(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in, struct folder **f_r)
+{
+    struct folder *f = *f_r;
+    struct stamp name, keeper;
+    size_t len;
+    int r = merge_presence(os, x, p, in, f);
+    if (r < 0)
+        return r;
+    const uint8_t *text = orset_read_text(&in->in, ORSET_NAME_MAX, &len);
+    if ((r = read_stamp(os, &in->in, &name)) < 0)
+        return r;
+    const uint8_t *guid = orset_read_bytes(&in->in, 16);
+    uint32_t uid_validity = (uint32_t)orset_read_num(&in->in, os->most_uid_validity);
+    if ((r = read_stamp(os, &in->in, &keeper)) < 0)
+        return r;
+    uint64_t site = orset_read_u64(&in->in), term = orset_read_num(&in->in, ORSET_CLOCK_MAX);
+    uint32_t round = (uint32_t)orset_read_num(&in->in, UINT32_MAX - 1);
+    if (in->in.bad || (name.clock && !orset_name_valid(text, len)))
+        return orset_fail(os, ORSET_E_MALFORMED, "a folder that cannot be read");
+    if (name.clock && f->name_stamp.clock == 0)
+        memcpy(f->guid, guid, 16);
+    if (f->index != ORSET_INBOX && name.clock && (r = orset_folder_name(os, f, text, len, name)) < 0)
+        return r;
+    if (uid_validity > f->uid_validity) {
+        f->uid_validity = uid_validity;
+        if ((r = orset_folder_changed(os, f)) < 0)
+            return r;
+    }
+    if (orset_stamp_order(keeper, f->keeper_stamp) > 0) {
+        f->keeper_stamp = keeper;
+        f->keeper = site;
+        f->uid_told = false; /* whoever has mismatches tells the new one */
+        f->uid_dirty = true;
+    }
+    if (term > f->round_term || (term == f->round_term && round > f->round)) {
+        f->round_term = term;
+        f->round = round;
+    }
+    return orset_folder_touch(os, f);
+}
+
+/* --- messages ---------------------------------------------------------------------------------------------------------- */
+
+/* m: as the giver has it. Reads without judging whether it is wanted. */
+static int read_message(struct exec *in, struct message *m)
+{
+    struct orset *os = in->os;
+    struct orset_facts *f = &m->p.facts;
+    int r = orset_read_dot(in, &m->p.dot);
+    if (r < 0)
+        return r;
+    const uint8_t *guid = orset_read_bytes(&in->in, 16), *sha = orset_read_bytes(&in->in, 32);
+    f->received = (int64_t)orset_read_num(&in->in, ORSET_DATE_MAX);
+    f->saved = (int64_t)orset_read_num(&in->in, ORSET_DATE_MAX);
+    f->size = orset_read_num(&in->in, ORSET_SIZE_MAX);
+    m->p.k = (uint32_t)orset_read_num(&in->in, ORSET_SAME_MESSAGE_MAX);
+    m->p.claim = (uint32_t)orset_read_num(&in->in, UINT32_MAX);
+    const uint8_t *text = orset_read_text(&in->in, ORSET_GUID_TEXT_MAX, &f->guid_text_len);
+    m->round = (uint32_t)orset_read_num(&in->in, UINT32_MAX - 1);
+    m->term = m->agreed = 0;
+    if (m->round) {
+        m->term = orset_read_num(&in->in, ORSET_CLOCK_MAX);
+        m->agreed = (uint32_t)orset_read_num(&in->in, ORSET_UID_MAX);
+        uint64_t by = orset_read_num(&in->in, in->nmap - 1u);
+        m->agreed_by = in->in.bad ? 0 : in->map[by];
+    }
+    uint64_t n = orset_read_num(&in->in, ORSET_MESSAGE_FLAGDOTS_MAX);
+    if (in->in.bad || m->p.k == 0 || (m->round && m->agreed == 0))
+        return orset_fail(os, ORSET_E_MALFORMED, "a message that cannot be read");
+    memcpy(f->guid, guid, 16);
+    memcpy(f->sha256, sha, 32);
+    memcpy(m->guid_text, text, f->guid_text_len);
+    f->guid_text = m->guid_text;
+    m->nflags = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        struct flagdot d;
+        if ((r = orset_read_flag(in, &d.flag)) < 0)
+            return r;
+        uint8_t off = orset_read_u8(&in->in);
+        d.off = off;
+        if ((r = orset_read_dot(in, &d.dot)) < 0)
+            return r;
+        if (off > 1 || (off && d.flag != 2))
+            return orset_fail(os, ORSET_E_MALFORMED, "a flag that cannot be read");
+        if ((r = orset_flagdot_put(os, m, d)) < 0)
+            return r;
+    }
+    return 0;
+}
+
+static bool has_flag(const struct message *m, const struct flagdot *f)
+{
+    for (unsigned i = 0; i < m->nflags; i++)
+        if (m->flag[i].flag == f->flag && m->flag[i].off == f->off && same(m->flag[i].dot, f->dot))
+            return true;
+    return false;
+}
+
+/* What stays of ours, then what comes of theirs. mine may hold flags remembered for the message. */
+static int merge_flags(struct orset *os, struct orset_exchange *x, struct peer *p, struct message *mine,
+                       const struct message *theirs)
+{
+    int r = 0;
+    for (unsigned i = mine->nflags; r == 0 && i-- > 0;) {
+        struct flagdot f = mine->flag[i];
+        if (has_flag(theirs, &f) || !orset_gone(x, p, f.dot))
+            continue;
+        orset_flagdot_cut(mine, i);
+        r = remember(os, f.dot, p->sender);
+    }
+    for (unsigned i = 0; r == 0 && i < theirs->nflags; i++) {
+        int want = has_flag(mine, &theirs->flag[i]) ? 0 : wanted(os, theirs->flag[i].dot);
+        r = want > 0 ? orset_flagdot_put(os, mine, theirs->flag[i]) : want;
+    }
+    return r;
+}
+
+static void add_sums(struct orset *os, struct orset_sum *s, const struct message *m)
+{
+    orset_sum_add(s, orset_message_sum(os, m));
+    for (unsigned i = 0; i < m->nflags; i++)
+        orset_sum_add(s, orset_flagdot_sum(os, m, &m->flag[i]));
+}
+
+/* Both have it: os->m[1] theirs. */
+static int merge_both(struct orset *os, struct orset_exchange *x, struct peer *p, struct folder *f)
+{
+    struct message *mine = &os->m[0], *theirs = &os->m[1];
+    struct orset_sum before = {0, 0}, after = {0, 0};
+    struct orset_flags was, now;
+    struct agreed a = {theirs->term, theirs->round, theirs->agreed, theirs->agreed_by};
+    int r = orset_message_load(os, f->index, theirs->p.dot, mine);
+    if (r <= 0)
+        return r < 0 ? r : orset_storage_fail(os, "a message vanished");
+    if (memcmp(mine->p.facts.guid, theirs->p.facts.guid, 16) != 0 ||
+        memcmp(mine->p.facts.sha256, theirs->p.facts.sha256, 32) != 0 || mine->p.k != theirs->p.k)
+        return orset_fail(os, ORSET_E_FORKED, "number %llu of site %llu names two messages",
+                          (unsigned long long)mine->p.dot.counter,
+                          (unsigned long long)os->origin[mine->p.dot.origin].id.site);
+    if ((r = orset_group_union(os, mine, &was)) < 0)
+        return r;
+    add_sums(os, &before, mine);
+    if ((r = merge_flags(os, x, p, mine, theirs)) < 0)
+        return r;
+    bool agreed = a.round && orset_uid_agree(os, mine, &a);
+    add_sums(os, &after, mine);
+    if (before.lo == after.lo && before.hi == after.hi)
+        return 0;
+    orset_sum_sub(&f->sum, before);
+    orset_sum_add(&f->sum, after);
+    if ((r = orset_folder_touch(os, f)) < 0 || (r = orset_message_store(os, mine)) < 0 || mine->p.uid == 0)
+        return r;
+    struct folder *home = orset_folder_at(os, f->home);
+    if ((r = orset_group_union(os, mine, &now)) < 0 ||
+        (r = orset_todo_flags(os, home->index, mine->p.uid, &was, &now, NULL)) < 0)
+        return r;
+    return agreed ? orset_note_mismatch(os, home, mine, mine->p.uid) : 0;
+}
+
+/* Only they have it: os->m[1]. */
+static int merge_theirs(struct orset *os, struct orset_exchange *x, struct peer *p, struct folder *f)
+{
+    struct message *m = &os->m[1], *kept = &os->m[0];
+    int r = wanted(os, m->p.dot);
+    if (r <= 0)
+        return r;
+    kept->nflags = 0;
+    kept->p.dot = m->p.dot;
+    if ((r = orset_ahead_take_flags(os, kept)) < 0 || (r = merge_flags(os, x, p, kept, m)) < 0)
+        return r;
+    m->nflags = 0;
+    for (unsigned i = 0; i < kept->nflags; i++)
+        if ((r = orset_flagdot_put(os, m, kept->flag[i])) < 0)
+            return r;
+    m->p.folder = f->index;
+    if ((r = orset_ahead_take_agreed(os, m)) < 0)
+        return r;
+    return orset_message_add(os, m, 0);
+}
+
+struct mine {
+    struct orset *os;
+    const struct prefixes *p;
+    struct orset_dot *dot;
+    size_t n, room;
+};
+
+static int collect_mine(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+{
+    struct mine *m = arg;
+    struct orset_reader k = {key, key + len, false};
+    (void)v;
+    (void)vlen;
+    orset_key_read(&k);
+    struct orset_dot d = orset_key_read_dot(&k);
+    if (m->p && orset_range_at(m->p, orset_place(m->os, d)) == m->p->n)
+        return 0;
+    if (m->n == m->room) {
+        size_t room = m->room ? m->room * 2 : 256;
+        struct orset_dot *p = orset_mem(m->os, m->dot, room * sizeof *p);
+        if (!p)
+            return -1;
+        m->dot = p;
+        m->room = room;
+    }
+    m->dot[m->n++] = d;
+    return 0;
+}
+
+/* Own dots of these ranges (NULL: all), sorted. */
+static int collect(struct orset *os, const struct folder *f, const struct prefixes *p, struct mine *m)
+{
+    struct orset_key k = {0};
+    orset_key_num(&k, f->index);
+    *m = (struct mine){.os = os, .p = p};
+    int r = os->store.each(os->store.ctx, ORSET_T_MESSAGE, k.b, k.n, k.n, collect_mine, m);
+    return r < 0 ? (os->broken ? ORSET_E_MEMORY : orset_storage_fail(os, "messages")) : 0;
+}
+
+static int drop_if_gone(struct orset *os, struct orset_exchange *x, struct peer *p, struct folder *f, struct orset_dot d)
+{
+    if (!orset_gone(x, p, d))
+        return 0;
+    int r = orset_message_remove(os, f, d, false);
+    return r < 0 ? r : remember(os, d, p->sender);
+}
+
+int orset_merge_messages(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in, struct folder *f,
+                         const struct prefixes *ranges)
+{
+    uint64_t n = orset_read_num(&in->in, UINT32_MAX);
+    struct mine mine;
+    int r = collect(os, f, ranges, &mine);
+    bool *met = r == 0 ? orset_mem(os, NULL, mine.n + 1) : NULL;
+    if (r == 0 && !met)
+        r = ORSET_E_MEMORY;
+    if (r == 0)
+        memset(met, 0, mine.n + 1);
+    for (uint64_t i = 0; r == 0 && i < n; i++) {
+        struct message *m = &os->m[1];
+        if ((r = read_message(in, m)) < 0)
+            break;
+        if (orset_range_at(ranges, orset_place(os, m->p.dot)) == ranges->n) {
+            r = orset_fail(os, ORSET_E_MALFORMED, "a message outside the ranges asked for");
+            break;
+        }
+        struct orset_dot *at = mine.n ? bsearch(&m->p.dot, mine.dot, mine.n, sizeof *at, dot_compare) : NULL;
+        if (at)
+            met[at - mine.dot] = true;
+        r = at ? merge_both(os, x, p, f) : merge_theirs(os, x, p, f);
+    }
+    for (size_t i = 0; r == 0 && i < mine.n; i++)
+        if (!met[i])
+            r = drop_if_gone(os, x, p, f, mine.dot[i]);
+    if (met)
+        os->alloc.resize(os->alloc.ctx, met, 0);
+    if (mine.dot)
+        os->alloc.resize(os->alloc.ctx, mine.dot, 0);
+    return r;
+}
+
+/* The giver has never heard of the folder, or has nothing of it. */
+int orset_merge_absent(struct orset *os, struct orset_exchange *x, struct peer *p, struct folder *f)
+{
+    struct mine mine;
+    int r = collect(os, f, NULL, &mine);
+    for (size_t i = 0; r == 0 && i < mine.n; i++)
+        r = drop_if_gone(os, x, p, f, mine.dot[i]);
+    for (unsigned i = f->npresence; r == 0 && i-- > 0;) {
+        struct orset_dot d = f->presence[i];
+        if (!orset_gone(x, p, d))
+            continue;
+        r = orset_presence_kill(os, f, d);
+        if (r == 0)
+            r = remember(os, d, p->sender);
+    }
+    if (mine.dot)
+        os->alloc.resize(os->alloc.ctx, mine.dot, 0);
+    return r;
+}
+
+/* --- subscriptions and attributes --------------------------------------------------------------------------------------- */
+
+/* One name: theirs (n dots; 0: they do not have it). */
+static int merge_subscription(struct orset *os, struct orset_exchange *x, struct peer *p, const void *name, size_t len,
+                              const struct orset_dot *theirs, unsigned n)
+{
+    struct orset_dot mine[ORSET_SUBSCRIPTION_DOTS], kill[ORSET_SUBSCRIPTION_DOTS];
+    unsigned nkill = 0;
+    int had = orset_subscription_dots(os, name, len, mine, ORSET_SUBSCRIPTION_DOTS), r = 0;
+    if (had < 0)
+        return had;
+    for (int i = 0; r == 0 && i < had; i++) {
+        bool there = false;
+        for (unsigned j = 0; j < n; j++)
+            there |= same(mine[i], theirs[j]);
+        if (there || !orset_gone(x, p, mine[i]))
+            continue;
+        kill[nkill++] = mine[i];
+        r = remember(os, mine[i], p->sender);
+    }
+    /* What comes first, so that the name is not seen to go in between. */
+    for (unsigned j = 0; r == 0 && j < n; j++) {
+        bool here = false;
+        for (int i = 0; i < had; i++)
+            here |= same(mine[i], theirs[j]);
+        int want = here ? 0 : wanted(os, theirs[j]);
+        r = want > 0 ? orset_subscription_exec(os, name, len, NULL, 0, theirs[j], false) : want;
+    }
+    if (r == 0 && nkill)
+        r = orset_subscription_exec(os, name, len, kill, nkill, (struct orset_dot){0, 0}, false);
+    return r;
+}
+
+struct names {
+    struct orset *os;
+    struct orset_buf list;
+};
+
+static int collect_name(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+{
+    struct names *n = arg;
+    (void)v;
+    (void)vlen;
+    orset_buf_text(&n->list, key, len);
+    return n->list.failed ? -1 : 0;
+}
+
+/* All subscriptions come in one answer (they are few and short); names they do not list are checked as absent. */
+static int merge_subscriptions(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in)
+{
+    struct names mine = {os, {.alloc = &os->alloc}}, theirs = {os, {.alloc = &os->alloc}};
+    int r = os->store.each(os->store.ctx, ORSET_T_SUBSCRIPTION, "", 0, 0, collect_name, &mine) < 0 ? ORSET_E_MEMORY : 0;
+    uint64_t n = orset_read_num(&in->in, UINT32_MAX);
+    const uint8_t *list = in->in.at;
+    for (uint64_t i = 0; r == 0 && i < n; i++) {
+        struct orset_dot dots[ORSET_SUBSCRIPTION_DOTS];
+        size_t len;
+        const uint8_t *name = orset_read_text(&in->in, ORSET_NAME_MAX, &len);
+        uint64_t k = orset_read_num(&in->in, ORSET_SUBSCRIPTION_DOTS);
+        if (in->in.bad || !orset_name_valid(name, len))
+            r = orset_fail(os, ORSET_E_MALFORMED, "a subscription that cannot be read");
+        for (uint64_t j = 0; r == 0 && j < k; j++)
+            r = orset_read_dot(in, &dots[j]);
+        if (r == 0)
+            r = merge_subscription(os, x, p, name, len, dots, (unsigned)k);
+    }
+    struct orset_reader m = {mine.list.data, mine.list.data + mine.list.len, mine.list.len == 0};
+    while (r == 0 && !m.bad && m.at < m.end) {
+        size_t len, their_len;
+        const uint8_t *name = orset_read_text(&m, ORSET_NAME_MAX, &len);
+        struct exec again = *in;
+        bool there = false;
+        again.in.at = list;
+        for (uint64_t i = 0; i < n && !there; i++) {
+            const uint8_t *t = orset_read_text(&again.in, ORSET_NAME_MAX, &their_len);
+            there = their_len == len && memcmp(t, name, len) == 0;
+            for (uint64_t k = orset_read_num(&again.in, ORSET_SUBSCRIPTION_DOTS); k > 0; k--) {
+                orset_read_num(&again.in, ORSET_ORIGINS_MAX);
+                orset_read_num(&again.in, ORSET_COUNTER_MAX);
+            }
+        }
+        if (!there)
+            r = merge_subscription(os, x, p, name, len, NULL, 0);
+    }
+    orset_buf_free(&mine.list);
+    orset_buf_free(&theirs.list);
+    return r;
+}
+
+static int merge_attribute(struct orset *os, struct exec *in)
+{
+    struct folder *f = NULL;
+    struct stamp s;
+    size_t key_len, len = 0;
+    uint8_t server = orset_read_u8(&in->in);
+    int r = server == 1 ? 0 : orset_read_folder_made(in, &f);
+    if (r < 0)
+        return r;
+    const uint8_t *key = orset_read_text(&in->in, ORSET_ATTRIBUTE_KEY_MAX, &key_len), *value = NULL;
+    if ((r = read_stamp(os, &in->in, &s)) < 0)
+        return r;
+    uint8_t set = orset_read_u8(&in->in);
+    if (set)
+        value = orset_read_text(&in->in, ORSET_ATTRIBUTE_MAX, &len);
+    if (in->in.bad || key_len == 0 || server > 1 || set > 1 || s.clock == 0)
+        return orset_fail(os, ORSET_E_MALFORMED, "an attribute that cannot be read");
+    return orset_attribute_exec(os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len, set, s, false);
+}
+
+/* answer = subscriptions (first page only: cursor empty), n attributes, cursor (empty: the end) */
+int orset_merge_named(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in, bool *end)
+{
+    int r = x->cursor_len == 0 ? merge_subscriptions(os, x, p, in) : 0;
+    uint64_t n = r == 0 ? orset_read_num(&in->in, UINT32_MAX) : 0;
+    for (uint64_t i = 0; r == 0 && i < n; i++)
+        r = merge_attribute(os, in);
+    if (r < 0)
+        return r;
+    size_t len;
+    const uint8_t *cursor = orset_read_text(&in->in, ORSET_KEY_MAX - 8, &len);
+    if (in->in.bad)
+        return orset_fail(os, ORSET_E_MALFORMED, "an answer that cannot be read");
+    *end = len == 0;
+    memcpy(x->cursor, cursor, len);
+    x->cursor_len = len;
+    return 0;
+}
