@@ -38,7 +38,7 @@ class Gate:
 
     def __call__(self, session):
         self.reached.set()
-        assert self.opened.wait(60)
+        assert self.opened.wait(200)
         return self.text
 
 
