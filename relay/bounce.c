@@ -10,7 +10,6 @@
 #include "mem.h"
 #include "metrics.h"
 
-#define BATCH 100       /* as in mail.c */
 #define REASON_MOST 400 /* with the name well below the 998 of RFC 5322 section 2.1.1 */
 
 char *bounce_header(const char *text)
@@ -97,9 +96,9 @@ bool bounce_submit(struct entry *e, void (*done)(struct smtp_mail *, const char 
         return false;
     }
     size_t first = next_due(e, 0), n = 0;
-    struct smtp_rcpt *rcpt = mem_alloc(BATCH * sizeof *rcpt);
+    struct smtp_rcpt *rcpt = mem_alloc(SMTP_RECIPIENTS_MAX * sizeof *rcpt);
     const struct recipient *leader = &e->envelope.recipient[first];
-    for (size_t i = first; i < e->envelope.nrecipients && n < BATCH; i = next_due(e, i + 1)) {
+    for (size_t i = first; i < e->envelope.nrecipients && n < SMTP_RECIPIENTS_MAX; i = next_due(e, i + 1)) {
         if (!same_reason(leader, &e->envelope.recipient[i]))
             continue;
         rcpt[n++] = (struct smtp_rcpt){.index = i};

@@ -8,6 +8,7 @@
 #include "log.h"
 #include "mem.h"
 #include "metrics.h"
+#include "namehash.h"
 
 #define BUCKETS 1024      /* next hops of a gateway are few; a power of two */
 #define ADDRESS_FRESH 60. /* seconds for which a looked-up name is believed */
@@ -312,10 +313,7 @@ bool destination_withdraw(struct destination *d, struct smtp_mail *m)
 
 static unsigned bucket_of(const char *name)
 {
-    unsigned h = 2166136261u;
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 16777619u;
-    return h & (BUCKETS - 1);
+    return namehash(name, strlen(name)) & (BUCKETS - 1);
 }
 
 static struct destination *find(struct relay *r, const char *name)

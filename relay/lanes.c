@@ -9,6 +9,7 @@
 #include "log.h"
 #include "mem.h"
 #include "metrics.h"
+#include "namehash.h"
 #include "mail.h"
 
 #define BUCKETS 4096 /* a power of two; a node with 10,000 lanes has chains of two or three */
@@ -23,10 +24,7 @@ struct lanes {
 
 static unsigned bucket_of(const char *name, size_t len)
 {
-    unsigned h = 2166136261u;
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ (unsigned char)name[i]) * 16777619u;
-    return (h ^ h >> 15) & (BUCKETS - 1);
+    return namehash(name, len) & (BUCKETS - 1);
 }
 
 /* ---- whose is it ---- */

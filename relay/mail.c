@@ -14,9 +14,6 @@
 #include "retry.h"
 #include "smtp_compose.h"
 
-/* Recipients of one transaction: what every server must take (RFC 5321 section 4.5.3.1.8). */
-#define BATCH 100
-
 static void go_on(struct entry *);
 
 static struct retry_policy policy(const struct relay *r)
@@ -86,12 +83,13 @@ static bool deliver_batch(struct entry *e)
 {
     struct smtp_rcpt *rcpt = NULL;
     size_t n = 0;
-    for (size_t i = 0; i < e->envelope.nrecipients && n < BATCH; i++) {
+    for (size_t i = 0; i < e->envelope.nrecipients && n < SMTP_RECIPIENTS_MAX; i++) {
         if (e->envelope.recipient[i].state != RECIPIENT_WAITING || (e->tried[i] & TRIED_DELIVERY))
             continue;
         if (!rcpt)
-            rcpt =
-                mem_alloc((e->envelope.nrecipients < BATCH ? e->envelope.nrecipients : BATCH) * sizeof *rcpt);
+            rcpt = mem_alloc((e->envelope.nrecipients < SMTP_RECIPIENTS_MAX ? e->envelope.nrecipients
+                                                                            : SMTP_RECIPIENTS_MAX) *
+                             sizeof *rcpt);
         rcpt[n++] = (struct smtp_rcpt){.index = i};
         e->tried[i] |= TRIED_DELIVERY;
     }

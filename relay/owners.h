@@ -26,7 +26,7 @@ bool owners_ready(const struct relay *);
 struct wire *owners_wire(const struct relay *);
 unsigned owners_generation(const struct relay *);
 
-/* The own node refuses META, ACK or NACK (MISCONF, NOREPLICAS, READONLY ...). Nothing is taken then: what is
+/* The own node refuses META or ACK (MISCONF, NOREPLICAS, READONLY ...). Nothing is taken then: what is
  * delivered could not be removed, its lease would end, and it would be delivered again, without end. They are
  * repeated until one passes. */
 bool owners_refused(const struct relay *);

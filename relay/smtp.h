@@ -27,6 +27,9 @@
 /* Text of a result, at most; longer replies are cut. */
 #define SMTP_TEXT_MAX 512
 
+/* Recipients of one transaction, at most: what every server must take (RFC 5321 section 4.5.3.1.8). */
+#define SMTP_RECIPIENTS_MAX 100
+
 enum smtp_verdict {
     SMTP_UNTRIED,  /* nothing was said to the next hop about this recipient that could matter */
     SMTP_SENT,     /* 2xx */
