@@ -511,21 +511,10 @@ static int exec_uids(struct exec *x)
     return r < 0 ? r : orset_uids_exec(x, f);
 }
 
-/* SKIP = n: gives n numbers away. */
-static int exec_skip(struct exec *x)
-{
-    uint64_t n;
-    int r = read_count(x, ORSET_SKIP_MAX, &n);
-    if (r == 0 && n == 0)
-        return malformed(x, "a skip of nothing");
-    x->next += r == 0 ? n : 0;
-    return r;
-}
-
 static int run(struct exec *x)
 {
     static int (*const kind[])(struct exec *) = {
-        NULL,      exec_skip,      exec_add,       exec_remove,       exec_flags,  exec_folder, exec_name, exec_delete,
+        NULL,           exec_add,       exec_remove,       exec_flags,  exec_folder, exec_name, exec_delete,
         exec_subscribe, exec_attribute, exec_uid_validity, exec_keeper, exec_uids};
     uint8_t k = orset_read_u8(&x->in);
     x->next = x->first;

@@ -16,7 +16,6 @@
 #define ORSET_TODO_MISMATCH 20     /* todo rows of this kind: UID is not the agreed one; for the keeper's round */
 
 #define ORSET_SUBSCRIPTION_DOTS 256 /* live dots of one name */
-#define ORSET_SKIP_MAX (1 << 20)
 
 struct stamp {
     uint64_t clock, site, epoch;
@@ -195,8 +194,7 @@ int orset_attribute_exec(struct orset *, uint32_t folder, const void *key, size_
 
 /* --- exec.c */
 enum op_kind {
-    OP_SKIP = 1, /* does nothing; fills numbers */
-    OP_ADD,
+    OP_ADD = 1,
     OP_REMOVE,
     OP_FLAGS,
     OP_FOLDER,   /* create */

@@ -61,18 +61,6 @@ int orset_emit(struct orset *os, uint32_t uid)
     return orset_row_put(os, ORSET_T_OUT, &k, &os->row);
 }
 
-int orset_skip_numbers(struct orset *os, uint64_t at_least)
-{
-    int r = orset_need_transaction(os);
-    while (r >= 0 && os->origin[os->self].counter < at_least) {
-        uint64_t n = at_least - os->origin[os->self].counter;
-        orset_op_begin(os, OP_SKIP);
-        orset_buf_num(&os->op, n < ORSET_SKIP_MAX ? n : ORSET_SKIP_MAX);
-        r = orset_emit(os, 0);
-    }
-    return r;
-}
-
 static struct folder *need_folder(struct orset *os, uint32_t folder, int *r)
 {
     struct folder *f = orset_folder_at(os, folder);

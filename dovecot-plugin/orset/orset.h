@@ -179,10 +179,6 @@ const char *orset_error_name(int);
  * numbered stays as it is, its outgoing rows go (peers get what they lack by exchange). Then exchange, then ingest. */
 int orset_new_epoch(struct orset *, uint64_t epoch);
 
-/* Own numbers go on behind at_least (the end of the reserved block) after an unclean stop: the numbers between are filled by
- * one op that does nothing, because peers take no gap. */
-int orset_skip_numbers(struct orset *, uint64_t at_least);
-
 /* --- what the state says ---------------------------------------------------------------------------------------- */
 
 uint16_t orset_origins(const struct orset *);                              /* how many indices there are */

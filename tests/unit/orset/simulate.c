@@ -395,8 +395,10 @@ static bool work(struct site *s, unsigned skip, unsigned crash_at)
         break;
     case ORSET_TODO_FLAGS:
         m = mail_by_uid(box_of(s, t.folder), t.uid);
-        if (!m) /* damage that ingest has not met yet */
+        if (!m) { /* damage that ingest has not met yet */
+            must(s, orset_local_missing(s->os, t.folder, t.uid));
             break;
+        }
         m->flags = t.flags.system;
         if (crash_at != 2)
             must(s, orset_done_flags(s->os, t.folder, t.uid, &t.flags));
@@ -416,8 +418,10 @@ static bool work(struct site *s, unsigned skip, unsigned crash_at)
             }
         b = box_of(s, t.folder);
         m = mail_by_uid(b, t.uid);
-        if (!m)
+        if (!m) {
+            must(s, orset_local_missing(s->os, t.folder, t.uid));
             break;
+        }
         struct mail copy = *m;
         take_out(b, t.uid);
         m = save(b, t.new_uid, copy.guid, copy.flags);
