@@ -4,8 +4,8 @@
     floor      Postfix with a milter that discards; the generator itself fills smtp-sink at the same rate
     dovelane   Postfix with dovelane-milter, copies on 2 nodes, relays that empty them to smtp-sink
 
-In each round every variant gets a fresh stack of its own, alone on the machine, and takes all sizes after a warm-up; the order
-of the variants turns from round to round. A run ends when smtp-sink has counted its last mail. Figures are medians of the
+In each round every variant gets a fresh stack of its own and a warm-up; then they take each size in turn, one at a time, in an
+order that turns. A run ends when smtp-sink has counted its last mail. Figures are medians of the
 rounds. disk=own puts everything below `dir` as it is, disk=journal on an ext4 with a journal in a file there, auto takes the
 first unless it is an ext4 without a journal (disk.py). wait=N waits up to N seconds before each run for a quiet machine.
 """
@@ -122,34 +122,50 @@ def send(stack, variant, size, mails, options, rate=0):
             "diverted": (after[DIVERTED] - counters[DIVERTED]) / mails if after else None}
 
 
-def one_variant(variant, options):
-    """A fresh stack, warmed up, all sizes. Size to result; and the disk's fsync times."""
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir) as directory:
-        os.chmod(directory, 0o755)
-        postconf = TUNED if variant == "stock" else {}
-        with Stack(directory, postfix=POSTFIX[variant], sinks=["sink"], copies=options.copies if variant == "dovelane" else None,
-                   nodes=options.copies if variant == "dovelane" else 0, sessions=options.sessions + 50,
-                   postconf=postconf) as stack:
-            durable = disk.fsync_ms(stack["postfix"].note["queue_directory"], 100)
-            sizes = options.sizes.split(",")
+def stack_of(variant, directory, options):
+    """A fresh stack, not yet started."""
+    copies = options.copies if variant == "dovelane" else None
+    return Stack(directory, postfix=POSTFIX[variant], sinks=["sink"], copies=copies, nodes=copies or 0,
+                 sessions=options.sessions + 50, postconf=TUNED if variant == "stock" else {})
+
+
+def one_round(number, options):
+    """Every variant with every size. Yields (variant, size, result); size None: fsync times.
+
+    All stacks of a round are there from its start, and one works at a time (an idle one uses under 1 % of a core), so that
+    what is compared is measured within seconds of each other, whatever the machine does over minutes.
+    """
+    variants, sizes = options.variants.split(","), options.sizes.split(",")
+    with contextlib.ExitStack() as open_now:
+        stacks = {}
+        for variant in variants:
+            directory = open_now.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir))
+            os.chmod(directory, 0o755)
+            stacks[variant] = open_now.enter_context(stack_of(variant, directory, options))
+        for variant, stack in stacks.items():
+            yield variant, None, disk.fsync_ms(stack["postfix"].note["queue_directory"], 100)
             send(stack, variant, sizes[-1], options.warmup, options)
-            results = {size: send(stack, variant, size, options.mails, options) for size in sizes}
-            results[PACED] = send(stack, variant, sizes[-1], options.rate_mails, options, options.rate)
-            return results, durable
+        for turn, size in enumerate([*sizes, PACED]):
+            first = (number + turn) % len(variants)
+            for variant in variants[first:] + variants[:first]:
+                if size == PACED:
+                    result = send(stacks[variant], variant, sizes[-1], options.rate_mails, options, options.rate)
+                else:
+                    result = send(stacks[variant], variant, size, options.mails, options)
+                yield variant, size, result
 
 
 def measure(options):
     """(variant, size) to the results of all rounds; and all fsync times."""
-    variants = options.variants.split(",")
     found, durable = {}, []
     for number in range(options.rounds):
-        for variant in variants[number % len(variants):] + variants[:number % len(variants)]:
-            results, times = one_variant(variant, options)
-            durable += times
-            for size, result in results.items():
-                found.setdefault((variant, size), []).append(result)
-                print(f"  round {number + 1} {variant:<9} {size:<6} {result['rate']:6.0f} mails/s  p50 {result['p50']:6.2f} "
-                      f"p99 {result['p99']:6.2f} ms  others' CPU {100 * result['others_share']:.0f} %", flush=True)
+        for variant, size, result in one_round(number, options):
+            if size is None:
+                durable += result
+                continue
+            found.setdefault((variant, size), []).append(result)
+            print(f"  round {number + 1} {size:<6} {variant:<9} {result['rate']:6.0f} mails/s  p50 {result['p50']:6.2f} "
+                  f"p99 {result['p99']:6.2f} ms  others' CPU {100 * result['others_share']:.0f} %", flush=True)
     return found, sorted(durable)
 
 
@@ -200,7 +216,7 @@ def rows(report, results, options):
 
 
 def tables(report, results, options):
-    order = sorted(results, key=lambda key: key[1])
+    order = sorted(results, key=lambda key: (key[1], list(TITLES).index(key[0])))
     sizes = [key for key in order if key[1] != PACED]
     report.table("Mails a second end to end (until the last is out) and in alone; cores busy with it; dot to 250 in ms (closed "
                  "loop: as fast as answers come, so under full load)",
