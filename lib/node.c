@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "log.h"
+#include "clock.h"
 #include "mem.h"
 #include "metrics.h"
 
@@ -24,7 +25,7 @@ struct node {
     unsigned life;
     char run_id[64];
     ev_timer pinger;
-    ev_tstamp answered;  /* last answer of any kind, or node_open */
+    double answered;  /* last answer of any kind, or node_open */
     char said[256];      /* last trouble logged: each is said once, not once per attempt */
 };
 
@@ -43,7 +44,7 @@ static void on_pong(struct wire *w, redisReply *reply, void *arg)
     (void)w;
     struct node *n = arg;
     if (reply)
-        n->answered = ev_now(n->loop);
+        n->answered = clock_monotonic();
 }
 
 static void on_ping(struct ev_loop *loop, ev_timer *t, int events)
@@ -109,7 +110,7 @@ static void on_info(struct wire *w, redisReply *reply, void *arg)
     char text[256];
     if (!reply)
         return;
-    n->answered = ev_now(n->loop);
+    n->answered = clock_monotonic();
     const char *why = unfit(n, reply, text, sizeof text);
     if (why) {
         complain(n, why);
@@ -162,7 +163,7 @@ struct node *node_open(struct ev_loop *loop, const struct node_options *o)
     n->ping = o->ping;
     n->state = o->state;
     n->arg = o->arg;
-    n->answered = ev_now(loop);
+    n->answered = clock_monotonic();
     n->wire = wire_open(loop, o->address, on_wire, n);
     ev_timer_init(&n->pinger, on_ping, PING_EVERY, PING_EVERY);
     n->pinger.data = n;
@@ -219,7 +220,7 @@ double node_silence(const struct node *n)
     /* An answer to anything counts, and an idle connection owes none for longer than a ping's wait. */
     if (n->ready)
         return wire_silence(n->wire);
-    return ev_now(n->loop) - n->answered;
+    return clock_monotonic() - n->answered;
 }
 
 void node_drop(struct node *n, const char *why)

@@ -3,6 +3,8 @@
  * moment ago is used only when there are not enough others. */
 #include "store_work.h"
 
+#include "clock.h"
+
 static struct link *link_of(struct store *s, size_t node, bool bulk)
 {
     return &s->link[2 * node + (bulk ? 1 : 0)];
@@ -27,7 +29,7 @@ size_t store_usable(struct store *s)
 
 static size_t add(struct store *s, bool bulk, bool full_ones, struct link **owner, size_t n, size_t want)
 {
-    double now = ev_now(s->loop);
+    double now = clock_monotonic();
     size_t nnodes = s->config->nnodes;
     for (size_t k = 0; k <= nnodes && n < want; k++) {
         /* k = 0 is the origin, then all in the config's order. */

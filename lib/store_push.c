@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "log.h"
 #include "mem.h"
 #include "metrics.h"
@@ -78,7 +79,7 @@ static void one_answer(struct copy *c, const redisReply *r)
         return;
     }
     if (!strcmp(word, "MEMORY")) {
-        c->link->store->full_until[c->link->index] = ev_now(c->link->store->loop) + FULL_PAUSE;
+        c->link->store->full_until[c->link->index] = clock_monotonic() + FULL_PAUSE;
         word = "memory is full";
     }
     metric_add(store_refused, 1);

@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "clock.h"
 #include "log.h"
 #include "metrics.h"
 
@@ -21,7 +22,7 @@ static void look(struct entry_work *e)
     if (e->phase != PHASE_REVOKING)
         return;
     const struct config *cf = e->work->store->config;
-    double waited = (ev_now(e->work->store->loop) - e->revoke_started) * 1000;
+    double waited = (clock_monotonic() - e->revoke_started) * 1000;
     bool open = false, gone = false, unsure = false;
     for (size_t i = 0; i < e->ncopies; i++) {
         struct copy *c = &e->copy[i];
@@ -84,7 +85,7 @@ static void send_revoke(struct copy *c)
 void store_revoke_start(struct entry_work *e)
 {
     e->phase = PHASE_REVOKING;
-    e->revoke_started = ev_now(e->work->store->loop);
+    e->revoke_started = clock_monotonic();
     for (size_t i = 0; i < e->ncopies; i++) {
         struct copy *c = &e->copy[i];
         if (c->state == COPY_SENT || c->state == COPY_ACKED)

@@ -47,7 +47,7 @@ struct entry_work {
     unsigned char id[ENTRYID_LEN];
     char *lane;
     enum entry_phase phase;
-    double revoke_started; /* ev_now */
+    double revoke_started; /* clock_monotonic */
     size_t ncopies;
     struct copy copy[LANENAME_OWNERS_MAX];
 };

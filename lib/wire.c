@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "clock.h"
 #include "mem.h"
 
 #define READ_SIZE (64 * 1024)
@@ -61,7 +62,7 @@ struct wire {
     struct chunk *out, **out_last;
     size_t out_done; /* bytes of the first chunk that are sent */
     size_t out_bytes;
-    ev_tstamp owed_since; /* last answer, or first request after nothing was open */
+    double owed_since;    /* last answer, or first request after nothing was open */
     unsigned generation;  /* of connections: tells a reply loop that its connection is gone */
 };
 
@@ -321,7 +322,7 @@ static void give_replies(struct wire *w)
         if (!w->first)
             w->last = &w->first;
         w->nopen--;
-        w->owed_since = ev_now(w->loop);
+        w->owed_since = clock_monotonic();
         r->fn(w, reply, r->arg);
         freeReplyObject(reply);
         free(r);
@@ -420,7 +421,7 @@ static bool enqueue(struct wire *w, wire_reply_fn *fn, void *arg, char *data, si
     *w->last = r;
     w->last = &r->next;
     if (!w->nopen++)
-        w->owed_since = ev_now(w->loop);
+        w->owed_since = clock_monotonic();
     ev_prepare_start(w->loop, &w->flush);
     return true;
 }
@@ -452,7 +453,7 @@ bool wire_sendf(struct wire *w, wire_reply_fn *fn, void *arg, const char *format
 
 double wire_silence(const struct wire *w)
 {
-    return w->nopen ? ev_now(w->loop) - w->owed_since : 0.;
+    return w->nopen ? clock_monotonic() - w->owed_since : 0.;
 }
 
 size_t wire_open_requests(const struct wire *w)
