@@ -21,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from report import Report  # noqa: E402 (after the path)
+from stack import StackError  # noqa: E402
 
 
 def known():
@@ -69,4 +70,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (StackError, OSError) as error:
+        sys.exit(f"bench: {error}")
