@@ -70,7 +70,8 @@ int ack_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 
 /* ---- REVOKE ---- */
 
-static const char *revoke(struct lane_key *k, uint64_t hash, const uint8_t *id, int64_t now, struct ranges *gone)
+static const char *revoke(struct lane_key *k, uint64_t hash, const uint8_t *id, int64_t now,
+                          struct ranges *gone)
 {
     struct lane_entry e;
     struct lane *lane = k->value ? k->value->lane : NULL;
@@ -128,7 +129,8 @@ struct changes {
     size_t n;
 };
 
-static const char *set_meta(RedisModuleCtx *ctx, struct lane *lane, RedisModuleString **arg, struct changes *c)
+static const char *set_meta(RedisModuleCtx *ctx, struct lane *lane, RedisModuleString **arg,
+                            struct changes *c)
 {
     struct args a = {ctx, arg, 3, 1};
     struct lane_entry e;
@@ -167,7 +169,8 @@ static bool check_metas(struct args *a, uint64_t *n)
             return false;
         RedisModule_StringPtrLen(meta, &len);
         if (len > LANE_META_MAX) {
-            RedisModule_ReplyWithError(a->ctx, "ERR value: length of a meta is above 1 MiB, allowed is 0 to 1048576");
+            RedisModule_ReplyWithError(a->ctx,
+                                       "ERR value: length of a meta is above 1 MiB, allowed is 0 to 1048576");
             return false;
         }
         if ((uint64_t)(a->at - 3) == 3 * *n)
@@ -192,7 +195,8 @@ int meta_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     struct changes c = {.records = must_alloc(n * 16), .meta = must_alloc(n * sizeof(RedisModuleString *))};
     RedisModule_ReplyWithArray(ctx, (long)n);
     for (uint64_t i = 0; i < n; i++)
-        RedisModule_ReplyWithSimpleString(ctx, set_meta(ctx, k.value ? k.value->lane : NULL, argv + 3 + 3 * i, &c));
+        RedisModule_ReplyWithSimpleString(
+            ctx, set_meta(ctx, k.value ? k.value->lane : NULL, argv + 3 + 3 * i, &c));
     if (c.n) {
         RedisModule_Replicate(ctx, APPLY, "scbv", argv[1], "META", c.records, c.n * 16, c.meta, c.n);
         lane_event(ctx, "lane.meta", argv[1]);

@@ -9,7 +9,8 @@ struct acked {
     uint64_t removed, absent;
 };
 
-/* Acknowledges in an open lane key, which may be empty; sends the effect. Ids that are not held are remembered. */
+/* Acknowledges in an open lane key, which may be empty; sends the effect. Ids that are not held are
+ * remembered. */
 struct acked ack_in(RedisModuleCtx *, struct lane_key *, const struct selector *);
 
 #endif

@@ -177,13 +177,15 @@ static int lane_info(RedisModuleCtx *ctx, RedisModuleString *key)
     return REDISMODULE_OK;
 }
 
-static void server_field(RedisModuleCtx *ctx, RedisModuleServerInfoData *data, const char *name, const char *field_name)
+static void server_field(RedisModuleCtx *ctx, RedisModuleServerInfoData *data, const char *name,
+                         const char *field_name)
 {
     const char *value = RedisModule_ServerInfoGetFieldC(data, field_name);
     text_field(ctx, name, value ? value : "", value ? strlen(value) : 0);
 }
 
-static void server_number(RedisModuleCtx *ctx, RedisModuleServerInfoData *data, const char *name, const char *field_name)
+static void server_number(RedisModuleCtx *ctx, RedisModuleServerInfoData *data, const char *name,
+                          const char *field_name)
 {
     int err;
     field(ctx, name, RedisModule_ServerInfoGetFieldUnsigned(data, field_name, &err));

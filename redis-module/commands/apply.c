@@ -76,7 +76,10 @@ static const char *apply_add(struct apply *a)
     for (int i = 5; i < a->argc; i += 2, p += 32) {
         uint64_t delay = get64(p + 24);
         bool has_id = delay >> 63;
-        struct lane_new entry = {.seq = get64(p), .id = has_id ? (const uint8_t *)p + 8 : NULL, .born = now_ms(), .unbounded = true};
+        struct lane_new entry = {.seq = get64(p),
+                                 .id = has_id ? (const uint8_t *)p + 8 : NULL,
+                                 .born = now_ms(),
+                                 .unbounded = true};
         entry.meta = text(a, i, &entry.meta_len);
         entry.body = text(a, i + 1, &entry.body_len);
         entry.due = due_of(a, delay & ~((uint64_t)1 << 63), wall);
@@ -177,8 +180,8 @@ static const char *apply_clear(struct apply *a)
 static const struct {
     const char *name;
     const char *(*apply)(struct apply *);
-} effects[] = {{"SET", apply_set},   {"ADD", apply_add},   {"LOAD", apply_load},  {"META", apply_meta},
-               {"BACK", apply_back}, {"DEL", apply_del},   {"CLEAR", apply_clear}};
+} effects[] = {{"SET", apply_set},   {"ADD", apply_add}, {"LOAD", apply_load},  {"META", apply_meta},
+               {"BACK", apply_back}, {"DEL", apply_del}, {"CLEAR", apply_clear}};
 
 /* LANE.APPLY <key> <effect> ... */
 int apply_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
@@ -187,8 +190,10 @@ int apply_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     const char *wrong = "unknown effect";
     if (argc < 3)
         return RedisModule_WrongArity(ctx);
-    if (!(RedisModule_GetContextFlags(ctx) & (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING)))
-        return RedisModule_ReplyWithError(ctx, "ERR LANE.APPLY is for replication and the append-only file only");
+    if (!(RedisModule_GetContextFlags(ctx) &
+          (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING)))
+        return RedisModule_ReplyWithError(ctx,
+                                          "ERR LANE.APPLY is for replication and the append-only file only");
     if (!lane_key_open_or_reply(ctx, argv[1], true, &a.key))
         return REDISMODULE_OK;
     const char *name = RedisModule_StringPtrLen(argv[2], NULL);
@@ -203,5 +208,6 @@ int apply_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     lane_key_close(ctx, &a.key);
     /* The same effect, for this server's own replicas and file. */
     RedisModule_ReplicateVerbatim(ctx);
-    return wrong ? RedisModule_ReplyWithError(ctx, "ERR effect does not fit") : RedisModule_ReplyWithSimpleString(ctx, "OK");
+    return wrong ? RedisModule_ReplyWithError(ctx, "ERR effect does not fit")
+                 : RedisModule_ReplyWithSimpleString(ctx, "OK");
 }

@@ -92,7 +92,8 @@ bool args_id(struct args *a, bool optional, const uint8_t **id_r)
     const char *p = RedisModule_StringPtrLen(a->argv[a->at], &len);
     if (len != ID_LEN && !(optional && len == 0)) {
         char text[100];
-        snprintf(text, sizeof text, "ERR value: length of an id is %zu, allowed is %s16", len, optional ? "0 or " : "");
+        snprintf(text, sizeof text, "ERR value: length of an id is %zu, allowed is %s16", len,
+                 optional ? "0 or " : "");
         RedisModule_ReplyWithError(a->ctx, text);
         return false;
     }

@@ -1,4 +1,5 @@
-/* args - reading the arguments of a command. Whatever is wrong has been answered when a function returns false:
+/* args - reading the arguments of a command. Whatever is wrong has been answered when a function returns
+ * false:
  *
  *    -ERR syntax: <what is wrong, where, and what is expected>
  *    -ERR value: <name> is <value>, allowed is <range> */

@@ -105,7 +105,8 @@ static const char *load_entry(struct lane *lane, const char **p, size_t *left, i
     uint64_t age = get64(head + 8), delay = get64(head + 16);
     uint32_t meta_len = get32(head + 32), body_len = get32(head + 36);
     unsigned flags = (unsigned char)head[40];
-    if (meta_len > LANE_META_MAX || body_len > LANE_BODY_MAX || (uint64_t)meta_len + body_len > *left - ENTRY_HEAD)
+    if (meta_len > LANE_META_MAX || body_len > LANE_BODY_MAX ||
+        (uint64_t)meta_len + body_len > *left - ENTRY_HEAD)
         return "an entry is longer than what holds it";
     if (age > AGE_MAX || delay > TIME_MAX || flags > FLAG_ID)
         return "an entry has an age, delay or flag that cannot be";

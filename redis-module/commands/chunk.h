@@ -5,18 +5,20 @@
  *    entry:  sequence  age  delay  revision  attempts  meta length  body length  flags  id   meta  body
  *               8       8     8       4         4          4            4          1    16
  *
- * Little-endian. Age and delay are milliseconds at the time of the wall clock; delay is 0 when it waits (leases are not saved: what is leased waits
- * after a load). Flag 1: has an id.
+ * Little-endian. Age and delay are milliseconds at the time of the wall clock; delay is 0 when it waits
+ * (leases are not saved: what is leased waits after a load). Flag 1: has an id.
  *
- * To change this format: (1) raise CHUNK_VERSION, (2) draw the new entry here, (3) keep reading all versions before, (4) raise the RDB
- * version when the fields around the chunks change, too, (5) keep a saved file of the old version in the tests. */
+ * To change this format: (1) raise CHUNK_VERSION, (2) draw the new entry here, (3) keep reading all versions
+ * before, (4) raise the RDB version when the fields around the chunks change, too, (5) keep a saved file of
+ * the old version in the tests. */
 #ifndef DOVELANE_COMMANDS_CHUNK_H
 #define DOVELANE_COMMANDS_CHUNK_H
 
 #include "server.h"
 
 #define CHUNK_VERSION 1
-#define CHUNK_TARGET (1u << 20) /* a chunk is closed when it has that much, so only a large entry makes a larger one */
+#define CHUNK_TARGET \
+    (1u << 20) /* a chunk is closed when it has that much, so only a large entry makes a larger one */
 
 struct chunk {
     char *data;

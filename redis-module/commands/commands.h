@@ -10,21 +10,22 @@ LANE_COMMAND(create); /* admin.c */
 LANE_COMMAND(len);
 LANE_COMMAND(info);
 LANE_COMMAND(reset);
-LANE_COMMAND(push);   /* push.c */
-LANE_COMMAND(ack);    /* ack.c */
+LANE_COMMAND(push); /* push.c */
+LANE_COMMAND(ack);  /* ack.c */
 LANE_COMMAND(revoke);
 LANE_COMMAND(meta);
-LANE_COMMAND(take);   /* take.c */
+LANE_COMMAND(take); /* take.c */
 LANE_COMMAND(nack);
 LANE_COMMAND(extend);
-LANE_COMMAND(read);   /* read.c */
+LANE_COMMAND(read); /* read.c */
 LANE_COMMAND(get);
 LANE_COMMAND(ids);
-LANE_COMMAND(move);   /* move.c */
-LANE_COMMAND(ready);  /* ready.c */
-LANE_COMMAND(list);   /* list.c */
+LANE_COMMAND(move);  /* move.c */
+LANE_COMMAND(ready); /* ready.c */
+LANE_COMMAND(list);  /* list.c */
 
-/* Registers all of them with what the server needs to know of them: cmdinfo.c. REDISMODULE_ERR when it refuses. */
+/* Registers all of them with what the server needs to know of them: cmdinfo.c. REDISMODULE_ERR when it
+ * refuses. */
 int commands_register(RedisModuleCtx *ctx);
 
 #endif

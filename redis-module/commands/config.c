@@ -59,14 +59,15 @@ int config_register(RedisModuleCtx *ctx)
 {
     server.node = must_alloc(1);
     server.node[0] = '\0';
-    if (RedisModule_RegisterStringConfig(ctx, "node", "", REDISMODULE_CONFIG_DEFAULT, get_node, set_node, NULL, NULL) !=
-        REDISMODULE_OK)
+    if (RedisModule_RegisterStringConfig(ctx, "node", "", REDISMODULE_CONFIG_DEFAULT, get_node, set_node,
+                                         NULL, NULL) != REDISMODULE_OK)
         return REDISMODULE_ERR;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const struct number_setting *n = &numbers[i];
         *n->value = n->standard;
-        if (RedisModule_RegisterNumericConfig(ctx, n->name, n->standard, REDISMODULE_CONFIG_DEFAULT, n->min, n->max,
-                                              get_number, set_number, NULL, (void *)(uintptr_t)n) != REDISMODULE_OK)
+        if (RedisModule_RegisterNumericConfig(ctx, n->name, n->standard, REDISMODULE_CONFIG_DEFAULT, n->min,
+                                              n->max, get_number, set_number, NULL,
+                                              (void *)(uintptr_t)n) != REDISMODULE_OK)
             return REDISMODULE_ERR;
     }
     return RedisModule_LoadConfigs(ctx);

@@ -36,8 +36,8 @@ static const char *ranges_bytes(struct ranges *r, size_t *len)
     return (const char *)r->pair;
 }
 
-void effect_add_entry(struct effect_add *a, uint64_t seq, const uint8_t *id, int64_t delay, RedisModuleString *meta,
-                      RedisModuleString *body)
+void effect_add_entry(struct effect_add *a, uint64_t seq, const uint8_t *id, int64_t delay,
+                      RedisModuleString *meta, RedisModuleString *body)
 {
     if (a->n == a->room) {
         size_t room = a->room ? 2 * a->room : 16;
@@ -60,8 +60,8 @@ void effect_add_entry(struct effect_add *a, uint64_t seq, const uint8_t *id, int
 void effect_add_send(RedisModuleCtx *ctx, RedisModuleString *key, struct effect_add *a)
 {
     if (a->n)
-        RedisModule_Replicate(ctx, APPLY, "sclbv", key, "ADD", (long long)wall_ms(), a->records, a->n * 32, a->data,
-                              a->n * 2);
+        RedisModule_Replicate(ctx, APPLY, "sclbv", key, "ADD", (long long)wall_ms(), a->records, a->n * 32,
+                              a->data, a->n * 2);
     a->n = 0;
 }
 
@@ -97,7 +97,8 @@ void effect_settings(RedisModuleCtx *ctx, RedisModuleString *key, struct value *
 {
     const struct lane_settings *s = lane_settings(v->lane);
     RedisModule_Replicate(ctx, APPLY, "scllllb", key, "SET", (long long)s->maxlen, (long long)s->maxbytes,
-                          (long long)s->strict, (long long)s->maxattempts, v->dead ? v->dead : "", v->dead_len);
+                          (long long)s->strict, (long long)s->maxattempts, v->dead ? v->dead : "",
+                          v->dead_len);
 }
 
 void effect_clear(RedisModuleCtx *ctx, RedisModuleString *key)
@@ -111,7 +112,8 @@ void effect_rewrite(RedisModuleIO *aof, RedisModuleString *key, void *value)
     const struct lane_settings *s = lane_settings(v->lane);
     if (s->created)
         RedisModule_EmitAOF(aof, APPLY, "scllllb", key, "SET", (long long)s->maxlen, (long long)s->maxbytes,
-                            (long long)s->strict, (long long)s->maxattempts, v->dead ? v->dead : "", v->dead_len);
+                            (long long)s->strict, (long long)s->maxattempts, v->dead ? v->dead : "",
+                            v->dead_len);
     struct chunk chunk = {0};
     struct lane_entry e;
     for (uint64_t seq = 0; lane_next(v->lane, seq, &e); seq = e.seq + 1) {

@@ -47,7 +47,8 @@ void giveback_entry(struct giveback *g, const struct lane_entry *e)
     }
 }
 
-/* Another lane than the one it leaves, and a lane: else the dead stay where they are. A mail is rather tried for ever than lost. */
+/* Another lane than the one it leaves, and a lane: else the dead stay where they are. A mail is rather tried
+ * for ever than lost. */
 static bool open_grave(struct giveback *g, RedisModuleString *name, struct lane_key *grave)
 {
     if (!lane_key_open(g->ctx, name, true, grave))
@@ -104,7 +105,8 @@ static void bury_all(struct giveback *g)
         lane_key_close(g->ctx, &grave);
         lane_event(g->ctx, "lane.dead", name);
     } else {
-        RedisModule_Log(g->ctx, "warning", "lane: dead-letter lane %.*s of %.*s cannot be used, %zu entries stay",
+        RedisModule_Log(g->ctx, "warning",
+                        "lane: dead-letter lane %.*s of %.*s cannot be used, %zu entries stay",
                         (int)v->dead_len, v->dead, (int)v->name_len, v->name, g->ndying);
         for (size_t i = 0; i < g->ndying; i++)
             stay(g, g->dying[i]);
@@ -135,11 +137,12 @@ void giveback_lost(RedisModuleCtx *ctx, struct lane_lease *lease)
     seq = lane_lease_next(lease, 0);
     if (lane_get(v->lane, seq, &e))
         number = e.lease;
-    /* Opening may find that the key has expired, and free the lane with its leases: nothing is left to do then. */
+    /* Opening may find that the key has expired, and free the lane with its leases: nothing is left to do
+     * then. */
     if (lane_key_open(ctx, name, true, &k)) {
         if (k.value == v && number) {
             struct giveback g = {.ctx = ctx, .key = &k, .how = GIVEBACK_RETRY};
-            for (; seq; ) {
+            for (; seq;) {
                 uint64_t after = lane_lease_next(lease, seq);
                 lane_get(v->lane, seq, &e);
                 giveback_entry(&g, &e);

@@ -1,7 +1,7 @@
 /* giveback - what was leased comes back: by NACK, because its connection ended, or because its time is over.
  *
  *    RETRY counts an attempt, KEEP does not: the entry waits where it stood, or is delayed.
- *    FATAL, or an attempt that reaches MAXATTEMPTS: it goes to the dead-letter lane; without one it is let go.
+ *    FATAL, or an attempt that reaches MAXATTEMPTS: to the dead-letter lane; without one it is let go.
  *    An entry that was revoked while it was leased is let go, whatever ends its lease. */
 #ifndef DOVELANE_COMMANDS_GIVEBACK_H
 #define DOVELANE_COMMANDS_GIVEBACK_H
@@ -23,7 +23,7 @@ struct giveback {
 };
 
 void giveback_entry(struct giveback *, const struct lane_entry *); /* a leased one */
-void giveback_end(struct giveback *);                              /* moves the dead ones and sends the effects */
+void giveback_end(struct giveback *); /* moves the dead ones and sends the effects */
 
 /* All that a lease of a lost connection still holds. */
 void giveback_lost(RedisModuleCtx *, struct lane_lease *);

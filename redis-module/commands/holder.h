@@ -7,10 +7,12 @@
 /* The holder of a client, made when there is none. */
 struct lane_holder *holder_of(uint64_t client);
 
-/* The client's connection is gone. Its leases end at the next holders_settle: the event may come in the middle of another command. */
+/* The client's connection is gone. Its leases end at the next holders_settle: the event may come in the
+ * middle of another command. */
 void holder_gone(uint64_t client);
 
-/* Ends the leases of the connections that are gone. Every command that writes to lanes begins with it, and the timer. */
+/* Ends the leases of the connections that are gone. Every command that writes to lanes begins with it, and
+ * the timer. */
 void holders_settle(RedisModuleCtx *ctx);
 
 #endif

@@ -2,11 +2,11 @@
  *
  *       oldest                          newest
  *          v                               v
- *      | r17 | r18 | r19 | ...        | r4711 |        chain of a bucket: from newest to oldest, so the one that
- *         ^_______________________________'             answers is met first, and the oldest is the chain's last
+ *      | r17 | r18 | r19 | ...    | r4711 |        chain of a bucket: from newest to oldest, so the one
+ *         ^___________________________'             that answers is met first, and the oldest is its last
  *
- * Records leave at the old end when their time is over, whichever command comes; the ring doubles when it is full and halves when it is
- * mostly empty. */
+ * Records leave at the old end when their time is over, whichever command comes; the ring doubles when it is
+ * full and halves when it is mostly empty. */
 #include "letgo.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
-/* list - LANE.LIST: all lanes of the selected database, a page at a time. The cursor is a number on the roll of all lanes, which a lane keeps as
- * long as it lives: what is there from the first page to the last is told exactly once. */
+/* list - LANE.LIST: all lanes of the selected database, a page at a time. The cursor is a number on the roll
+ * of all lanes, which a lane keeps as long as it lives: what is there from the first page to the last is told
+ * exactly once. */
 #include <string.h>
 
 #include "args.h"
@@ -58,7 +59,8 @@ int list_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     int db = RedisModule_GetSelectedDb(ctx);
     size_t begin = roll_after(&all_lanes, l.cursor), end = begin;
     uint64_t n = 0;
-    for (uint64_t looks = 0; end < all_lanes.end && n < l.count && looks < LOOKS_PER_LANE * l.count; end++, looks++)
+    for (uint64_t looks = 0; end < all_lanes.end && n < l.count && looks < LOOKS_PER_LANE * l.count;
+         end++, looks++)
         n += page_item(&l, end, db) != NULL;
     RedisModule_ReplyWithArray(ctx, 2);
     RedisModule_ReplyWithLongLong(ctx, end < all_lanes.end ? (long long)all_lanes.item[end - 1].no : 0);

@@ -26,8 +26,8 @@ static void move_entry(void *arg, const struct lane_entry *e)
     }
     if (!lane_key_make(m->ctx, &m->to))
         return;
-    /* The id is remembered while the view of it is good; should the move fail for want of memory, the lane still holds the id, and what a lane
-     * holds is asked first. */
+    /* The id is remembered while the view of it is good; should the move fail for want of memory, the lane
+     * still holds the id, and what a lane holds is asked first. */
     letgo_remember(m->from.value->hash, e->id, LETGO_MOVED, now_ms());
     enum lane_result result = lane_hand_over(m->from.value->lane, seq, m->to.value->lane, &there);
     if (result == LANE_HELD) {
@@ -52,7 +52,8 @@ static void move_all(RedisModuleCtx *ctx, struct moving *m, const struct selecto
 {
     if (m->from.value)
         lane_due(m->from.value->lane, now_ms());
-    selector_each(s, m->from.value ? m->from.value->lane : NULL, &(struct selector_calls){move_entry, move_absent, m});
+    selector_each(s, m->from.value ? m->from.value->lane : NULL,
+                  &(struct selector_calls){move_entry, move_absent, m});
     effect_load(ctx, m->to.name, &m->chunk);
     effect_del(ctx, m->from.name, &m->gone);
     if (m->moved) {

@@ -1,10 +1,11 @@
-/* push - LANE.PUSH: stores entries, in several lanes if asked, once per transaction number; acknowledgements may ride along.
+/* push - LANE.PUSH: stores entries, in several lanes if asked, once per transaction number; acknowledgements
+ * may ride along.
  *
- *    read and check all ──▶ the session's number ──▶ ACK parts ──▶ entries, in runs of one lane ──▶ reply, remembered
+ *    read and check all --> the session's number --> ACK parts --> entries, by lane --> reply, remembered
  *                            repeat, gap, old: answered here, nothing is executed
  *
- * Memory is looked at here and not by the server (deny-oom): a refusal has to use the number up, or everything pipelined behind
- * it would be a gap. */
+ * Memory is looked at here and not by the server (deny-oom): a refusal has to use the number up, or
+ * everything pipelined behind it would be a gap. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,7 +30,8 @@ struct push {
     int64_t *answer;
 };
 
-/* Answers and effects are built in memory that stays: one push follows another. Grown, never shrunk below a usual batch. */
+/* Answers and effects are built in memory that stays: one push follows another. Grown, never shrunk below a
+ * usual batch. */
 static int64_t *answers;
 static size_t answers_room;
 static struct effect_add adds;
@@ -56,9 +58,10 @@ static bool read_entry(struct args *a, uint64_t nkeys)
     RedisModule_StringPtrLen(body, &body_len);
     if (meta_len <= LANE_META_MAX && body_len <= LANE_BODY_MAX)
         return true;
-    RedisModule_ReplyWithError(a->ctx, meta_len > LANE_META_MAX
-                                           ? "ERR value: length of a meta is above 1 MiB, allowed is 0 to 1048576"
-                                           : "ERR value: length of a body is above 512 MiB, allowed is 0 to 536870912");
+    RedisModule_ReplyWithError(
+        a->ctx, meta_len > LANE_META_MAX
+                    ? "ERR value: length of a meta is above 1 MiB, allowed is 0 to 1048576"
+                    : "ERR value: length of a body is above 512 MiB, allowed is 0 to 536870912");
     return false;
 }
 
@@ -100,7 +103,8 @@ static bool read_options(struct args *a, struct push *p)
 
 static bool read_push(struct args *a, struct push *p)
 {
-    if (!args_keys(a, &p->keys, &p->nkeys) || !read_options(a, p) || !args_count(a, "number of entries", 0, 4, &p->n))
+    if (!args_keys(a, &p->keys, &p->nkeys) || !read_options(a, p) ||
+        !args_count(a, "number of entries", 0, 4, &p->n))
         return false;
     p->entries = a->at;
     for (uint64_t i = 0; i < p->n; i++)
@@ -250,15 +254,16 @@ static bool look_at_session(struct push *p, struct session **s)
     switch (session_look(session, len, p->txn, s, &number_r)) {
     case SESSION_NEXT: return true;
     case SESSION_AGAIN:
-        RedisModule_ReplyWithLongLong(p->ctx, (long long)session_again(*s, p->txn, begin_again, answer_again, p));
+        RedisModule_ReplyWithLongLong(p->ctx,
+                                      (long long)session_again(*s, p->txn, begin_again, answer_again, p));
         return false;
     case SESSION_OLD:
         snprintf(text, sizeof text, "TXNOLD session %s txn %llu is forgotten, oldest remembered %llu", name,
                  (unsigned long long)p->txn, (unsigned long long)number_r);
         break;
     default:
-        snprintf(text, sizeof text, "TXNGAP session %s txn %llu, expected %llu", name, (unsigned long long)p->txn,
-                 (unsigned long long)number_r);
+        snprintf(text, sizeof text, "TXNGAP session %s txn %llu, expected %llu", name,
+                 (unsigned long long)p->txn, (unsigned long long)number_r);
     }
     RedisModule_ReplyWithError(p->ctx, text);
     return false;
@@ -286,8 +291,8 @@ static void release_large(void)
     }
 }
 
-/* LANE.PUSH <numkeys> <key> ... [SESSION <session> <txn>] [DELAY <ms>] ENTRIES <n> (<k> <id> <meta> <body>) x n
- *           [ACK <k> <n> <id> ...]... */
+/* LANE.PUSH <numkeys> <key> ... [SESSION <session> <txn>] [DELAY <ms>] ENTRIES <n> (<k> <id> <meta> <body>) x
+ * n [ACK <k> <n> <id> ...]... */
 int push_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 {
     struct args a = {ctx, argv, argc, 1};

@@ -2,11 +2,12 @@
  *
  *    maxlen, maxbytes, maxattempts, flags (1 strict, 2 created)   unsigned
  *    dead-letter key                                              string
- *    entries                                                      unsigned
+ *    last sequence ever stored, entries                           unsigned
  *    chunks (chunk.h), of about 1 MiB, until all entries are there    strings
  *
- * RESTORE gives anybody a way in here: nothing in a payload is believed. What is allocated is bounded by what was really read, sequences must rise, ids
- * must differ, and what is wrong is logged and refused as a whole. */
+ * RESTORE gives anybody a way in here: nothing in a payload is believed. What is allocated is bounded by what
+ * was really read, sequences must rise, ids must differ, and what is wrong is logged and refused as a whole.
+ */
 #include "chunk.h"
 #include "type.h"
 
@@ -27,6 +28,7 @@ void rdb_save(RedisModuleIO *rdb, void *value)
     RedisModule_SaveUnsigned(rdb, s->maxattempts);
     RedisModule_SaveUnsigned(rdb, (s->strict ? FLAG_STRICT : 0) | (s->created ? FLAG_CREATED : 0));
     RedisModule_SaveStringBuffer(rdb, v->dead ? v->dead : "", v->dead_len);
+    RedisModule_SaveUnsigned(rdb, lane_last_seq(v->lane));
     RedisModule_SaveUnsigned(rdb, lane_counts(v->lane).length);
     for (uint64_t seq = 0; lane_next(v->lane, seq, &e); seq = e.seq + 1) {
         chunk_add(&chunk, &e);
@@ -48,7 +50,8 @@ static const char *load_settings(RedisModuleIO *rdb, struct value *v)
     uint64_t attempts = RedisModule_LoadUnsigned(rdb), flags = RedisModule_LoadUnsigned(rdb);
     if (RedisModule_IsIOError(rdb))
         return "the settings are cut off";
-    if (s->maxlen > INT64_MAX || s->maxbytes > INT64_MAX || attempts > UINT32_MAX || flags > (FLAG_STRICT | FLAG_CREATED))
+    if (s->maxlen > INT64_MAX || s->maxbytes > INT64_MAX || attempts > UINT32_MAX ||
+        flags > (FLAG_STRICT | FLAG_CREATED))
         return "a setting is out of range";
     s->maxattempts = (uint32_t)attempts;
     s->strict = flags & FLAG_STRICT;
@@ -64,9 +67,9 @@ static const char *load_settings(RedisModuleIO *rdb, struct value *v)
 
 static const char *load_entries(RedisModuleIO *rdb, struct lane *lane)
 {
-    uint64_t left = RedisModule_LoadUnsigned(rdb);
+    uint64_t last = RedisModule_LoadUnsigned(rdb), left = RedisModule_LoadUnsigned(rdb);
     if (RedisModule_IsIOError(rdb))
-        return "the number of entries is cut off";
+        return "the numbers are cut off";
     while (left) {
         size_t len;
         uint64_t n = 0;
@@ -81,16 +84,21 @@ static const char *load_entries(RedisModuleIO *rdb, struct lane *lane)
             return "more entries than announced";
         left -= n;
     }
-    return lane_last_seq(lane) <= PAYLOAD_SEQ_MAX ? NULL : "a sequence is out of range";
+    /* A replica that goes on from here has seen numbers of entries that are gone by now. */
+    if (last > PAYLOAD_SEQ_MAX || !lane_raise_last(lane, last))
+        return "a sequence is out of range";
+    return NULL;
 }
 
 void *rdb_load(RedisModuleIO *rdb, int version)
 {
     if (version != RDB_VERSION) {
-        RedisModule_LogIOError(rdb, "warning", "lane: written by version %d, this module reads %d", version, RDB_VERSION);
+        RedisModule_LogIOError(rdb, "warning", "lane: written by version %d, this module reads %d", version,
+                               RDB_VERSION);
         return NULL;
     }
-    /* A stretch counter raised by sequences of a payload that is refused in the end comes back: they were never given out. */
+    /* A stretch counter raised by sequences of a payload that is refused in the end comes back: they were
+     * never given out. */
     uint64_t stretches = server.env.stretches;
     struct value *v = value_create();
     const char *wrong = v ? load_settings(rdb, v) : "no memory";

@@ -72,7 +72,8 @@ int read_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     }
     if (!lane_key_open_or_reply(ctx, argv[1], false, &k))
         return REDISMODULE_OK;
-    /* `next` stands before the entries but is known after them: two passes, of which the first only counts. */
+    /* `next` stands before the entries but is known after them: two passes, of which the first only counts.
+     */
     struct lane_entry e;
     uint64_t n = 0, at = from, next = 0;
     while (k.value && lane_next(k.value->lane, at, &e)) {

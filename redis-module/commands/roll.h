@@ -1,9 +1,11 @@
 /* roll - lanes in the order in which something happened to them, numbered.
  *
- *    no:    17   18   19   20   23          a cursor is the number that was read last; what follows it is found by binary
- *         | A  | -- | C  | -- | B  |        search; what has left is a gap, swept out when half of the roll is gaps
+ *    no:    17   18   19   20   23       a cursor is the number that was read last; what follows it is found
+ *         | A  | -- | C  | -- | B  |     by binary search; what has left is a gap, swept out when half of
+ *                                        the roll is gaps
  *
- * One roll has all lanes in the order of their appearance (LANE.LIST), one the lanes with something to take (LANE.READY). */
+ * One roll has all lanes in the order of their appearance (LANE.LIST), one the lanes with something to take
+ * (LANE.READY). */
 #ifndef DOVELANE_COMMANDS_ROLL_H
 #define DOVELANE_COMMANDS_ROLL_H
 
@@ -25,6 +27,7 @@ struct roll {
 
 uint64_t roll_add(struct roll *, struct value *); /* its number, from last + 1 */
 void roll_remove(struct roll *, uint64_t no);
-size_t roll_after(const struct roll *, uint64_t no); /* index of the first item with a higher number; end: none */
+size_t roll_after(const struct roll *,
+                  uint64_t no); /* index of the first item with a higher number; end: none */
 
 #endif

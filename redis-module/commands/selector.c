@@ -60,7 +60,8 @@ static void range_of(const struct selector *s, uint64_t i, uint64_t *from, uint6
 }
 
 /* One sequence or id; lease 0: any. */
-static void one(const struct selector *s, uint64_t i, struct lane *lane, uint64_t lease, const struct selector_calls *call)
+static void one(const struct selector *s, uint64_t i, struct lane *lane, uint64_t lease,
+                const struct selector_calls *call)
 {
     struct lane_entry e;
     const uint8_t *id = NULL;
@@ -96,7 +97,8 @@ void selector_each(const struct selector *s, struct lane *lane, const struct sel
     }
 }
 
-void selector_each_leased(const struct selector *s, struct lane *lane, uint64_t lease, const struct selector_calls *call)
+void selector_each_leased(const struct selector *s, struct lane *lane, uint64_t lease,
+                          const struct selector_calls *call)
 {
     struct lane_entry e;
     uint64_t n = s->by == BY_RANGES && !s->arg ? 1 : s->n, from, to;

@@ -13,8 +13,8 @@ struct selector {
 
 bool args_selector(struct args *, struct selector *);
 
-/* Called for each entry named. The entry may be removed or changed by it, others not. absent: id is what was named by id but is not there (NULL
- * for a sequence). Either may be NULL. */
+/* Called for each entry named. The entry may be removed or changed by it, others not. absent: id is what was
+ * named by id but is not there (NULL for a sequence). Either may be NULL. */
 struct selector_calls {
     void (*entry)(void *arg, const struct lane_entry *);
     void (*absent)(void *arg, const uint8_t *id);
@@ -25,6 +25,7 @@ struct selector_calls {
 void selector_each(const struct selector *, struct lane *, const struct selector_calls *);
 
 /* Over those under one lease only; what is not is absent. */
-void selector_each_leased(const struct selector *, struct lane *, uint64_t lease, const struct selector_calls *);
+void selector_each_leased(const struct selector *, struct lane *, uint64_t lease,
+                          const struct selector_calls *);
 
 #endif

@@ -11,7 +11,8 @@
 #define GRAMMAR_VERSION 1
 #define ID_LEN LANE_ID_LEN
 
-/* The longest time in a command: a year of milliseconds. Keeps sums of times far from the end of their type. */
+/* The longest time in a command: a year of milliseconds. Keeps sums of times far from the end of their type.
+ */
 #define TIME_MAX 31536000000LL
 
 struct server {
@@ -34,7 +35,8 @@ extern struct server server;
 void server_start(RedisModuleCtx *ctx);
 bool on_main_thread(void);
 
-/* Milliseconds since the host's boot, standing still included: what leases, delays, ages and `settle` are measured with. */
+/* Milliseconds since the host's boot, standing still included: what leases, delays, ages and `settle` are
+ * measured with. */
 int64_t now_ms(void);
 
 /* Milliseconds of the wall clock: only ever written beside a duration, to know how long a server was down. */

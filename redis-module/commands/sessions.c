@@ -1,11 +1,12 @@
 /* sessions - see sessions.h.
  *
- *    by name (hash chains)              by last use (list): longest unused ──▶ ... ──▶ just used
+ *    by name (hash chains)              by last use (list): longest unused --> ... --> just used
  *
- *    session ──▶ ring of replies, slot = txn mod its size; grows to 1,024
+ *    session --> ring of replies, slot = txn mod its size; grows to 1,024
  *                 | 4097: run 65541 x 10 | 4098: run -1 x 1 | ...
  *
- * The sequences of one PUSH mostly follow each other, so a reply is kept as runs (first, count) of rising sequences or equal words. */
+ * The sequences of one PUSH mostly follow each other, so a reply is kept as runs (first, count) of rising
+ * sequences or equal words. */
 #include "sessions.h"
 
 #include <string.h>
@@ -125,7 +126,8 @@ uint64_t sessions_count(void)
 
 /* ---- Numbers and replies ---- */
 
-enum session_state session_look(const char *name, size_t len, uint64_t txn, struct session **session_r, uint64_t *number_r)
+enum session_state session_look(const char *name, size_t len, uint64_t txn, struct session **session_r,
+                                uint64_t *number_r)
 {
     struct session *s = get(name, len, now_ms());
     *session_r = s;

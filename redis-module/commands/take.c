@@ -48,7 +48,8 @@ static void reply_entry(RedisModuleCtx *ctx, const struct lane_entry *e, int64_t
     RedisModule_ReplyWithStringBuffer(ctx, e->body, e->body_len);
 }
 
-/* Fills one lease from one lane. The reply's arrays begin with the first entry: a TAKE that gets nothing has not answered yet. */
+/* Fills one lease from one lane. The reply's arrays begin with the first entry: a TAKE that gets nothing has
+ * not answered yet. */
 static void take_from(RedisModuleCtx *ctx, struct take *t, struct lane_key *k, struct lane_holder *holder)
 {
     struct lane *lane = k->value->lane;
@@ -151,7 +152,8 @@ int take_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         return REDISMODULE_OK;
     if (!t.blocks || !may_block(ctx))
         return RedisModule_ReplyWithEmptyArray(ctx);
-    RedisModule_BlockClientOnKeys(ctx, take_ready, take_timeout, NULL, (long long)t.block, t.keys, (int)t.nkeys, NULL);
+    RedisModule_BlockClientOnKeys(ctx, take_ready, take_timeout, NULL, (long long)t.block, t.keys,
+                                  (int)t.nkeys, NULL);
     return REDISMODULE_OK;
 }
 

@@ -1,8 +1,8 @@
 /* type - the type's methods and the server's events.
  *
- * UNLINK and FLUSHALL ASYNC free a value on another thread. Before that the server either calls unlink or fires the flush event, on the main
- * thread: there the value is detached, and what is left touches nothing but its own memory. RENAME and MOVE call unlink, too, but keep the
- * value; their events attach it again. */
+ * UNLINK and FLUSHALL ASYNC free a value on another thread. Before that the server either calls unlink or
+ * fires the flush event, on the main thread: there the value is detached, and what is left touches nothing
+ * but its own memory. RENAME and MOVE call unlink, too, but keep the value; their events attach it again. */
 #include "type.h"
 
 #include <string.h>
@@ -15,8 +15,8 @@
 static void free_value(void *value)
 {
     struct value *v = value;
-    /* Attached still: the server drops a data set without any event. On another thread nothing can be done then that is safe, so
-     * the lane stays, unreachable; no server known does that. */
+    /* Attached still: the server drops a data set without any event. On another thread nothing can be done
+     * then that is safe, so the lane stays, unreachable; no server known does that. */
     if (v->attached && !on_main_thread())
         return;
     value_detach(v);
@@ -60,7 +60,8 @@ static void *copy_value(RedisModuleKeyOptCtx *key, const void *value)
     return v;
 }
 
-/* What a replica, a reload and a replay must have equal: not leases, delays and ages, which belong to a clock. */
+/* What a replica, a reload and a replay must have equal: not leases, delays and ages, which belong to a
+ * clock. */
 static void digest(RedisModuleDigest *md, void *value)
 {
     struct value *v = value;
@@ -170,7 +171,8 @@ int type_register(RedisModuleCtx *ctx)
     if (!server.type)
         return REDISMODULE_ERR;
     for (size_t i = 0; i < sizeof events / sizeof *events; i++)
-        if (RedisModule_SubscribeToServerEvent(ctx, (RedisModuleEvent){events[i].event, 1}, events[i].call) != REDISMODULE_OK)
+        if (RedisModule_SubscribeToServerEvent(ctx, (RedisModuleEvent){events[i].event, 1}, events[i].call) !=
+            REDISMODULE_OK)
             return REDISMODULE_ERR;
     return RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_GENERIC, on_key);
 }

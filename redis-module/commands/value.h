@@ -1,8 +1,10 @@
-/* value - a lane as a Redis value: where it stands, who waits for it, when it wants to be looked at; and the way to it by key.
+/* value - a lane as a Redis value: where it stands, who waits for it, when it wants to be looked at; and the
+ * way to it by key.
  *
- * A value is *attached* while the module knows its database and key: from its creation, loading or copying until it is unlinked. Only an
- * attached value is on rolls, has leases or a wake time, and counts in the totals. RENAME and MOVE unlink the value and keep it: it is attached
- * again by their event, or at the latest by the next command on it. What is not attached may be freed on any thread. */
+ * A value is *attached* while the module knows its database and key: from its creation, loading or copying
+ * until it is unlinked. Only an attached value is on rolls, has leases or a wake time, and counts in the
+ * totals. RENAME and MOVE unlink the value and keep it: it is attached again by their event, or at the latest
+ * by the next command on it. What is not attached may be freed on any thread. */
 #ifndef DOVELANE_COMMANDS_VALUE_H
 #define DOVELANE_COMMANDS_VALUE_H
 
@@ -18,7 +20,7 @@ struct value {
     int db;
     char *name;
     size_t name_len;
-    uint64_t hash; /* of database and name, for letgo.h */
+    uint64_t hash;          /* of database and name, for letgo.h */
     uint64_t listed, ready; /* numbers on the rolls, 0: not on it */
     bool takeable;          /* what was last told */
     int64_t wake;           /* LANE_NEVER: not in the wake heap */
@@ -39,11 +41,11 @@ extern struct roll all_lanes, ready_lanes;
 struct value *value_create(void); /* NULL: no memory */
 void value_free(struct value *);
 void value_attach(struct value *, int db, const char *name, size_t len);
-void value_detach(struct value *); /* ends its leases */
+void value_detach(struct value *);                                 /* ends its leases */
 void value_set_dead(struct value *, const char *name, size_t len); /* len 0: none */
 
-/* Brings totals, wake time and readiness up to date after a change, and wakes who waits. ctx may be NULL (then clients blocked on the key are not
- * signalled: the server does that itself for keys that appear). */
+/* Brings totals, wake time and readiness up to date after a change, and wakes who waits. ctx may be NULL
+ * (then clients blocked on the key are not signalled: the server does that itself for keys that appear). */
 void value_changed(RedisModuleCtx *ctx, struct value *, RedisModuleString *name);
 
 /* Opens a key. False when it holds something else; nothing is open then. */

@@ -6,6 +6,7 @@
 
 /* A turn looks at that many lanes at most, so that ten thousand due at once do not stop the server. */
 #define LANES_PER_TURN 500
+#define LATER_MS 50
 
 static struct {
     struct value **item;
@@ -98,6 +99,11 @@ static void fire(RedisModuleCtx *ctx, void *data)
 {
     int64_t now = now_ms();
     heap.timer_at = LANE_NEVER;
+    /* A failover is under way: the replica must be able to catch up. */
+    if (RedisModule_AvoidReplicaTraffic()) {
+        arm(now + LATER_MS);
+        return;
+    }
     heap.running = true;
     holders_settle(ctx);
     for (int i = 0; i < LANES_PER_TURN && heap.n && heap.item[0]->wake <= now; i++)

@@ -3,15 +3,16 @@
  *      begin                                    end
  *        v                                       v
  *   +---+------+------+------+------+------+------+---
- *   |   | 512  | 513  | dead | dead | 516  | 1024 |        a block's number is its sequences' high part; 1024 began a new stretch
- *   +---+--|---+--|---+ +2   + +1   +--|---+--|---+---
+ *   |   | 512  | 513  | dead | dead | 516  | 1024 |      a number is the high part of sequences;
+ *   +---+--|---+--|---+ +2   + +1   +--|---+--|---+---    1024 began a new stretch
  *          v      v                    v      v
  *        slots  slots                slots  slots
  *
- * A block lives as long as one of its slots does. When a block in the middle dies its place stays, says how far the next one may be (hops are
- * shortened as they are walked), and is swept out when half of the directory is dead: so a stuck old entry in front of a million
- * removed ones costs nothing, and a removal is O(1) amortised. A block begins with room for 4 slots at the index it needs first:
- * ten thousand lanes of one entry are cheap. */
+ * A block lives as long as one of its slots does. When a block in the middle dies its place stays, says how
+ * far the next one may be (hops are shortened as they are walked), and is swept out when half of the
+ * directory is dead: so a stuck old entry in front of a million removed ones costs nothing, and a removal is
+ * O(1) amortised. A block begins with room for 4 slots at the index it needs first: ten thousand lanes of one
+ * entry are cheap. */
 #include "internal.h"
 
 #include <string.h>
@@ -103,7 +104,8 @@ static size_t block_size(uint32_t room)
     return sizeof(struct block) + room * sizeof(struct slot);
 }
 
-/* Moves what is alive to the front of a directory with that much room (the same one when it is the old room). */
+/* Moves what is alive to the front of a directory with that much room (the same one when it is the old room).
+ */
 static bool resweep(struct lane *lane, size_t room)
 {
     struct blocks *b = &lane->blocks;
@@ -169,8 +171,8 @@ struct slot *blocks_append(struct lane *lane, uint64_t seq)
     struct place *place = fresh ? new_place(lane, number) : &b->place[b->end - 1];
     if (!place)
         return NULL;
-    /* Sequences may be skipped (a replica stores only what the primary kept): the slots between are dead ones. They may be there already, from an
-     * append of a higher sequence that found no memory half-way. */
+    /* Sequences may be skipped (a replica stores only what the primary kept): the slots between are dead
+     * ones. They may be there already, from an append of a higher sequence that found no memory half-way. */
     while (fresh || place->block->first + place->block->used <= index) {
         if (!widen(lane, place, index))
             return NULL; /* a fresh place was not counted, and its block is not there yet */
@@ -205,8 +207,8 @@ static void bury(struct lane *lane, size_t i)
         resweep(lane, b->room);
 }
 
-/* The last block never counts as dead to blocks_append while it has a live slot; when it dies, a later sequence of the same number simply
- * begins a new block at its own index. */
+/* The last block never counts as dead to blocks_append while it has a live slot; when it dies, a later
+ * sequence of the same number simply begins a new block at its own index. */
 void blocks_remove(struct lane *lane, uint64_t seq)
 {
     struct blocks *b = &lane->blocks;
@@ -247,10 +249,12 @@ const char *blocks_check(const struct lane *lane)
                     return "directory: a hop over a live block";
             continue;
         }
-        uint32_t live = (uint32_t)(__builtin_popcountll(block->live[0]) + __builtin_popcountll(block->live[1]));
+        uint32_t live =
+            (uint32_t)(__builtin_popcountll(block->live[0]) + __builtin_popcountll(block->live[1]));
         if (live != block->nlive || live == 0)
             return "block: live count";
-        if (live_index(block, 0) < block->first || block->first + block->used > BLOCK_SLOTS || block->used > block->room)
+        if (live_index(block, 0) < block->first || block->first + block->used > BLOCK_SLOTS ||
+            block->used > block->room)
             return "block: bounds";
         if (block->used < BLOCK_SLOTS && live_index(block, block->first + block->used) < BLOCK_SLOTS)
             return "block: live behind its end";

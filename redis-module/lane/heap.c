@@ -6,8 +6,8 @@
  *          /     \
  *    [3] key 9  [4] key 5
  *
- * A live slot is in at most one heap: leased, delayed, or waiting below `fresh`. Room is reserved when an entry enters the
- * first of them, so that moving between them cannot fail. */
+ * A live slot is in at most one heap: leased, delayed, or waiting below `fresh`. Room is reserved when an
+ * entry enters the first of them, so that moving between them cannot fail. */
 #include "internal.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* idindex - from an id to its sequence: open addressing with linear probing.
  *
  *     seq:  |  0  | 771 |  0  | 640 | 512 |  0  | ...      0 is free
- *     hash: |     | h1  |     | h3  | h3' |     | ...      32 bits of the keyed hash: spares most looks at slots, and tells
- *                                                          an entry's home when one before it leaves
+ *     hash: |     | h1  |     | h3  | h3' |     | ...      32 bits of the keyed hash: they spare most looks
+ * at slots, and tell an entry's home
  *
  * At most 3/4 full; what leaves closes its gap, so there are no tombstones. Shrinks when 1/8 full. */
 #include "internal.h"

@@ -120,7 +120,8 @@ struct lane {
 void *lane_alloc(struct lane *, size_t);
 void lane_release(struct lane *, void *, size_t); /* p may be NULL */
 
-/* Room in the heaps for one entry more that is going to be delayed or leased, so that giving back never needs memory. */
+/* Room in the heaps for one entry more that is going to be delayed or leased, so that giving back never needs
+ * memory. */
 bool lane_reserve_one(struct lane *, bool leased);
 void lane_trim(struct lane *); /* gives the heaps' memory back when they are empty */
 

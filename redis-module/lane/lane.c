@@ -141,7 +141,8 @@ static void use_number(struct lane *lane, uint64_t seq, bool given)
         lane->next = seq + 1;
         return;
     }
-    /* Somebody else numbers this lane. Should it ever number by itself, it does so in a stretch of its own. */
+    /* Somebody else numbers this lane. Should it ever number by itself, it does so in a stretch of its own.
+     */
     lane->next = lane->stop = 0;
     if (env->stretches <= seq >> STRETCH_BITS)
         env->stretches = (seq >> STRETCH_BITS) + 1;
@@ -150,11 +151,13 @@ static void use_number(struct lane *lane, uint64_t seq, bool given)
 static bool fits(const struct lane *lane, uint64_t entries, uint64_t bytes)
 {
     const struct lane_settings *s = &lane->settings;
-    return (!s->maxlen || lane->length + entries <= s->maxlen) && (!s->maxbytes || lane->bytes + bytes <= s->maxbytes);
+    return (!s->maxlen || lane->length + entries <= s->maxlen) &&
+           (!s->maxbytes || lane->bytes + bytes <= s->maxbytes);
 }
 
 /* Everything but the data: on LANE_OK there is a slot with all else in place. */
-static enum lane_result insert(struct lane *lane, const struct lane_new *entry, struct slot **slot_r, uint64_t *seq_r)
+static enum lane_result insert(struct lane *lane, const struct lane_new *entry, struct slot **slot_r,
+                               uint64_t *seq_r)
 {
     uint64_t held = entry->id ? idindex_find(lane, entry->id) : 0;
     if (held) {
@@ -218,7 +221,8 @@ enum lane_result lane_push(struct lane *lane, const struct lane_new *entry, uint
     return LANE_OK;
 }
 
-enum lane_result lane_set_meta(struct lane *lane, uint64_t seq, uint32_t revision, const char *meta, size_t len)
+enum lane_result lane_set_meta(struct lane *lane, uint64_t seq, uint32_t revision, const char *meta,
+                               size_t len)
 {
     struct slot *slot = blocks_find(lane, seq);
     char *copy = NULL;
@@ -359,6 +363,15 @@ uint64_t lane_first_seq(const struct lane *lane)
 uint64_t lane_last_seq(const struct lane *lane)
 {
     return lane->last;
+}
+
+bool lane_raise_last(struct lane *lane, uint64_t seq)
+{
+    if (seq < lane->last || seq > LANE_SEQ_MAX)
+        return false;
+    if (seq)
+        use_number(lane, seq, true);
+    return true;
 }
 
 uint64_t lane_next_seq(const struct lane *lane)

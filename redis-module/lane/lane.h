@@ -1,25 +1,29 @@
-/* lane - the queue core: one ordered physical queue that holds whole messages. It knows no Redis, does no I/O and has no clock.
+/* lane - the queue core: one ordered physical queue that holds whole messages. It knows no Redis, does no I/O
+ * and has no clock.
  *
- *      directory            blocks (up to 128 slots)           data
- *     +---------+          +----+----+----+----+----+        +-----------+------+
- *     | number  |--------->|slot|slot|dead|slot|  ..|------->| body      | meta |   one allocation per entry;
- *     +---------+          +----+----+----+----+----+        +-----------+------+   a replaced meta has its own
- *     | dead    |  skip       ^          ^        ^
- *     +---------+             |          |        |
- *     | number  |-----> ..    |          |        `--- fresh: nothing from here on was ever taken
- *     +---------+             |          |
- *                 id index: id -> sequence           heaps: given back (by sequence), delayed (by due time),
- *                 (open addressing, keyed hash)             leased (by the lease's end); a slot knows its place
+ *      directory         blocks (up to 128 slots)         data
+ *     +--------+        +----+----+----+----+----+       +----------+------+
+ *     | number |------->|slot|slot|dead|slot|  ..|------>| body     | meta |   one allocation per entry;
+ *     +--------+        +----+----+----+----+----+       +----------+------+   a replaced meta has its own
+ *     | dead   | skip     ^          ^        ^
+ *     +--------+          |          |        '--- fresh: nothing from here on was ever taken
+ *     | number |-----> .. |          |
+ *     +--------+          |          |
+ *           id index: id -> sequence            heaps: given back (by sequence), delayed (by due time),
+ *           (open addressing, keyed hash)              leased (by the lease's end); slots know their place
  *
- * Sequence = position. A sequence is block number * 128 + index, so a lookup is arithmetic once the block is found, and the block is
- * found at the guess "number - first number" as long as no stretch border or removed block is in between, else by binary search.
+ * Sequence = position. A sequence is block number * 128 + index, so a lookup is arithmetic once the block is
+ * found, and the block is found at the guess "number - first number" as long as no stretch border or removed
+ * block is in between, else by binary search.
  *
- * Sequences never repeat in one server's life, in no lane: the environment hands out *stretches* of 2^16 sequences. A new lane
- * (also one that vanished and came back, a copied or a loaded one) opens a stretch nobody had with its first push. So a late acknowledgement
- * by sequence can never meet another entry. 2^47 stretches last for 4 years at a million births per second.
+ * Sequences never repeat in one server's life, in no lane: the environment hands out *stretches* of 2^16
+ * sequences. A new lane (also one that vanished and came back, a copied or a loaded one) opens a stretch
+ * nobody had with its first push. So a late acknowledgement by sequence can never meet another entry. 2^47
+ * stretches last for 4 years at a million births per second.
  *
- * Times are milliseconds of one monotonic clock of the caller's choice, passed in. Nothing here fails but for want of memory, and then nothing
- * has changed. Not thread safe; lane_free may run on any thread once lane_end_leases was called on the lane. */
+ * Times are milliseconds of one monotonic clock of the caller's choice, passed in. Nothing here fails but for
+ * want of memory, and then nothing has changed. Not thread safe; lane_free may run on any thread once
+ * lane_end_leases was called on the lane. */
 #ifndef DOVELANE_LANE_H
 #define DOVELANE_LANE_H
 
@@ -101,8 +105,8 @@ enum lane_result {
     LANE_ORDER   /* that sequence is not above all the lane had, or is beyond LANE_SEQ_MAX */
 };
 
-/* Life. lane_new and lane_copy return NULL for want of memory. A copy holds the same entries with the same sequences; what is
- * leased here waits there. lane_free needs all leases ended. */
+/* Life. lane_create and lane_copy return NULL for want of memory. A copy holds the same entries with the same
+ * sequences; what is leased here waits there. lane_free needs all leases ended. */
 struct lane *lane_create(struct lane_env *);
 struct lane *lane_copy(const struct lane *);
 void lane_free(struct lane *);
@@ -115,8 +119,9 @@ struct lane_counts lane_counts(const struct lane *);
 enum lane_result lane_push(struct lane *, const struct lane_new *, uint64_t *seq_r);
 enum lane_result lane_set_meta(struct lane *, uint64_t seq, uint32_t revision, const char *meta, size_t len);
 
-/* Hands an entry that is not leased to another lane of the same environment without copying its data: its id, meta, revision, attempts, age and
- * delay stay, bounds are not asked. LANE_HELD: the other lane holds the id; nothing was done. */
+/* Hands an entry that is not leased to another lane of the same environment without copying its data: its id,
+ * meta, revision, attempts, age and delay stay, bounds are not asked. LANE_HELD: the other lane holds the id;
+ * nothing was done. */
 enum lane_result lane_hand_over(struct lane *from, uint64_t seq, struct lane *to, uint64_t *seq_r);
 
 /* Removing, in any state. False when there is none. */
@@ -130,28 +135,35 @@ uint64_t lane_first_seq(const struct lane *); /* 0 when empty */
 uint64_t lane_last_seq(const struct lane *);  /* the last one ever stored here, 0 at first */
 uint64_t lane_next_seq(const struct lane *);  /* what a push would get */
 
-/* Taking. A lease is opened on one lane for one holder, filled, and closed; an empty one is gone then. lane_candidate is what would be given
- * next into that lease (NULL: to anybody); in STRICT order a lease may hold a run of entries, but nothing is given behind another's lease. */
+/* Nothing up to that sequence will be stored from now on. False, and nothing changes, when something above
+ * was. */
+bool lane_raise_last(struct lane *, uint64_t seq);
+
+/* Taking. A lease is opened on one lane for one holder, filled, and closed; an empty one is gone then.
+ * lane_candidate is what would be given next into that lease (NULL: to anybody); in STRICT order a lease may
+ * hold a run of entries, but nothing is given behind another's lease. */
 struct lane_lease *lane_lease_open(struct lane *, struct lane_holder *, uint64_t number);
 bool lane_candidate(struct lane *, const struct lane_lease *, struct lane_entry *);
 bool lane_lease_add(struct lane_lease *, uint64_t seq, int64_t until); /* the candidate; false: no memory */
 void lane_lease_close(struct lane_lease *);
 bool lane_takeable(struct lane *);
 
-/* Leases. lane_put_back works on an entry in any state: it waits from then on, or is delayed until due (0: not). An entry that was leased
- * keeps its place, its revoked mark is the caller's to look at before. False for want of memory, never for a leased entry. */
+/* Leases. lane_put_back works on an entry in any state: it waits from then on, or is delayed until due (0:
+ * not). An entry that was leased keeps its place, its revoked mark is the caller's to look at before. False
+ * for want of memory, never for a leased entry. */
 bool lane_put_back(struct lane *, uint64_t seq, bool attempt, int64_t due);
-void lane_extend(struct lane *, uint64_t seq, int64_t until);  /* a leased one */
-void lane_mark_revoked(struct lane *, uint64_t seq);           /* a leased one */
+void lane_extend(struct lane *, uint64_t seq, int64_t until); /* a leased one */
+void lane_mark_revoked(struct lane *, uint64_t seq);          /* a leased one */
 struct lane_lease *lane_lease_find(struct lane *, uint64_t number);
-uint64_t lane_lease_next(const struct lane_lease *, uint64_t after); /* its first entry with a sequence above; 0: none */
+uint64_t lane_lease_next(const struct lane_lease *,
+                         uint64_t after); /* its first entry with a sequence above; 0: none */
 struct lane *lane_lease_lane(const struct lane_lease *);
 void lane_end_leases(struct lane *); /* all, silently: entries wait, no attempt is counted */
 
 /* Time. */
 void lane_due(struct lane *, int64_t now);               /* what is due waits */
 uint64_t lane_overdue(const struct lane *, int64_t now); /* an entry whose lease is over by then; 0: none */
-int64_t lane_wake(const struct lane *);                  /* when the next of these happens by itself; LANE_NEVER */
+int64_t lane_wake(const struct lane *); /* when the next of these happens by itself; LANE_NEVER */
 
 /* Keyed 64-bit hash (SipHash-2-4) of the environment, for other tables over data from the wire. */
 uint64_t lane_hash(const uint8_t key[16], const void *p, size_t n);

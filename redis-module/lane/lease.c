@@ -1,11 +1,14 @@
 /* lease - giving entries out and getting them back.
  *
- *    holder (a connection)                       lane A                        lane B
- *    first ──▶ lease 7 (A: 1, 2, 5) ──▶ lease 8 (B: 4)          each lease is also on the list of its lane, so that
- *                                                               a lane that goes away takes its leases off their holders
+ *    holder (a connection)
+ *    first --> lease 7 (A: 1, 2, 5) --> lease 8 (B: 4)
  *
- * What is given next, in SKIP order, is the lower of two: the first entry given back (heap `back`, all below `fresh`) and the first one
- * waiting from `fresh` on. `fresh` only rises, so an entry is passed once, however many are leased or delayed before it. */
+ * Each lease is also on the list of its lane, so that a lane that goes away takes its leases off their
+ * holders.
+ *
+ * What is given next, in SKIP order, is the lower of two: the first entry given back (heap `back`, all below
+ * `fresh`) and the first one waiting from `fresh` on. `fresh` only rises, so an entry is passed once, however
+ * many are leased or delayed before it. */
 #include "internal.h"
 
 #include <string.h>
@@ -25,7 +28,8 @@ static uint64_t first_waiting(struct lane *lane)
     return slot ? seq : 0;
 }
 
-/* In STRICT order only the first entry, or the one right behind what this lease has, and only if nobody else holds any. */
+/* In STRICT order only the first entry, or the one right behind what this lease has, and only if nobody else
+ * holds any. */
 static uint64_t strictly_next(const struct lane *lane, const struct lane_lease *lease)
 {
     uint64_t seq = lease && lease->n ? lease->seq[lease->n - 1] + 1 : 0;
@@ -76,8 +80,12 @@ struct lane_lease *lane_lease_open(struct lane *lane, struct lane_holder *holder
     struct lane_lease *lease = lane_alloc(lane, sizeof *lease);
     if (!lease)
         return NULL;
-    *lease = (struct lane_lease){
-        .number = number, .lane = lane, .holder = holder, .next = holder->first, .lane_next = lane->leases, .open = true};
+    *lease = (struct lane_lease){.number = number,
+                                 .lane = lane,
+                                 .holder = holder,
+                                 .next = holder->first,
+                                 .lane_next = lane->leases,
+                                 .open = true};
     if (lease->next)
         lease->next->prev = lease;
     if (lease->lane_next)

@@ -1,5 +1,6 @@
-/* siphash - SipHash-2-4 (Aumasson and Bernstein, 2012): a keyed hash whose collisions cannot be made without the key. Ids come from the wire, and
- * with a fixed hash anybody could make every look-up of a lane as slow as the lane is long. */
+/* siphash - SipHash-2-4 (Aumasson and Bernstein, 2012): a keyed hash whose collisions cannot be made without
+ * the key. Ids come from the wire, and with a fixed hash anybody could make every look-up of a lane as slow
+ * as the lane is long. */
 #include "lane.h"
 
 #include <string.h>

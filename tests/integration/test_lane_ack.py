@@ -5,6 +5,8 @@ import pytest
 
 from lane_server import LaneServer, ReplyError, SLOW, ident, wait_for
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):

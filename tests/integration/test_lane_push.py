@@ -3,6 +3,8 @@ import pytest
 
 from lane_server import ASAN, LaneServer, ReplyError, ident
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):

@@ -6,6 +6,8 @@ import pytest
 
 from lane_server import ASAN, BUILD, LaneServer, MODULE, ReplyError, SLOW, VALGRIND, ident, number, wait_for
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
@@ -43,6 +45,7 @@ def test_lane_goes_away_under_leases_and_blocked_clients(server, c, words):
     assert taker.silent(0.02)
     c.push("delayed", 1, delay=20)
     c(*words)
+    c("SELECT", 0)  # Valkey up to 8.1.1 leaves the connection in the database of a MOVE (valkey#4024)
     assert holder("LANE.EXTEND", "gone", lease, 5, "UPTO", 2**62) == [0, 0]
     if words[0] != "SET":
         holder("LANE.NACK", "lane", lease, "RETRY", 0, "UPTO", 2**62)

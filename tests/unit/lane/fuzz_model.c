@@ -2,7 +2,8 @@
  *
  *    lane-fuzz-model [seconds] [--no-memory] [--seed n] [--long]
  *
- * Prints its seed; with --seed the run is the same again. --no-memory: the allocator fails one time in eight. */
+ * Prints its seed; with --seed the run is the same again. --no-memory: the allocator fails one time in eight.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +79,11 @@ static void random_data(char *p, uint32_t *len)
 static void op_push(size_t l)
 {
     struct model *m = &model[l];
-    struct model_entry e = {.state = LANE_WAITING, .born = now, .has_id = below(4) != 0, .revision = below(2), .attempts = below(2)};
+    struct model_entry e = {.state = LANE_WAITING,
+                            .born = now,
+                            .has_id = below(4) != 0,
+                            .revision = below(2),
+                            .attempts = below(2)};
     uint64_t got = 0, few = below(3000);
     memcpy(e.id, &few, sizeof few);
     random_data(e.meta, &e.meta_len);
@@ -87,8 +92,16 @@ static void op_push(size_t l)
         e.state = LANE_DELAYED;
         e.until = now + 1 + (int64_t)below(500);
     }
-    struct lane_new new = {.id = e.has_id ? e.id : NULL, .meta = e.meta, .meta_len = e.meta_len, .body = e.body, .body_len = e.body_len,
-                           .revision = e.revision, .attempts = e.attempts, .born = e.born, .due = e.until, .unbounded = below(9) == 0};
+    struct lane_new new = {.id = e.has_id ? e.id : NULL,
+                           .meta = e.meta,
+                           .meta_len = e.meta_len,
+                           .body = e.body,
+                           .body_len = e.body_len,
+                           .revision = e.revision,
+                           .attempts = e.attempts,
+                           .born = e.born,
+                           .due = e.until,
+                           .unbounded = below(9) == 0};
     if (below(20) == 0)
         new.seq = lane_last_seq(lane[l]) + 1 + below(300);
     uint64_t last = lane_last_seq(lane[l]);
@@ -106,7 +119,7 @@ static void op_push(size_t l)
         die("sequence of what is held");
     if (result != LANE_OK)
         return;
-    if (got <= last || (new.seq && got != new.seq))
+    if (got <= last || (new.seq &&got != new.seq))
         die("sequence");
     e.seq = got;
     model_add(m, &e);
@@ -338,10 +351,18 @@ static const struct op {
     const char *name;
     void (*run)(size_t l);
     unsigned weight;
-} ops[] = {{"push", op_push, 30},         {"burst", op_burst, 2},       {"remove", op_remove, 20},
-           {"remove run", op_remove_run, 2}, {"meta", op_meta, 8},      {"take", op_take, 20},
-           {"put back", op_put_back, 10}, {"holder ends", op_holder_ends, 2}, {"extend or mark", op_extend_or_mark, 6},
-           {"time", op_time, 10},         {"hand over", op_hand_over, 6}, {"copy", op_copy, 1},
+} ops[] = {{"push", op_push, 30},
+           {"burst", op_burst, 2},
+           {"remove", op_remove, 20},
+           {"remove run", op_remove_run, 2},
+           {"meta", op_meta, 8},
+           {"take", op_take, 20},
+           {"put back", op_put_back, 10},
+           {"holder ends", op_holder_ends, 2},
+           {"extend or mark", op_extend_or_mark, 6},
+           {"time", op_time, 10},
+           {"hand over", op_hand_over, 6},
+           {"copy", op_copy, 1},
            {"settings", op_settings, 1}};
 
 static void step(void)

@@ -1,4 +1,5 @@
-/* model - a lane as anybody would write it first: an array in order, searched from its beginning. The core must say the same. */
+/* model - a lane as anybody would write it first: an array in order, searched from its beginning. The core
+ * must say the same. */
 #ifndef TEST_LANE_MODEL_H
 #define TEST_LANE_MODEL_H
 

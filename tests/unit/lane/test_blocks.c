@@ -36,7 +36,8 @@ START_TEST(test_stuck_old_entry_in_front_of_many_removed_ones_costs_nothing)
         ck_assert_uint_eq(take_one(lane, &holder, 2 + i), stuck);
         lane_remove(lane, seq);
     }
-    /* take_one checks the whole lane each time, but that is three entries. A scan of the hole would take minutes. */
+    /* take_one checks the whole lane each time, but that is three entries. A scan of the hole would take
+     * minutes. */
     ck_assert_double_lt(seconds() - begin, 20);
     end_lane(lane);
 }

@@ -134,6 +134,19 @@ START_TEST(test_given_sequences_must_rise)
 }
 END_TEST
 
+START_TEST(test_numbers_go_on_above_a_raised_last_one)
+{
+    struct lane *lane = new_lane();
+    uint64_t seq = push(lane, 1);
+    ck_assert(!lane_raise_last(lane, seq - 1));
+    ck_assert(lane_raise_last(lane, 5000000));
+    ck_assert_uint_gt(push(lane, 2), 5000000);
+    struct lane_new e = {.seq = 4999999};
+    ck_assert_int_eq(lane_push(lane, &e, NULL), LANE_ORDER);
+    end_lane(lane);
+}
+END_TEST
+
 START_TEST(test_hand_over_keeps_all_but_the_sequence)
 {
     struct lane *from = new_lane(), *to = new_lane();
@@ -184,6 +197,7 @@ Suite *push_suite(void)
     tcase_add_test(t, test_sequences_never_come_back);
     tcase_add_test(t, test_copy_continues_with_numbers_of_its_own);
     tcase_add_test(t, test_given_sequences_must_rise);
+    tcase_add_test(t, test_numbers_go_on_above_a_raised_last_one);
     tcase_add_test(t, test_hand_over_keeps_all_but_the_sequence);
     tcase_add_test(t, test_siphash_is_siphash);
     suite_add_tcase(s, t);

@@ -58,7 +58,8 @@ const uint8_t *id(unsigned n)
 
 enum lane_result try_push(struct lane *lane, unsigned n, uint64_t *seq)
 {
-    struct lane_new e = {.id = id(n), .meta = "meta", .meta_len = 4, .body = "body", .body_len = 4, .born = 1000};
+    struct lane_new e = {
+        .id = id(n), .meta = "meta", .meta_len = 4, .body = "body", .body_len = 4, .born = 1000};
     return lane_push(lane, &e, seq);
 }
 
@@ -72,12 +73,14 @@ uint64_t push(struct lane *lane, unsigned n)
 uint64_t push_delayed(struct lane *lane, unsigned n, int64_t due)
 {
     uint64_t seq;
-    struct lane_new e = {.id = id(n), .meta = "meta", .meta_len = 4, .body = "body", .body_len = 4, .due = due};
+    struct lane_new e = {
+        .id = id(n), .meta = "meta", .meta_len = 4, .body = "body", .body_len = 4, .due = due};
     ck_assert_int_eq(lane_push(lane, &e, &seq), LANE_OK);
     return seq;
 }
 
-size_t take(struct lane *lane, struct lane_holder *holder, uint64_t number, size_t n, uint64_t *seq, int64_t until)
+size_t take(struct lane *lane, struct lane_holder *holder, uint64_t number, size_t n, uint64_t *seq,
+            int64_t until)
 {
     struct lane_lease *lease = lane_lease_open(lane, holder, number);
     struct lane_entry e;

@@ -1,4 +1,5 @@
-/* world - what the tests of the core stand on: an environment that counts its memory, and short ways to say things. */
+/* world - what the tests of the core stand on: an environment that counts its memory, and short ways to say
+ * things. */
 #ifndef TEST_LANE_WORLD_H
 #define TEST_LANE_WORLD_H
 
