@@ -255,7 +255,7 @@ def test_replica_goes_on_after_its_primary_was_restarted(pair):
         c.push("second", n)
     c("LANE.ACK", "second", "UPTO", 2**62)
     in_step(primary, replica)
-    c("SAVE")
+    wait_for(lambda: c.pipe(["SAVE"]) == ["OK"], 10, "a save, after the one for the replica")
     primary.restart()
     c = primary.client()
     c.push("second", 9)
