@@ -188,6 +188,19 @@ static sfsistat on_rcpt(SMFICTX *ctx, char **argv)
     return SMFIS_NOREPLY;
 }
 
+/* Nothing to do at these two; but without a callback libmilter itself would answer, after no reply was agreed, and log an error for each mail. */
+static sfsistat on_data(SMFICTX *ctx)
+{
+    (void)ctx;
+    return SMFIS_NOREPLY;
+}
+
+static sfsistat on_unknown(SMFICTX *ctx, const char *command)
+{
+    (void)ctx, (void)command;
+    return SMFIS_NOREPLY;
+}
+
 static sfsistat on_header(SMFICTX *ctx, char *name, char *value)
 {
     struct session *s = smfi_getpriv(ctx);
@@ -311,6 +324,8 @@ static struct smfiDesc description = {
     .xxfi_helo = on_helo,
     .xxfi_envfrom = on_mail,
     .xxfi_envrcpt = on_rcpt,
+    .xxfi_data = on_data,
+    .xxfi_unknown = on_unknown,
     .xxfi_header = on_header,
     .xxfi_eoh = on_end_of_header,
     .xxfi_body = on_body,

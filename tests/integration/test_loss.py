@@ -7,6 +7,7 @@ most what it had in flight, and each with its reason in the log.
 A round of each kind takes some seconds: `make test` does a few, `make test-long` twenty (DOVELANE_ROUNDS says otherwise).
 """
 import os
+import re
 import threading
 import time
 
@@ -142,12 +143,15 @@ def one_round(system, victim, fault, load):
     return busy
 
 
+DELIVERY = re.compile(r"\]: (\w+): to=<.*status=sent")
+
+
 def unexplained(verdict, system):
-    """Second copies without a reason in the log. A milter that was killed in a transaction writes nothing, and that is its line: Postfix keeps the mail
-    (milter_default_action=accept) beside the copies in the lanes."""
-    spoken = {line.split(": ")[1].split()[-1] for line in milter_lines(system) if "action=" in line}
+    """Second copies without a reason in the log. A milter that was killed in a transaction writes no `action=` line, and that is the reason:
+    its copies were stored and not revoked, while Postfix kept the mail (policy queue) or the client sent it again (tempfail)."""
+    spoken = {line.split(": ")[1] for line in milter_lines(system) if "action=" in line}
     return [entry for entry in verdict.unexplained
-            if not any("status=sent" in line and line.startswith("postfix:") and line.split(": ")[2] not in spoken for line in entry.lines)]
+            if not any((found := DELIVERY.search(line)) and found[1] not in spoken for line in entry.lines)]
 
 
 def milter_lines(system):
@@ -171,7 +175,11 @@ def run(policy, victim, fault, rounds):
             ledger = load.end()
         verdict = oracle.wait_delivered(system, ledger, seconds=60)
         print(f"\n{policy} {victim} {fault}: in flight {busy}; {verdict.summary()}")
-        assert not (verdict.lost or verdict.damaged or verdict.strange or verdict.waiting), verdict.report()
+        assert not (verdict.lost or verdict.damaged or verdict.strange), verdict.report()
+        # A relay that dies between its own node's ack and the other's leaves the other an entry that is delivered: until nodes compare, it
+        # stays there. Everything else has left the lanes.
+        waiting = [pair for pair in verdict.waiting if victim == "milter" or fault == "stop" or pair not in verdict.delivered]
+        assert not waiting, waiting
         assert sum(1 for count in busy if count > 0) >= rounds * 0.8, f"the victim was idle: {busy}"
         assert not unexplained(verdict, system), verdict.report()
         if fault == "stop":
