@@ -215,11 +215,11 @@ def test_primary_that_becomes_a_replica_lets_its_leases_go(pair):
     c, r = primary.client(), replica.client()
     c.push("lane", 1, 2)
     waiting = primary.client()
-    c.take("lane", 2, "LEASE", 300 * SLOW)
     waiting.send("LANE.TAKE", 1, "lane2", "BLOCK", 0)
     waiting.silent(0.02)
     in_step(primary, replica)
     r("REPLICAOF", "NO", "ONE")
+    c.take("lane", 2, "LEASE", 300 * SLOW)
     c("REPLICAOF", "127.0.0.1", 1)
     assert isinstance(waiting.reply(), ReplyError)
     assert c.info()["leased"] == 0 and [e[3] for e in c.read("lane")] == [0, 0]
