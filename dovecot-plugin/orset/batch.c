@@ -139,7 +139,7 @@ int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, siz
     }
     if (e == 0 && (e = read_modseqs(os, &r, &p)) == 0)
         e = apply_ops(os, &r, &p, out);
-    for (unsigned i = 0; i < p.n && p.chain; i++) {
+    for (unsigned i = 0; i < p.n; i++) {
         const struct origin *o = &os->origin[p.map[i]];
         out->behind |= p.seen[i] > o->counter;
     }

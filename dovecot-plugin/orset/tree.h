@@ -6,7 +6,8 @@
  *  - names are whole paths, not edges to a parent, so no set of renames can make a cycle: G to P/G here and P to G/P there
  *    give P/G and G/P under two \NoSelect parents, and every mail stays where its folder is (F25's "drop the younger edge" has
  *    nothing to drop);
- *  - INBOX is always there. A live folder whose create has not come yet has no name and is not shown. */
+ *  - INBOX is always there. A live folder whose create has not come yet has no name and is not shown; should the only sites
+ *    that knew the name be lost for ever, orset_local_rename gives it one. */
 #ifndef ORSET_TREE_H
 #define ORSET_TREE_H
 

@@ -235,6 +235,8 @@ struct item {
     uint32_t folder, order; /* agreed or claimed UID */
     struct orset_dot dot;   /* smallest of its message */
     bool from_last;         /* the last round's value did not hold at some site */
+    uint64_t term;          /* under which its present UID was agreed */
+    uint32_t round;
     const struct orset *os;
 };
 
@@ -280,7 +282,7 @@ static int take_item(struct orset *os, struct folder *home, struct orset_dot d, 
             t->room = room;
         }
         bool last = m->round && m->round == home->round && m->term == home->round_term;
-        t->v[t->n++] = (struct item){i, agreed, d, last, os};
+        t->v[t->n++] = (struct item){i, agreed, d, last, m->term, m->round, os};
         return n < 0 ? n : 0;
     }
     home->uid_told = true;
@@ -329,10 +331,22 @@ static int emit_uids(struct orset *os, struct folder *home, struct items *t)
             t->v[n++] = t->v[i];
     if (n > ORSET_ROUND_MAX)
         n = ORSET_ROUND_MAX;
+    /* A mail that was shown in another mailbox before (two ids, one name) has that one's term: this round comes after it. */
+    uint64_t term = home->keeper_stamp.clock;
+    uint32_t round = home->ask;
+    for (size_t i = 0; i < n; i++)
+        if (t->v[i].term > term || (t->v[i].term == term && t->v[i].round >= round)) {
+            term = t->v[i].term;
+            round = t->v[i].round + 1;
+        }
+    if (round >= UINT32_MAX - 2) { /* a peer's nonsense must not be final */
+        term++;
+        round = 1;
+    }
     orset_op_begin(os, OP_UIDS);
     orset_op_folder(b, home);
-    orset_buf_num(b, home->keeper_stamp.clock);
-    orset_buf_num(b, home->ask);
+    orset_buf_num(b, term);
+    orset_buf_num(b, round);
     orset_buf_num(b, t->base);
     orset_buf_num(b, n);
     for (size_t i = 0; i < n; i++) {

@@ -55,25 +55,23 @@ static int read_entry(struct orset *os, struct orset_reader *r, struct peer *p, 
     return 0;
 }
 
-/* The vector says which numbers the sender can know; nothing it names may lie above. */
-int orset_vector_read(struct orset *os, struct orset_reader *r, uint64_t site, struct peer *p)
+static int read_vector(struct orset *os, struct orset_reader *r, uint64_t site, struct peer *p)
 {
-    memset(p, 0, sizeof *p);
-    p->n = (uint16_t)orset_read_num(r, ORSET_ORIGINS_MAX);
-    /* 26 bytes at least each: no allocation for what is not there. */
-    if (r->bad || p->n == 0 || (size_t)(r->end - r->at) < p->n * 25u)
+    uint64_t n = orset_read_num(r, ORSET_ORIGINS_MAX);
+    /* 25 bytes at least each: no allocation for what is not there. */
+    if (r->bad || n == 0 || (uint64_t)(r->end - r->at) < n * 25)
         return orset_fail(os, ORSET_E_MALFORMED, "a vector that cannot be read");
-    p->map = orset_mem(os, NULL, p->n * sizeof *p->map);
-    p->seen = orset_mem(os, NULL, p->n * sizeof *p->seen);
-    p->chain = orset_mem(os, NULL, p->n * sizeof *p->chain);
-    if (!p->map || !p->seen || !p->chain)
+    p->map = orset_mem(os, NULL, n * sizeof *p->map);
+    p->seen = p->map ? orset_mem(os, NULL, n * sizeof *p->seen) : NULL;
+    p->chain = p->seen ? orset_mem(os, NULL, n * sizeof *p->chain) : NULL;
+    if (!p->chain)
         return ORSET_E_MEMORY;
-    for (unsigned i = 0; i < p->n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         int e = read_entry(os, r, p, i);
         if (e < 0)
             return e;
     }
-    uint64_t own = orset_read_num(r, p->n - 1u);
+    uint64_t own = orset_read_num(r, n - 1);
     if (r->bad)
         return orset_fail(os, ORSET_E_MALFORMED, "a vector that cannot be read");
     p->sender = p->map[own];
@@ -81,7 +79,18 @@ int orset_vector_read(struct orset *os, struct orset_reader *r, uint64_t site, s
     if (os->origin[p->sender].id.site != site || p->sender == os->self)
         return orset_fail(os, ORSET_E_FORGED, "bytes of site %llu came as those of site %llu",
                           (unsigned long long)os->origin[p->sender].id.site, (unsigned long long)site);
+    p->n = (uint16_t)n;
     return 0;
+}
+
+/* On an error *p is empty. */
+int orset_vector_read(struct orset *os, struct orset_reader *r, uint64_t site, struct peer *p)
+{
+    memset(p, 0, sizeof *p);
+    int e = read_vector(os, r, site, p);
+    if (e < 0)
+        orset_peer_free(os, p);
+    return e;
 }
 
 uint64_t orset_peer_has(const struct peer *p, uint16_t origin)

@@ -338,7 +338,7 @@ static void commit_ingest(struct site *s)
 static bool is_home(struct site *s, uint32_t i)
 {
     struct orset_folder f;
-    return orset_folder_get(s->os, i, &f) == 0 && f.live && f.home == i;
+    return orset_folder_get(s->os, i, &f) == 0 && f.live && f.named && f.home == i;
 }
 
 static void ingest(struct site *s)

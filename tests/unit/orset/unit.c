@@ -1,0 +1,457 @@
+/* unit - rules of the core one by one, each as a reader of orset.h would expect it; SQLite state and reserve. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "batch.h"
+#include "exchange.h"
+#include "memstore.h"
+#include "orset.h"
+#include "reserve.h"
+#include "state_sqlite.h"
+#include "tree.h"
+#include "uid.h"
+
+struct replica {
+    struct orset_memstore *mem;
+    struct orset *os;
+};
+
+static long fail_after = -1; /* allocations until one fails, -1: none */
+
+static void *resize(void *ctx, void *p, size_t n)
+{
+    (void)ctx;
+    if (n == 0) {
+        free(p);
+        return NULL;
+    }
+    if (fail_after >= 0 && fail_after-- == 0)
+        return NULL;
+    return realloc(p, n);
+}
+
+static const struct orset_alloc HEAP = {NULL, resize};
+
+static void open_replica(struct replica *r, uint64_t site)
+{
+    struct orset_store s;
+    struct orset_origin me = {site, 100 + site};
+    bool created;
+    r->mem = orset_memstore_new(&HEAP);
+    orset_memstore_interface(r->mem, &s);
+    ck_assert_int_eq(orset_open(&r->os, &HEAP, &s, &me, &created), 0);
+    ck_assert(created);
+}
+
+static void close_replica(struct replica *r)
+{
+    orset_close(r->os);
+    orset_memstore_free(r->mem);
+}
+
+static int send_to(struct replica *from, struct replica *to, uint64_t site, uint64_t first)
+{
+    struct orset_buf b = {.alloc = &HEAP};
+    struct orset_batch_result r;
+    uint64_t next;
+    ck_assert_int_ge(orset_batch_make(from->os, first, 1 << 20, NULL, 0, &b, &next), 0);
+    ck_assert_int_eq(orset_begin(to->os), 0);
+    int e = orset_batch_apply(to->os, site, b.data, b.len, &r);
+    ck_assert_int_eq(orset_commit(to->os), 0);
+    orset_buf_free(&b);
+    return e;
+}
+
+static void append(struct replica *r, uint32_t folder, uint32_t uid, uint8_t guid, uint8_t flags)
+{
+    struct orset_facts f = {.guid = {guid}, .sha256 = {guid}, .received = 1, .saved = 2, .size = 3};
+    struct orset_flags fl = {.system = flags};
+    ck_assert_int_eq(orset_begin(r->os), 0);
+    ck_assert_int_eq(orset_local_add(r->os, folder, uid, &f, &fl, NULL), ORSET_OK);
+    ck_assert_int_eq(orset_commit(r->os), 0);
+}
+
+static void follow(struct replica *r)
+{
+    struct orset_todo t = {.at_len = 0};
+    struct orset_folder f;
+    ck_assert_int_eq(orset_begin(r->os), 0);
+    while (orset_todo_next(r->os, &t) > 0)
+        switch (t.kind) {
+        case ORSET_TODO_PLACE:
+            orset_folder_get(r->os, t.folder, &f);
+            orset_done_place(r->os, t.message.folder, t.message.dot, t.uid ? t.uid : f.uid_next, &t.flags);
+            break;
+        case ORSET_TODO_FLAGS: orset_done_flags(r->os, t.folder, t.uid, &t.flags); break;
+        case ORSET_TODO_RENUMBER: orset_done_renumber(r->os, t.folder, t.uid, t.new_uid); break;
+        case ORSET_TODO_REMOVE: orset_done_remove(r->os, t.folder, t.uid); break;
+        case ORSET_TODO_FOLDER: orset_done_folder(r->os, t.folder); break;
+        case ORSET_TODO_SUBSCRIPTION: orset_done_subscription(r->os, t.name, t.name_len); break;
+        case ORSET_TODO_ATTRIBUTE: orset_done_attribute(r->os, t.folder, t.name, t.name_len); break;
+        }
+    ck_assert_int_eq(orset_commit(r->os), 0);
+}
+
+static uint32_t create(struct replica *r, const char *name, size_t len)
+{
+    uint8_t guid[16] = {1};
+    uint32_t f;
+    ck_assert_int_eq(orset_begin(r->os), 0);
+    ck_assert_int_eq(orset_local_create(r->os, name, len, 7, guid, &f), 0);
+    ck_assert_int_eq(orset_commit(r->os), 0);
+    return f;
+}
+
+struct names {
+    char text[400];
+};
+
+static int add_name(void *arg, const struct orset_mailbox *m)
+{
+    struct names *n = arg;
+    if (m->name) {
+        strcat(n->text, m->folder == ORSET_NO_FOLDER ? "(" : "[");
+        for (size_t i = 1; i < m->name_len; i++) {
+            char c[2] = {m->name[i] ? m->name[i] : '/', 0};
+            strcat(n->text, c);
+        }
+        strcat(n->text, m->folder == ORSET_NO_FOLDER ? ")" : "]");
+    }
+    return 0;
+}
+
+/* --- tests --------------------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_a_second_scan_makes_no_op)
+{
+    struct replica a;
+    struct orset_facts f = {.guid = {1}, .sha256 = {1}};
+    struct orset_flags seen = {.system = ORSET_SEEN};
+    open_replica(&a, 1);
+    append(&a, ORSET_INBOX, 1, 1, ORSET_SEEN);
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    ck_assert_int_eq(orset_local_add(a.os, ORSET_INBOX, 1, &f, &seen, NULL), ORSET_KNOWN);
+    ck_assert_int_eq(orset_local_flags(a.os, ORSET_INBOX, 1, &seen, NULL), ORSET_KNOWN);
+    ck_assert_int_eq(orset_local_flags(a.os, ORSET_INBOX, 1, &seen, &seen), ORSET_OK); /* asserted again, explicitly */
+    ck_assert_int_eq(orset_commit(a.os), 0);
+    close_replica(&a);
+}
+END_TEST
+
+START_TEST(test_a_keyword_the_mailbox_cannot_hold_is_not_read_back_as_removed)
+{
+    struct replica a, b;
+    struct orset_flags none = {0}, kw = {.nkeywords = 1}, now;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    append(&a, ORSET_INBOX, 1, 1, 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    follow(&b);
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    kw.keyword[0] = (uint16_t)orset_keyword(a.os, "Urgent", 6);
+    ck_assert_int_eq(orset_keyword(a.os, "uRGENT", 6), kw.keyword[0]);
+    ck_assert_int_eq(orset_local_flags(a.os, ORSET_INBOX, 1, &kw, NULL), ORSET_OK);
+    ck_assert_int_eq(orset_commit(a.os), 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 3), 0);
+    /* b's mailbox could not set it, and is scanned again. */
+    ck_assert_int_eq(orset_begin(b.os), 0);
+    ck_assert_int_eq(orset_done_flags(b.os, ORSET_INBOX, 1, &none), 0);
+    ck_assert_int_eq(orset_local_flags(b.os, ORSET_INBOX, 1, &none, NULL), ORSET_KNOWN);
+    struct orset_message m;
+    ck_assert_int_eq(orset_message_by_uid(b.os, ORSET_INBOX, 1, &m), 1);
+    ck_assert_int_eq(orset_message_flags(b.os, ORSET_INBOX, m.dot, &now), 0);
+    ck_assert_int_eq(now.nkeywords, 1);
+    ck_assert_int_eq(orset_commit(b.os), 0);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
+START_TEST(test_missing_is_not_removed)
+{
+    struct replica a;
+    struct orset_todo t = {.at_len = 0};
+    open_replica(&a, 1);
+    append(&a, ORSET_INBOX, 1, 1, ORSET_FLAGGED);
+    uint64_t before = orset_vector_get(a.os, orset_self(a.os));
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    ck_assert_int_eq(orset_local_missing(a.os, ORSET_INBOX, 1), 0);
+    ck_assert_int_eq(orset_commit(a.os), 0);
+    ck_assert_uint_eq(orset_vector_get(a.os, orset_self(a.os)), before);
+    while (orset_todo_next(a.os, &t) > 0 && t.kind != ORSET_TODO_PLACE)
+        ;
+    ck_assert_int_eq(t.kind, ORSET_TODO_PLACE);
+    ck_assert_int_eq(t.flags.system, ORSET_FLAGGED);
+    close_replica(&a);
+}
+END_TEST
+
+START_TEST(test_cyclic_renames_lose_nothing_and_show_parents)
+{
+    struct replica a, b;
+    struct names n = {""}, m = {""};
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    uint32_t g = create(&a, "\0G", 2), p = create(&a, "\0P", 2);
+    append(&a, g, 1, 1, 0);
+    append(&a, p, 1, 2, 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    follow(&b);
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    ck_assert_int_eq(orset_local_rename(a.os, g, "\0P\0G", 4), 0);
+    ck_assert_int_eq(orset_commit(a.os), 0);
+    ck_assert_int_eq(orset_begin(b.os), 0);
+    ck_assert_int_eq(orset_local_rename(b.os, orset_folder_by_name(b.os, "\0P", 2), "\0G\0P", 4), 0);
+    ck_assert_int_eq(orset_commit(b.os), 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 7), 0);
+    ck_assert_int_eq(send_to(&b, &a, 2, 1), 0);
+    orset_tree(a.os, add_name, &n);
+    orset_tree(b.os, add_name, &m);
+    ck_assert_str_eq(n.text, "(G)[G/P](P)[P/G]");
+    ck_assert_str_eq(n.text, m.text);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
+START_TEST(test_two_ids_with_one_name_are_one_mailbox_until_one_is_renamed)
+{
+    struct replica a, b;
+    struct names n = {""};
+    struct orset_folder f;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    uint32_t x = create(&a, "\0Sent", 5), y = create(&b, "\0Sent", 5);
+    append(&a, x, 1, 1, 0);
+    append(&b, y, 1, 2, 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    follow(&b);
+    ck_assert_int_eq(send_to(&b, &a, 2, 1), 0);
+    follow(&a);
+    orset_tree(b.os, add_name, &n);
+    ck_assert_str_eq(n.text, "[Sent]");
+    ck_assert_int_eq(orset_folder_get(b.os, y, &f), 0);
+    ck_assert_uint_ne(f.home, y); /* the smaller id, site 1's, shows both */
+    struct orset_message m;
+    ck_assert_int_eq(orset_message_by_uid(b.os, f.home, 1, &m) + orset_message_by_uid(b.os, f.home, 2, &m), 2);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
+START_TEST(test_escaped_names_are_unique)
+{
+    char out[40];
+    ck_assert_uint_eq(orset_escape("a/b", 3, '.', out), 5);
+    ck_assert_str_eq(out, "a%2Fb");
+    orset_escape("a%2Fb", 5, '.', out);
+    ck_assert_str_eq(out, "a%252Fb");
+    orset_escape("100%", 4, '.', out);
+    ck_assert_str_eq(out, "100%");
+    orset_escape("..", 2, '/', out);
+    ck_assert_str_eq(out, "%2E%2E");
+}
+END_TEST
+
+START_TEST(test_a_peer_may_not_speak_for_another_nor_name_numbers_never_given)
+{
+    struct replica a, b;
+    struct orset_buf out = {.alloc = &HEAP};
+    struct orset_batch_result r;
+    uint64_t next;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    append(&a, ORSET_INBOX, 1, 1, 0);
+    ck_assert_int_eq(orset_batch_make(a.os, 1, 1000, NULL, 0, &out, &next), 0);
+    ck_assert_int_eq(orset_begin(b.os), 0);
+    ck_assert_int_eq(orset_batch_apply(b.os, 3, out.data, out.len, &r), ORSET_E_FORGED);
+    orset_rollback(b.os);
+    for (size_t n = 0; n < out.len; n++) { /* cut anywhere */
+        ck_assert_int_eq(orset_begin(b.os), 0);
+        ck_assert_int_lt(orset_batch_apply(b.os, 1, out.data, n, &r), 0);
+        orset_rollback(b.os);
+    }
+    orset_buf_free(&out);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
+START_TEST(test_a_uidvalidity_of_the_far_future_is_refused)
+{
+    struct replica a, b;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    ck_assert_int_eq(orset_local_uid_validity(a.os, ORSET_INBOX, 3000000000U, 2999999999), 0);
+    ck_assert_int_eq(orset_commit(a.os), 0);
+    orset_bound_uid_validity(b.os, 2000000000);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), ORSET_E_MALFORMED);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
+START_TEST(test_an_old_copy_of_a_state_is_noticed_and_two_ops_under_one_number_too)
+{
+    struct replica a, b, old;
+    struct orset_store s;
+    struct orset_origin me = {1, 101};
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    append(&a, ORSET_INBOX, 1, 1, 0);
+    old.mem = orset_memstore_copy(a.mem);
+    append(&a, ORSET_INBOX, 2, 2, 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    append(&b, ORSET_INBOX, 3, 3, 0);
+    orset_memstore_interface(old.mem, &s);
+    ck_assert_int_eq(orset_open(&old.os, &HEAP, &s, &me, NULL), 0);
+    ck_assert_int_eq(send_to(&b, &old, 2, 1), ORSET_E_ROLLED_BACK);
+    /* It did not ask and gave the numbers again: the chain tells. */
+    append(&old, ORSET_INBOX, 5, 9, 0);
+    append(&old, ORSET_INBOX, 6, 8, 0);
+    ck_assert_int_eq(send_to(&old, &b, 1, 5), ORSET_E_FORKED);
+    close_replica(&a);
+    close_replica(&b);
+    close_replica(&old);
+}
+END_TEST
+
+START_TEST(test_no_memory_at_any_point_changes_nothing)
+{
+    struct replica a, b;
+    struct orset_buf out = {.alloc = &HEAP};
+    struct orset_batch_result r;
+    uint64_t next;
+    uint8_t before[16], now[16];
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    create(&a, "\0F", 2);
+    append(&a, ORSET_INBOX, 1, 1, ORSET_SEEN);
+    append(&a, ORSET_INBOX, 2, 1, 0);
+    ck_assert_int_eq(orset_batch_make(a.os, 1, 100000, NULL, 0, &out, &next), 0);
+    orset_digest(b.os, before);
+    int e = -1;
+    for (long n = 0; e < 0 && n < 2000; n++) {
+        fail_after = n;
+        e = orset_begin(b.os);
+        if (e == 0)
+            e = orset_batch_apply(b.os, 1, out.data, out.len, &r);
+        if (e == 0)
+            e = orset_commit(b.os);
+        fail_after = -1;
+        if (e < 0) {
+            ck_assert_int_eq(e, ORSET_E_MEMORY - (e == ORSET_E_STORAGE));
+            orset_rollback(b.os);
+            orset_digest(b.os, now);
+            ck_assert_mem_eq(before, now, 16);
+        }
+    }
+    ck_assert_int_eq(e, 0);
+    orset_digest(a.os, before);
+    orset_digest(b.os, now);
+    ck_assert_mem_eq(before, now, 16);
+    orset_buf_free(&out);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
+START_TEST(test_the_sqlite_state_survives_and_refuses_newer_schemas)
+{
+    char path[] = "/tmp/orset-state-XXXXXX", *error = NULL;
+    struct state_sqlite *s;
+    struct orset_store store;
+    struct orset_origin me = {1, 101};
+    struct replica a = {.mem = NULL};
+    uint8_t before[16], now[16];
+    bool created;
+    close(mkstemp(path));
+    ck_assert_int_eq(state_sqlite_open(&s, path, &error), 0);
+    state_sqlite_interface(s, &store);
+    ck_assert_int_eq(orset_open(&a.os, &HEAP, &store, &me, &created), 0);
+    ck_assert(created);
+    create(&a, "\0F", 2);
+    for (uint32_t i = 1; i < 200; i++)
+        append(&a, ORSET_INBOX, i, (uint8_t)i, ORSET_SEEN);
+    orset_digest(a.os, before);
+    /* A transaction that is not committed leaves nothing. */
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    ck_assert_int_eq(orset_local_expunge(a.os, ORSET_INBOX, 5), 0);
+    orset_close(a.os);
+    state_sqlite_close(s);
+    ck_assert_int_eq(state_sqlite_open(&s, path, &error), 0);
+    state_sqlite_interface(s, &store);
+    ck_assert_int_eq(orset_open(&a.os, &HEAP, &store, &me, &created), 0);
+    ck_assert(!created);
+    orset_digest(a.os, now);
+    ck_assert_mem_eq(before, now, 16);
+    ck_assert_int_eq(state_sqlite_rows(s, ORSET_T_MESSAGE), 199);
+    orset_close(a.os);
+    state_sqlite_close(s);
+    char command[200];
+    snprintf(command, sizeof command, "sqlite3 %s 'PRAGMA user_version = 99' 2>/dev/null", path);
+    if (system(command) == 0) {
+        ck_assert_int_eq(state_sqlite_open(&s, path, &error), -1);
+        ck_assert_ptr_nonnull(strstr(error, "version 99"));
+        free(error);
+    }
+    unlink(path);
+}
+END_TEST
+
+START_TEST(test_the_reserve_tells_a_state_that_lost_numbers)
+{
+    char path[] = "/tmp/orset-reserve-XXXXXX";
+    struct reserve *r;
+    uint8_t key[16] = {1}, other[16] = {2};
+    close(mkstemp(path));
+    ck_assert_int_eq(reserve_open(&r, path), 0);
+    ck_assert_int_eq(reserve_check(r, key, 7, 50, 0), RESERVE_GO_ON);
+    ck_assert_int_eq(reserve_raise(r, key, 50, 1), 0);
+    ck_assert_int_eq(reserve_note(r, key, 120), 0);
+    reserve_close(r);
+    /* The process died, the host did not: the state must have what was noted. */
+    ck_assert_int_eq(reserve_open(&r, path), 0);
+    ck_assert_int_eq(reserve_check(r, key, 7, 50, 120), RESERVE_GO_ON);
+    ck_assert_int_eq(reserve_check(r, key, 7, 50, 119), RESERVE_NEW_EPOCH);
+    /* Power was lost: what was committed last may be gone. */
+    ck_assert_int_eq(reserve_check(r, key, 8, 50, 120), RESERVE_NEW_EPOCH);
+    ck_assert_int_eq(reserve_clean(r, key, 51, 10), 0);
+    ck_assert_int_eq(reserve_check(r, other, 8, 60, 3), RESERVE_GO_ON);
+    reserve_close(r);
+    ck_assert_int_eq(reserve_open(&r, path), 0);
+    ck_assert_int_eq(reserve_check(r, key, 9, 51, 10), RESERVE_GO_ON);
+    ck_assert_int_eq(reserve_clean(r, key, 51, 10), 0);
+    ck_assert_int_eq(reserve_check(r, key, 9, 51, 9), RESERVE_NEW_EPOCH);
+    reserve_close(r);
+    unlink(path);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("orset");
+    TCase *t = tcase_create("rules");
+    tcase_add_test(t, test_a_second_scan_makes_no_op);
+    tcase_add_test(t, test_a_keyword_the_mailbox_cannot_hold_is_not_read_back_as_removed);
+    tcase_add_test(t, test_missing_is_not_removed);
+    tcase_add_test(t, test_cyclic_renames_lose_nothing_and_show_parents);
+    tcase_add_test(t, test_two_ids_with_one_name_are_one_mailbox_until_one_is_renamed);
+    tcase_add_test(t, test_escaped_names_are_unique);
+    tcase_add_test(t, test_a_peer_may_not_speak_for_another_nor_name_numbers_never_given);
+    tcase_add_test(t, test_a_uidvalidity_of_the_far_future_is_refused);
+    tcase_add_test(t, test_an_old_copy_of_a_state_is_noticed_and_two_ops_under_one_number_too);
+    tcase_add_test(t, test_no_memory_at_any_point_changes_nothing);
+    tcase_add_test(t, test_the_sqlite_state_survives_and_refuses_newer_schemas);
+    tcase_add_test(t, test_the_reserve_tells_a_state_that_lost_numbers);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}
