@@ -196,15 +196,19 @@ static int first_out(void *arg, const uint8_t *key, size_t len, const uint8_t *v
 
 int orset_drop_out(struct orset *os, uint64_t upto)
 {
+    struct out o = {.upto = upto};
     int r = orset_need_transaction(os);
     while (r >= 0) {
-        struct out o = {.upto = upto};
-        int got = os->store.each(os->store.ctx, ORSET_T_OUT, "", 0, 0, first_out, &o);
+        /* Behind the row removed last: rows removed in this transaction need not be stepped over again. */
+        struct orset_key from = o.first;
+        o.first.n = 0;
+        int got = os->store.each(os->store.ctx, ORSET_T_OUT, from.b, from.n, 0, first_out, &o);
         if (got < 0)
             return orset_storage_fail(os, "outgoing ops");
         if (got != 1)
             return 0;
         r = orset_row_del(os, ORSET_T_OUT, &o.first);
+        orset_key_put(&o.first, "", 1);
     }
     return r;
 }

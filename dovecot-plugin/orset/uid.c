@@ -219,8 +219,8 @@ int orset_uid_answer(struct orset *os, const uint8_t *ask, size_t len, struct or
 {
     struct orset_reader r = {ask, ask + len, false};
     struct folder *f;
-    uint64_t term;
-    uint32_t round;
+    uint64_t term = 0;
+    uint32_t round = 0;
     int e = parse_ask(os, &r, &f, &term, &round);
     if (e < 0)
         return e;
@@ -293,8 +293,8 @@ static int take_answer(struct orset *os, struct folder *home, const uint8_t *byt
 {
     struct orset_reader r = {bytes, bytes + len, false};
     struct folder *f;
-    uint64_t term;
-    uint32_t round;
+    uint64_t term = 0;
+    uint32_t round = 0;
     int e = parse_ask(os, &r, &f, &term, &round);
     if (e < 0)
         return e;

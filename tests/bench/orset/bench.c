@@ -1,0 +1,378 @@
+/* bench - what the OR-Set core costs. Writes a JSON file and prints a table; each number is the median of several runs.
+ *
+ *     orset-bench FILE.json [messages]       default 1,000,000 */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "batch.h"
+#include "exchange.h"
+#include "memstore.h"
+#include "orset.h"
+#include "state_sqlite.h"
+
+#include <sqlite3.h>
+
+#define RUNS 5
+#define LOCAL 1000 /* the mails a user touches: the newest thousand */
+
+static void *resize(void *ctx, void *p, size_t n)
+{
+    (void)ctx;
+    if (n == 0) {
+        free(p);
+        return NULL;
+    }
+    return realloc(p, n);
+}
+
+static const struct orset_alloc HEAP = {NULL, resize};
+
+struct replica {
+    struct orset_memstore *mem;
+    struct state_sqlite *sql;
+    struct orset *os;
+    uint64_t site, rng;
+    uint32_t messages;
+    uint8_t *flags; /* by UID, as the mailbox has them */
+    char path[64];
+};
+
+static FILE *json;
+static int rows;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void check(struct replica *r, int e)
+{
+    if (e < 0) {
+        fprintf(stderr, "bench: %s: %s\n", orset_error_name(e), orset_error_text(r->os));
+        exit(1);
+    }
+}
+
+static void row(const char *measure, double value, const char *unit, double goal, bool at_least)
+{
+    bool met = goal == 0 || (at_least ? value >= goal : value <= goal);
+    printf("  %-66s %14.1f %-10s", measure, value, unit);
+    if (goal != 0)
+        printf(" goal %s %.0f: %s", at_least ? ">=" : "<=", goal, met ? "met" : "NOT MET");
+    printf("\n");
+    fflush(stdout);
+    fprintf(json, "%s\n  {\"measure\": \"%s\", \"value\": %.4f, \"unit\": \"%s\", \"comparator\": null, \"comparator_value\": null, "
+                  "\"ratio\": null, \"goal\": ",
+            rows++ ? "," : "", measure, value, unit);
+    if (goal != 0)
+        fprintf(json, "\"%s %.4g\", \"met\": %s}", at_least ? ">=" : "<=", goal, met ? "true" : "false");
+    else
+        fprintf(json, "null, \"met\": null}");
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+static double median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return v[n / 2];
+}
+
+static void open_replica(struct replica *r, uint64_t site, bool sql)
+{
+    struct orset_store s;
+    struct orset_origin me = {site, 1000 + site};
+    char *error;
+    memset(r, 0, sizeof *r);
+    r->site = site;
+    r->rng = site * 88172645463325252ULL;
+    if (sql) {
+        snprintf(r->path, sizeof r->path, "/tmp/orset-bench-%d-%d.db", (int)getpid(), (int)site);
+        unlink(r->path);
+        if (state_sqlite_open(&r->sql, r->path, &error) < 0) {
+            fprintf(stderr, "bench: %s\n", error);
+            exit(1);
+        }
+        state_sqlite_interface(r->sql, &s);
+    } else {
+        r->mem = orset_memstore_new(&HEAP);
+        orset_memstore_interface(r->mem, &s);
+    }
+    if (orset_open(&r->os, &HEAP, &s, &me, NULL) < 0)
+        exit(1);
+}
+
+static void close_replica(struct replica *r)
+{
+    free(r->flags);
+    orset_close(r->os);
+    orset_memstore_free(r->mem);
+    if (r->sql) {
+        state_sqlite_close(r->sql);
+        unlink(r->path);
+    }
+}
+
+static uint32_t rnd(struct replica *r, uint32_t n)
+{
+    r->rng ^= r->rng << 13;
+    r->rng ^= r->rng >> 7;
+    r->rng ^= r->rng << 17;
+    return (uint32_t)(r->rng >> 20) % n;
+}
+
+static void random_bytes(struct replica *r, uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = (uint8_t)rnd(r, 256);
+}
+
+/* Mails of 2 to 60 kB, a second to a minute apart, saved at once; a third is seen. */
+static void append(struct replica *r, uint32_t n)
+{
+    r->flags = calloc(n + 1, 1);
+    for (uint32_t i = 0; i < n;) {
+        check(r, orset_begin(r->os));
+        for (unsigned k = 0; k < 100 && i < n; k++, i++) {
+            struct orset_facts f = {.received = 1600000000 + 30LL * r->messages, .size = 2000 + rnd(r, 58000)};
+            struct orset_flags flags = {.system = rnd(r, 3) ? 0 : ORSET_SEEN};
+            f.saved = f.received + rnd(r, 3);
+            random_bytes(r, f.guid, 16);
+            random_bytes(r, f.sha256, 32);
+            check(r, orset_local_add(r->os, ORSET_INBOX, ++r->messages, &f, &flags, NULL));
+            r->flags[r->messages] = flags.system;
+        }
+        check(r, orset_drop_out(r->os, orset_vector_get(r->os, orset_self(r->os))));
+        check(r, orset_commit(r->os));
+    }
+}
+
+/* n flag changes, 100 a transaction, on the newest `among` mails. Returns ops per second. */
+static double flags(struct replica *r, unsigned n, uint32_t among, bool keep)
+{
+    double t = now();
+    for (unsigned i = 0; i < n;) {
+        check(r, orset_begin(r->os));
+        for (unsigned k = 0; k < 100; k++, i++) {
+            uint32_t uid = r->messages - rnd(r, among);
+            struct orset_flags f = {.system = r->flags[uid] ^= (uint8_t)(1U << rnd(r, 5))};
+            check(r, orset_local_flags(r->os, ORSET_INBOX, uid, &f, NULL));
+        }
+        if (!keep)
+            check(r, orset_drop_out(r->os, orset_vector_get(r->os, orset_self(r->os))));
+        check(r, orset_commit(r->os));
+    }
+    return n / (now() - t);
+}
+
+/* The same ops at a peer: batches of about 100, and the mailbox follows. */
+static double flags_in(struct replica *from, struct replica *to, uint64_t first)
+{
+    struct orset_buf b = {.alloc = &HEAP};
+    struct orset_batch_result res;
+    unsigned ops = 0;
+    double spent = 0;
+    for (uint64_t next = first;;) {
+        b.len = 0;
+        if (orset_batch_make(from->os, next, 1500, NULL, 0, &b, &next) != 0)
+            break;
+        double t = now();
+        check(to, orset_begin(to->os));
+        check(to, orset_batch_apply(to->os, from->site, b.data, b.len, &res));
+        check(to, orset_commit(to->os));
+        spent += now() - t;
+        ops += res.applied;
+    }
+    orset_buf_free(&b);
+    return ops / spent;
+}
+
+static void take_all(struct replica *from, struct replica *to, double *seconds, uint64_t *bytes)
+{
+    struct orset_exchange *x;
+    struct orset_buf q = {.alloc = &HEAP}, a = {.alloc = &HEAP};
+    int e;
+    double t = now();
+    *bytes = 0;
+    check(to, orset_ask_hello(to->os, from->site, &x, &q));
+    do {
+        a.len = 0;
+        check(from, orset_begin(from->os));
+        check(from, orset_answer(from->os, to->site, q.data, q.len, &a));
+        check(from, orset_commit(from->os));
+        *bytes += q.len + a.len;
+        q.len = 0;
+        check(to, orset_begin(to->os));
+        check(to, e = orset_take(to->os, x, a.data, a.len, &q));
+        check(to, orset_commit(to->os));
+    } while (e == ORSET_OK);
+    orset_exchange_free(to->os, x);
+    orset_buf_free(&q);
+    orset_buf_free(&a);
+    *seconds = now() - t;
+}
+
+static void place_all(struct replica *r)
+{
+    static struct orset_todo t;
+    struct orset_folder f;
+    t.at_len = 0;
+    check(r, orset_begin(r->os));
+    while (orset_todo_next(r->os, &t) > 0)
+        if (t.kind == ORSET_TODO_PLACE) {
+            check(r, orset_folder_get(r->os, t.folder, &f));
+            check(r, orset_done_place(r->os, t.message.folder, t.message.dot, t.uid ? t.uid : f.uid_next, &t.flags));
+        }
+    check(r, orset_commit(r->os));
+}
+
+static void bench_ops(bool sql, uint32_t messages)
+{
+    struct replica small, big, peer;
+    double v[RUNS], small_in[RUNS], flat[RUNS], all_flat[RUNS], in[RUNS];
+    double goal = sql ? 30000 : 300000;
+    char text[100];
+    const char *where = sql ? "SQLite, batches of 100" : "memory";
+    unsigned n = sql ? 20000 : 100000;
+    open_replica(&small, 1, sql);
+    open_replica(&big, 2, sql);
+    open_replica(&peer, 3, sql);
+    append(&small, LOCAL);
+    append(&big, messages);
+    double seconds;
+    uint64_t bytes;
+    take_all(&small, &peer, &seconds, &bytes);
+    place_all(&peer);
+    for (int i = 0; i < RUNS; i++) {
+        uint64_t first = orset_vector_get(small.os, orset_self(small.os)) + 1;
+        v[i] = flags(&small, n, LOCAL, true);
+        in[i] = flags_in(&small, &peer, first);
+    }
+    check(&small, orset_begin(small.os));
+    check(&small, orset_drop_out(small.os, UINT64_MAX));
+    check(&small, orset_commit(small.os));
+    for (int i = 0; i < RUNS; i++) {
+        small_in[i] = flags(&small, n, LOCAL, false);
+        flat[i] = flags(&big, n, LOCAL, false);
+        all_flat[i] = flags(&big, n, messages, false);
+    }
+    snprintf(text, sizeof text, "flag ops out, %s, %d messages", where, LOCAL);
+    row(text, median(v, RUNS), "ops/s", goal, true);
+    snprintf(text, sizeof text, "flag ops in, %s, %d messages", where, LOCAL);
+    row(text, median(in, RUNS), "ops/s", goal, true);
+    snprintf(text, sizeof text, "flag ops out, %s, newest %d of %u messages", where, LOCAL, messages);
+    row(text, median(flat, RUNS), "ops/s", goal, true);
+    snprintf(text, sizeof text, "cost per op against a folder of %d, same thousand, %s", LOCAL, where);
+    row(text, median(small_in, RUNS) / median(flat, RUNS) * 100, "percent", 110, false);
+    snprintf(text, sizeof text, "flag ops out, %s, any of %u messages", where, messages);
+    row(text, median(all_flat, RUNS), "ops/s", goal, true);
+    snprintf(text, sizeof text, "cost per op against a folder of %d, any message, %s", LOCAL, where);
+    row(text, median(small_in, RUNS) / median(all_flat, RUNS) * 100, "percent", 110, false);
+    if (sql) {
+        state_sqlite_checkpoint(big.sql);
+        row("bytes of state per message (SQLite file)", (double)state_sqlite_bytes(big.sql) / messages, "bytes", 150, false);
+    } else {
+        row("bytes of state per message (memory store)", (double)orset_memstore_bytes(big.mem) / messages, "bytes", 0, false);
+    }
+    close_replica(&small);
+    close_replica(&big);
+    close_replica(&peer);
+}
+
+static void bench_growth(void)
+{
+    struct replica r;
+    open_replica(&r, 1, true);
+    append(&r, LOCAL);
+    flags(&r, 20000, LOCAL, false); /* every mail has had each flag */
+    state_sqlite_checkpoint(r.sql);
+    double before = (double)state_sqlite_bytes(r.sql);
+    flags(&r, 1000000, LOCAL, false);
+    state_sqlite_checkpoint(r.sql);
+    row("SQLite file after 1,000,000 flag changes on 1,000 mails, against before",
+        (double)state_sqlite_bytes(r.sql) / before * 100, "percent", 105, false);
+    close_replica(&r);
+}
+
+static void bench_exchange(uint32_t messages)
+{
+    struct replica a, b;
+    double seconds;
+    uint64_t bytes;
+    open_replica(&a, 1, false);
+    open_replica(&b, 2, false);
+    append(&a, messages);
+    take_all(&a, &b, &seconds, &bytes);
+    row("exchange: a new replica takes all messages, time", seconds, "s", 0, false);
+    row("exchange: a new replica takes all messages, bytes per message", (double)bytes / messages, "bytes", 0, false);
+    place_all(&b);
+    check(&a, orset_begin(a.os));
+    for (unsigned i = 0; i < 100; i++) {
+        uint32_t uid = 1 + rnd(&a, messages);
+        struct orset_message m;
+        struct orset_flags f;
+        check(&a, orset_message_by_uid(a.os, ORSET_INBOX, uid, &m));
+        check(&a, orset_message_flags(a.os, ORSET_INBOX, m.dot, &f));
+        f.system ^= ORSET_FLAGGED;
+        check(&a, orset_local_flags(a.os, ORSET_INBOX, uid, &f, NULL));
+    }
+    check(&a, orset_commit(a.os));
+    take_all(&a, &b, &seconds, &bytes);
+    row("exchange of two states that differ in 100 messages, time", seconds * 1000, "ms", 0, false);
+    row("exchange of two states that differ in 100 messages, bytes", (double)bytes, "bytes", 0, false);
+    uint8_t x[16], y[16];
+    orset_digest(a.os, x);
+    orset_digest(b.os, y);
+    if (memcmp(x, y, 16) != 0) {
+        fprintf(stderr, "bench: digests differ after the exchange\n");
+        exit(1);
+    }
+    take_all(&a, &b, &seconds, &bytes);
+    row("exchange of two equal states, bytes", (double)bytes, "bytes", 0, false);
+    close_replica(&a);
+    close_replica(&b);
+}
+
+static void command(const char *text, char *out, size_t size)
+{
+    FILE *p = popen(text, "r");
+    out[0] = '\0';
+    if (p && fgets(out, (int)size, p))
+        out[strcspn(out, "\n\"\\")] = '\0';
+    if (p)
+        pclose(p);
+}
+
+int main(int argc, char **argv)
+{
+    uint32_t messages = argc > 2 ? (uint32_t)atoi(argv[2]) : 1000000;
+    char machine[200], commit[64], date[64];
+    if (argc < 2 || !(json = fopen(argv[1], "w"))) {
+        fprintf(stderr, "usage: %s FILE.json [messages]; the file must be writable\n", argv[0]);
+        return 1;
+    }
+    command("grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ //'", machine, sizeof machine);
+    command("git rev-parse --short HEAD 2>/dev/null", commit, sizeof commit);
+    command("date -u +%Y-%m-%dT%H:%M:%SZ", date, sizeof date);
+    fprintf(json, "{\"machine\": \"%s, %ld processors\", \"versions\": {\"sqlite\": \"%s\", \"compiler\": \"%s\"}, \"date\": \"%s\", "
+                  "\"commit\": \"%s\", \"rows\": [",
+            machine, sysconf(_SC_NPROCESSORS_ONLN), sqlite3_libversion(), __VERSION__, date, commit);
+    printf("OR-Set core, %u messages, median of %d runs, %s\n", messages, RUNS, machine);
+    bench_ops(false, messages);
+    bench_ops(true, messages);
+    bench_growth();
+    bench_exchange(messages);
+    fprintf(json, "\n]}\n");
+    fclose(json);
+    return 0;
+}
