@@ -4,11 +4,14 @@
 
 #include <confuse.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "mem.h"
 
@@ -105,7 +108,7 @@ static int check_value(cfg_t *cfg, cfg_opt_t *opt)
     int64_t v;
     bool time = s->kind == KIND_TIME;
     if (!with_unit(text, time ? time_units : size_units, &v)) {
-        cfg_error(cfg, "%s = %s is no %s, write it like %s", s->name, text, time ? "time" : "size", time ? "400ms, 1.5s, 10min, 1h" : "512, 256kB, 25MB, 1GB");
+        cfg_error(cfg, "%s = %s is no %s, write it like %s", s->name, text, time ? "time" : "size", time ? "400ms, 1.5s, 10min, 1h" : "512, 256kB, 25MB, 1GB (no blank before the unit)");
         return -1;
     }
     if (v < s->least || v > s->most) {
@@ -135,8 +138,23 @@ static void keep_error(cfg_t *cfg, const char *format, va_list ap)
 
 /* ---- reading ---- */
 
+/* libconfuse's own words for these would be those of its scanner. */
+static char *unreadable(const char *path)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return mem_printf("%s: %s", path, strerror(errno));
+    bool file = fstat(fd, &st) == 0 && !S_ISDIR(st.st_mode);
+    close(fd);
+    return file ? NULL : mem_printf("%s: is a directory", path);
+}
+
 static void parse(const char *path, cfg_t **cfg_r)
 {
+    first_error = unreadable(path);
+    if (first_error)
+        return;
     cfg_opt_t node_opts[] = {
 #define NODE_TEXT(name, def, help) CFG_STR(#name, def, CFGF_NONE),
 #include "settings.def"
@@ -231,12 +249,50 @@ static char *check_nodes(const struct config *c, const char *path)
     return NULL;
 }
 
+static char *check_next_hop(const char *d, const char *path)
+{
+    char buf[512];
+    const char *host, *port, *hop = strchr(d, ':');
+    if (strncmp(d, "smtp:", 5) && strncmp(d, "relay:", 6) && strncmp(d, "lmtp:", 5))
+        return mem_printf("%s: divert has \"%s\": it must begin with smtp:, relay: or lmtp:", path, d);
+    hop++;
+    if (!strncmp(hop, "unix:", 5)) {
+        if (hop[5] == '/')
+            return NULL;
+        return mem_printf("%s: divert has \"%s\": the socket's path must be absolute, in Postfix's transport too: the relay knows no queue_directory", path, d);
+    }
+    size_t n = strlen(hop);
+    if (hop[0] != '[')
+        return mem_printf("%s: divert has \"%s\": only next hops with an address can be diverted to: [host]:port or unix:/path", path, d);
+    /* "[10.0.0.5]:24" as "10.0.0.5:24" for the check; without a port it is the transport's own. */
+    if (hop[n - 1] == ']' && n > 2)
+        return NULL;
+    if (strchr(hop, ']') && config_address(hop, buf, sizeof buf, &host, &port) == 0)
+        return NULL;
+    return mem_printf("%s: divert has \"%s\": write the next hop like [10.0.0.5]:24", path, d);
+}
+
+static char *check_places(const struct config *c, const char *path)
+{
+    char buf[512];
+    const char *host, *port;
+    if (*c->bounce_port && config_address(c->bounce_port, buf, sizeof buf, &host, &port) < 0)
+        return mem_printf("%s: bounce_port = %s is no address, write it like 127.0.0.1:10026 or unix:/path", path, c->bounce_port);
+    if (c->milter_socket[0] != '/')
+        return mem_printf("%s: milter_socket = %s must be the absolute path of a UNIX socket", path, c->milter_socket);
+    if (*c->metrics_socket && c->metrics_socket[0] != '/')
+        return mem_printf("%s: metrics_socket = %s must be the absolute path of a UNIX socket", path, c->metrics_socket);
+    if (strcmp(c->log, "stderr") && strcmp(c->log, "syslog") && strncmp(c->log, "file:/", 6))
+        return mem_printf("%s: log = %s, allowed is stderr, syslog or file:/path", path, c->log);
+    return NULL;
+}
+
 static char *check_whole(const struct config *c, const char *path)
 {
     char *error = check_nodes(c, path);
     if (error)
         return error;
-    if (c->divert.n && (size_t)c->copies > c->nnodes)
+    if (c->nnodes && (size_t)c->copies > c->nnodes)
         return mem_printf("%s: copies = %lld, but only %zu nodes are configured: add node sections or lower copies", path, (long long)c->copies,
                           c->nnodes);
     /* A copy may be compared, and dropped where the other owner has none, once it is older than settle: no promise may come later. */
@@ -245,15 +301,13 @@ static char *check_whole(const struct config *c, const char *path)
         return mem_printf("%s: settle = %lldms must be at least store_deadline + 1 s per 10 MB of max_entry + 500 ms = %lldms: raise settle here "
                           "and lane.settle-ms in each node's redis.conf", path, (long long)c->settle, (long long)slowest);
     for (size_t i = 0; i < c->divert.n; i++) {
-        const char *d = c->divert.v[i];
-        const char *hop = strchr(d, ':');
-        bool known = !strncmp(d, "smtp:", 5) || !strncmp(d, "relay:", 6) || !strncmp(d, "lmtp:", 5);
-        if (!known)
-            return mem_printf("%s: divert has \"%s\": it must begin with smtp:, relay: or lmtp:", path, d);
-        if (hop[1] != '[' && strncmp(hop + 1, "unix:", 5))
-            return mem_printf("%s: divert has \"%s\": only next hops with an address can be diverted to: [host]:port or unix:path", path, d);
+        char *wrong = check_next_hop(c->divert.v[i], path);
+        if (wrong)
+            return wrong;
     }
-    return NULL;
+    if (c->retry_first > c->retry_most)
+        return mem_printf("%s: retry_first = %lldms is more than retry_most = %lldms", path, (long long)c->retry_first, (long long)c->retry_most);
+    return check_places(c, path);
 }
 
 struct config *config_read(const char *path, char **error_r)

@@ -109,7 +109,7 @@ static void sample(const struct setting *s, const char *value, const char *limit
     if (*limits)
         printf("# (%s)\n", limits);
     if (s->kind == KIND_NODE_TEXT)
-        printf("#node mx1 { %s = \"10.0.0.1:6379\" }\n#node mx2 { %s = \"10.0.0.2:6379\" }\n\n", s->name, s->name);
+        printf("#node mx1 { %s = \"10.0.0.1:7001\" }\n#node mx2 { %s = \"10.0.0.2:7001\" }\n\n", s->name, s->name);
     else
         printf("#%s = %s\n\n", s->name, value);
 }

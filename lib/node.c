@@ -18,6 +18,7 @@ struct node {
     struct wire *wire;
     char *name, *address, *purpose;
     bool ping;
+    int64_t settle;
     node_state_fn *state;
     void *arg;
 
@@ -26,14 +27,17 @@ struct node {
     char run_id[64];
     ev_timer pinger;
     double answered;  /* last answer of any kind, or node_open */
-    char said[256];      /* last trouble logged: each is said once, not once per attempt */
+    char said[4][256];   /* troubles logged in this outage: each is said once, not once per attempt */
+    size_t nsaid;
 };
 
 static void complain(struct node *n, const char *text)
 {
-    if (!strcmp(n->said, text))
-        return;
-    snprintf(n->said, sizeof n->said, "%s", text);
+    size_t most = sizeof n->said / sizeof *n->said;
+    for (size_t i = 0; i < n->nsaid && i < most; i++)
+        if (!strncmp(n->said[i], text, sizeof n->said[i] - 1))
+            return;
+    snprintf(n->said[n->nsaid++ % most], sizeof n->said[0], "%s", text);
     log_warning("node %s (%s, %s): %s", n->name, n->address, n->purpose, text);
 }
 
@@ -83,7 +87,12 @@ static long long number(const redisReply *info, const char *name)
 static const char *unfit(struct node *n, const redisReply *info, char *text, size_t size)
 {
     if (info->type == REDIS_REPLY_ERROR) {
-        snprintf(text, size, "%s (is lane.so loaded? loadmodule /path/lane.so)", info->str);
+        bool unknown = !strncmp(info->str, "ERR unknown command", 19);
+        bool password = !strncmp(info->str, "NOAUTH", 6);
+        snprintf(text, size, "%s%s", info->str,
+                 unknown    ? " (lane.so is not loaded: loadmodule /path/lane.so)"
+                 : password ? " (it wants a password, which cannot be given yet)"
+                            : "");
         return text;
     }
     if (info->type != REDIS_REPLY_ARRAY)
@@ -95,6 +104,11 @@ static const char *unfit(struct node *n, const redisReply *info, char *text, siz
         return "LANE.INFO gave no run-id";
     if (!name || strcmp(name, n->name)) {
         snprintf(text, size, "it says it is node \"%s\": set lane.node %s there, or mend the address in dovelane.conf", name ? name : "", n->name);
+        return text;
+    }
+    long long settle = number(info, "settle-ms");
+    if (settle < n->settle) {
+        snprintf(text, size, "lane.settle-ms is %lld, settle is %lldms: set lane.settle-ms %lld there", settle, (long long)n->settle, (long long)n->settle);
         return text;
     }
     if (policy && strcmp(policy, "noeviction")) {
@@ -124,22 +138,25 @@ static void on_info(struct wire *w, redisReply *reply, void *arg)
         snprintf(n->run_id, sizeof n->run_id, "%s", run_id);
     }
     n->ready = true;
-    n->said[0] = '\0';
+    n->nsaid = 0;
     metric_add(node_connects, 1);
     log_info("node %s (%s, %s): connected%s", n->name, n->address, n->purpose, new_life && n->life > 1 ? ", it was restarted" : "");
     n->state(n, true, new_life, n->arg);
 }
 
-static void ignore(struct wire *w, redisReply *reply, void *arg)
+/* The first answer: a server that wants nobody says why here, and closes. */
+static void on_name(struct wire *w, redisReply *reply, void *arg)
 {
-    (void)w, (void)reply, (void)arg;
+    (void)w;
+    if (reply && reply->type == REDIS_REPLY_ERROR)
+        complain(arg, reply->str);
 }
 
 static void on_wire(struct wire *w, bool up, const char *why, void *arg)
 {
     struct node *n = arg;
     if (up) {
-        wire_sendf(w, ignore, n, "CLIENT SETNAME dovelane-%s", n->purpose);
+        wire_sendf(w, on_name, n, "CLIENT SETNAME dovelane-%s", n->purpose);
         wire_sendf(w, on_info, n, "LANE.INFO");
         return;
     }
@@ -161,6 +178,7 @@ struct node *node_open(struct ev_loop *loop, const struct node_options *o)
     n->address = mem_strdup(o->address);
     n->purpose = mem_strdup(o->purpose);
     n->ping = o->ping;
+    n->settle = o->settle;
     n->state = o->state;
     n->arg = o->arg;
     n->answered = clock_monotonic();

@@ -1,12 +1,14 @@
 /* node - a verified connection to a node's Redis.
  *
  * After each connect it is asked who it is (LANE.INFO) before it is used: another node's name than expected, a maxmemory-policy that lets it
- * drop lanes by itself, or a module that does not speak our grammar make it unusable, said once per connection in the log. Its run_id tells whether it
+ * drop lanes by itself, a shorter settle time, or a module that does not speak our grammar make it unusable, said once per connection in the log. Its run_id tells whether it
  * is still the server that acked what it acked: `life` grows whenever that changes.
  *
  * A ping every quarter of a second keeps silence measurable (node_silence). Not thread safe. */
 #ifndef DOVELANE_NODE_H
 #define DOVELANE_NODE_H
+
+#include <stdint.h>
 
 #include "wire.h"
 
@@ -21,6 +23,7 @@ struct node_options {
     const char *address;   /* of its Redis */
     const char *purpose;   /* for CLIENT SETNAME and the log: "milter", "relay-take" */
     bool ping;             /* false for connections that block (READY BLOCK) */
+    int64_t settle;        /* ms that the server must remember what it let go, at least */
     node_state_fn *state;
     void *arg;
 };

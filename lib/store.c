@@ -397,6 +397,7 @@ static void open_links(struct store *s)
             .address = s->config->node[l->index].redis,
             .purpose = l->bulk ? "store-bulk" : "store",
             .ping = !l->bulk,
+            .settle = s->config->settle,
             .state = on_node,
             .arg = l,
         };

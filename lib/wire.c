@@ -22,6 +22,7 @@
 #define RECONNECT_FIRST 0.05
 #define RECONNECT_MOST 2.0
 #define CONNECT_PATIENCE 5.0
+#define LASTED 2.0 /* a connection that lived so long was a good one: the next attempt comes at once */
 
 struct request {
     struct request *next;
@@ -54,7 +55,8 @@ struct wire {
     ev_io reading, writing;
     ev_timer reconnect, patience;
     ev_prepare flush; /* what was sent in one turn of the loop leaves in one writev */
-    double wait;
+    double wait;     /* before the next attempt: doubles while connections do not last */
+    double up_since; /* clock_monotonic */
 
     redisReader *reader;
     struct request *first, **last; /* open requests, oldest first */
@@ -134,6 +136,8 @@ static void fail_requests(struct wire *w)
 
 static void lost(struct wire *w, const char *why)
 {
+    if (w->up && clock_monotonic() - w->up_since > LASTED)
+        w->wait = RECONNECT_FIRST;
     close_socket(w);
     fail_requests(w);
     schedule_reconnect(w);
@@ -144,7 +148,7 @@ static void established(struct wire *w)
 {
     w->connecting = false;
     w->up = true;
-    w->wait = RECONNECT_FIRST;
+    w->up_since = clock_monotonic();
     ev_timer_stop(w->loop, &w->patience);
     ev_io_stop(w->loop, &w->writing);
     ev_io_start(w->loop, &w->reading);

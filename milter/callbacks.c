@@ -287,7 +287,7 @@ static bool remove_stale(const char *path)
     if (lstat(path, &st) < 0)
         return errno == ENOENT;
     if (!S_ISSOCK(st.st_mode)) {
-        errno = EEXIST;
+        errno = ENOTSOCK;
         return false;
     }
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -305,15 +305,15 @@ static bool remove_stale(const char *path)
 
 static bool guard_socket(const char *path, const char *group)
 {
-    if (!*group)
-        return chmod(path, 0666) == 0;
-    struct group *g = getgrnam(group);
-    if (!g) {
-        errno = ENOENT;
+    struct group *g = NULL;
+    if (*group && !(g = getgrnam(group))) {
         log_error("milter_socket_group = %s: there is no such group", group);
         return false;
     }
-    return chown(path, (uid_t)-1, g->gr_gid) == 0 && chmod(path, 0660) == 0;
+    if ((!g || chown(path, (uid_t)-1, g->gr_gid) == 0) && chmod(path, g ? 0660 : 0666) == 0)
+        return true;
+    log_error("milter_socket = %s: cannot set group and mode: %s", path, strerror(errno));
+    return false;
 }
 
 static struct smfiDesc description = {
@@ -357,11 +357,10 @@ bool callbacks_open(const char *path, const char *group)
         log_error("milter_socket = %s: cannot listen: %s (does the directory exist?)", path, strerror(errno));
         return false;
     }
-    if (!guard_socket(path, group)) {
-        log_error("milter_socket = %s: cannot set group and mode: %s", path, strerror(errno));
-        return false;
-    }
-    return true;
+    if (guard_socket(path, group))
+        return true;
+    unlink(path);
+    return false;
 }
 
 bool callbacks_run(void)

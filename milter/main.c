@@ -1,6 +1,8 @@
 /* dovelane-milter - the way in: diverts accepted mail into lanes on enough nodes before Postfix answers 250.
  *
  * It must be the last milter of its smtpd, on a UNIX socket; docs/admin-guide.md has the lines for main.cf. */
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -11,10 +13,24 @@
 
 struct milter milter;
 
+/* libmilter waits for these in a thread of its own: every other thread must have them blocked from its start, or the signal ends the process
+ * there. */
+static void leave_signals_to_libmilter(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
 int main(int argc, char **argv)
 {
     struct program p;
     char *error = NULL;
+    leave_signals_to_libmilter();
     program_start(&p, "dovelane-milter", false, argc, argv);
     milter.config = p.config;
     milter.store = store_open(p.config, p.node, &error);

@@ -104,6 +104,7 @@ struct discover *discover_open(struct relay *r)
                                                         .address = n->redis,
                                                         .purpose = "relay-ready",
                                                         .ping = false,
+                                                        .settle = r->config->settle,
                                                         .state = on_state,
                                                         .arg = d});
     return d;

@@ -396,6 +396,7 @@ struct owners *owners_open(struct relay *r)
                                                        .address = n->redis,
                                                        .purpose = "relay",
                                                        .ping = false,
+                                                       .settle = r->config->settle,
                                                        .state = on_state,
                                                        .arg = o});
     o->peers = peers_open(r);

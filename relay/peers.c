@@ -122,6 +122,7 @@ static void add(struct peers *peers, const struct config_node *n)
                                                                    .address = p->address,
                                                                    .purpose = "relay-peer",
                                                                    .ping = true,
+                                                                   .settle = peers->relay->config->settle,
                                                                    .state = on_state,
                                                                    .arg = p});
 }

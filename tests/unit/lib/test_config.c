@@ -47,7 +47,7 @@ END_TEST
 START_TEST(test_units_are_understood)
 {
     read_text("store_deadline = 1.2s\nretry_most = 2h\nbulk_entry = 512kB\non_store_failure = tempfail\n"
-              "node mx1 { redis = \"127.0.0.1:7001\" }\nnode mx2 { redis = \"unix:/run/x\" }\ndivert = {\"lmtp:[10.0.0.5]:24\"}\n");
+              "node mx1 { redis = \"127.0.0.1:7001\" }\nnode mx2 { redis = \"unix:/run/x\" }\ndivert = {\"lmtp:[10.0.0.5]:24\", \"smtp:[h]\", \"lmtp:unix:/run/x\"}\n");
     ck_assert_msg(c != NULL, "%s", error);
     ck_assert_int_eq(c->store_deadline, 1200);
     ck_assert_int_eq(c->retry_most, 7200000);
@@ -78,6 +78,13 @@ static const struct {
     {"node a { redis = \"h:1\" }\ndivert = {\"smtp:[h]:25\"}\n", "copies = 2, but only 1 nodes are configured"},
     {"node a { redis = \"h:1\" }\nnode b { redis = \"h:2\" }\ndivert = {\"smtp:example.org\"}\n", "only next hops with an address"},
     {"node a { redis = \"h:1\" }\nnode b { redis = \"h:2\" }\ndivert = {\"local:[x]\"}\n", "must begin with smtp:"},
+    {"node a { redis = \"h:1\" }\n", "copies = 2, but only 1 nodes are configured"},
+    {"copies = 1\nnode a { redis = \"h:1\" }\ndivert = {\"lmtp:unix:private/dovecot-lmtp\"}\n", "the socket's path must be absolute"},
+    {"copies = 1\nnode a { redis = \"h:1\" }\ndivert = {\"lmtp:[h]:99999\"}\n", "write the next hop like"},
+    {"bounce_port = 10026\n", "bounce_port = 10026 is no address"},
+    {"milter_socket = \"inet:8899@localhost\"\n", "must be the absolute path"},
+    {"log = sysloog\n", "log = sysloog, allowed is"},
+    {"retry_first = 1h\n", "retry_first = 3600000ms is more than retry_most"},
     {"settle = 2s\n", "settle = 2000ms must be at least"},
     {"max_entry = 200MB\n", "settle = 5000ms must be at least"},
 };
@@ -87,6 +94,16 @@ START_TEST(test_errors_name_the_thing_the_value_and_the_way_out)
     read_text(bad[_i].text);
     ck_assert_msg(c == NULL, "accepted: %s", bad[_i].text);
     ck_assert_msg(strstr(error, bad[_i].expected) != NULL, "said: %s", error);
+    forget();
+}
+END_TEST
+
+START_TEST(test_a_directory_is_no_config)
+{
+    error = NULL;
+    c = config_read("/tmp", &error);
+    ck_assert_ptr_null(c);
+    ck_assert_str_eq(error, "/tmp: is a directory");
     forget();
 }
 END_TEST
@@ -125,6 +142,7 @@ TCase *config_tests(void)
     tcase_add_test(t, test_defaults_come_from_the_table);
     tcase_add_test(t, test_units_are_understood);
     tcase_add_loop_test(t, test_errors_name_the_thing_the_value_and_the_way_out, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(t, test_a_directory_is_no_config);
     tcase_add_test(t, test_a_missing_file_is_named);
     tcase_add_test(t, test_addresses);
     return t;
