@@ -78,9 +78,7 @@ int orset_row_get(struct orset *os, enum orset_table t, const struct orset_key *
     int got = os->store.get(os->store.ctx, t, k->b, k->n, &v, &n);
     if (got < 0)
         return orset_storage_fail(os, "get");
-    *r = (struct orset_reader){v, v + n, false};
-    if (!got)
-        *r = (struct orset_reader){NULL, NULL, true};
+    *r = got ? (struct orset_reader){v, v + n, false} : (struct orset_reader){NULL, NULL, true};
     return got;
 }
 

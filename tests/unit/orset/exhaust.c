@@ -768,11 +768,14 @@ int main(int argc, char **argv)
     uint64_t all = 0;
     if (argc > 3) {
         all = run((unsigned)atoi(argv[1]), (unsigned)atoi(argv[2]), argv[3], argc > 4);
-    } else if (argc == 2 && strcmp(argv[1], "long") == 0) {
-        all += run(2, 4, "all", false);
-        all += run(3, 3, "all", false);
     } else {
-        all += run(2, 3, "all", false);
+        bool full = argc == 2 && strcmp(argv[1], "long") == 0;
+        all += run(2, full ? 4 : 3, "all", false);
+        all += run(2, full ? 4 : 3, "all", true);
+        all += run(3, 3, "all", false);
+        for (const char *part = "mfxr"; *part; part++)
+            all += run(3, full ? 4 : 3, (char[]){*part, 0}, false);
+        all += run(3, full ? 4 : 3, "m", true);
     }
     printf("%" PRIu64 " histories, all equal\n", all);
     return 0;
