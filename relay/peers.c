@@ -33,7 +33,14 @@ static void drop(struct peer *p, size_t entries, const char *why)
 static void on_state(struct node *node, bool ready, bool new_life, void *arg)
 {
     struct peer *p = arg;
-    if (!ready || !p->dropped)
+    if (!ready)
+        return;
+    /* Nothing refills it yet (docs/design.md, "What is built"), and what it owned first waits here until somebody says so. */
+    if (new_life && node_life(node) > 1)
+        log_warning("node %s was restarted and does not know what it held: what it owned first waits on the other owners; put it into "
+                    "`dead`, see the admin guide, \"When a node dies, or its Redis was restarted\"",
+                    p->name);
+    if (!p->dropped)
         return;
     log_warning(
         "node %s is back; it holds up to %lld entries of which it does not know that they are delivered",
