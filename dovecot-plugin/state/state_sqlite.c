@@ -37,14 +37,14 @@ static sqlite3_stmt *prepare(struct state_sqlite *s, const char *sql)
 
 static sqlite3_stmt *statement(struct state_sqlite *s, enum orset_table t, enum statement which)
 {
-    static const char *const sql[STATEMENTS] = {
-        "SELECT value FROM %s WHERE key = ?1",
-        "INSERT INTO %s (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2",
-        "DELETE FROM %s WHERE key = ?1",
-        "SELECT key, value FROM %s WHERE key >= ?1 ORDER BY key"};
+    static const char *const sql[STATEMENTS][2] = {
+        {"SELECT value FROM ", " WHERE key = ?1"},
+        {"INSERT INTO ", " (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2"},
+        {"DELETE FROM ", " WHERE key = ?1"},
+        {"SELECT key, value FROM ", " WHERE key >= ?1 ORDER BY key"}};
     char text[160];
     if (!s->st[t][which]) {
-        snprintf(text, sizeof text, sql[which], TABLE[t]);
+        snprintf(text, sizeof text, "%s%s%s", sql[which][0], TABLE[t], sql[which][1]);
         s->st[t][which] = prepare(s, text);
     }
     return s->st[t][which];
