@@ -1,12 +1,12 @@
 /* ahead - what is remembered of dots that the vector does not cover yet (rule 3).
  *
  *     1, dot                          "a remove named it": when its add comes, it is dropped
- *     2, message dot, flag, flag dot  "this flag was set on a message that has not come": taken along when it comes
- *     3, message dot                  "the keeper gave it this UID"
+ *     2, message dot, flag, flag dot  "this flag was set on a message that has not come": taken along when it
+ * comes 3, message dot                  "the keeper gave it this UID"
  *
- * Rows go when their dot is covered, so the table is empty whenever all replicas have all ops. Each row counts for the
- * origin whose op named the dot; exec.c refuses an op that would bring its origin above ORSET_AHEAD_MAX, so one
- * peer's nonsense cannot use up what others need. */
+ * Rows go when their dot is covered, so the table is empty whenever all replicas have all ops. Each row
+ * counts for the origin whose op named the dot; exec.c refuses an op that would bring its origin above
+ * ORSET_AHEAD_MAX, so one peer's nonsense cannot use up what others need. */
 #include "internal.h"
 
 #include <string.h>

@@ -4,7 +4,9 @@
 
 #include <string.h>
 
-/* --- making --------------------------------------------------------------------------------------------------------- */
+/* --- making
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 struct making {
     struct orset_buf *ops;
@@ -31,20 +33,25 @@ static int take_op(void *arg, const uint8_t *key, size_t key_len, const uint8_t 
     return m->ops->failed ? -1 : 0;
 }
 
-int orset_batch_make(struct orset *os, uint64_t from, size_t most, const struct orset_modseq *modseq, size_t nmodseq,
-                     struct orset_buf *b, uint64_t *next_r)
+int orset_batch_make(struct orset *os, uint64_t from, size_t most, const struct orset_modseq *modseq,
+                     size_t nmodseq, struct orset_buf *b, uint64_t *next_r)
 {
     struct orset_buf ops = {.alloc = &os->alloc};
-    struct making m = {.ops = &ops, .most = most, .first = os->origin[os->self].counter + 1, .chain = os->origin[os->self].chain};
+    struct making m = {.ops = &ops,
+                       .most = most,
+                       .first = os->origin[os->self].counter + 1,
+                       .chain = os->origin[os->self].chain};
     struct orset_key k = {0};
     orset_key_num(&k, from);
     int r = os->store.each(os->store.ctx, ORSET_T_OUT, k.b, k.n, 0, take_op, &m);
     /* The last row was taken: the next one will be the next to be given. */
     *next_r = r == 1 ? m.next : os->origin[os->self].counter + 1;
     if (r < 0)
-        r = ops.failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for a batch") : orset_storage_fail(os, "outgoing ops");
+        r = ops.failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for a batch")
+                       : orset_storage_fail(os, "outgoing ops");
     else if (m.n > 0 ? m.first != from : from <= os->origin[os->self].counter)
-        r = orset_fail(os, ORSET_E_GAP, "op %llu is not kept any more: the peer must exchange", (unsigned long long)from);
+        r = orset_fail(os, ORSET_E_GAP, "op %llu is not kept any more: the peer must exchange",
+                       (unsigned long long)from);
     else
         r = m.n ? 0 : ORSET_KNOWN;
     if (r >= 0) {
@@ -67,11 +74,13 @@ int orset_batch_make(struct orset *os, uint64_t from, size_t most, const struct 
     return r;
 }
 
-/* --- applying ------------------------------------------------------------------------------------------------------- */
+/* --- applying
+ * ------------------------------------------------------------------------------------------------------- */
 
 static int read_modseqs(struct orset *os, struct orset_reader *r, struct peer *p)
 {
-    struct exec x = {.os = os, .by = p->sender, .first = ORSET_COUNTER_MAX, .map = p->map, .seen = p->seen, .nmap = p->n};
+    struct exec x = {
+        .os = os, .by = p->sender, .first = ORSET_COUNTER_MAX, .map = p->map, .seen = p->seen, .nmap = p->n};
     uint64_t n = orset_read_num(r, ORSET_MODSEQS_MAX);
     for (uint64_t i = 0; i < n; i++) {
         struct folder *f;
@@ -100,12 +109,18 @@ static int apply_ops(struct orset *os, struct orset_reader *r, struct peer *p, s
         return orset_fail(os, ORSET_E_MALFORMED, "a batch's head cannot be read");
     const struct origin *o = &os->origin[p->sender];
     if (o->counter + 1 == number && chain && o->chain && chain != o->chain)
-        return orset_fail(os, ORSET_E_FORKED, "site %llu gave number %llu to two different ops: new epoch there, then exchange",
+        return orset_fail(os, ORSET_E_FORKED,
+                          "site %llu gave number %llu to two different ops: new epoch there, then exchange",
                           (unsigned long long)o->id.site, (unsigned long long)o->counter);
     for (uint64_t i = 0; i < n; i++) {
         size_t len;
         const uint8_t *op = orset_read_text(r, ORSET_OP_MAX, &len);
-        struct exec x = {.by = p->sender, .first = number, .map = p->map, .seen = p->seen, .nmap = p->n};
+        struct exec x = {.by = p->sender,
+                         .first = number,
+                         .map = p->map,
+                         .seen = p->seen,
+                         .nmap = p->n,
+                         .most = p->seen[p->sender_at]};
         if (r->bad)
             return orset_fail(os, ORSET_E_MALFORMED, "op %llu is cut", (unsigned long long)number);
         int e = orset_exec(os, &x, op, len);
@@ -114,13 +129,12 @@ static int apply_ops(struct orset *os, struct orset_reader *r, struct peer *p, s
         number = x.next;
         out->ops++;
         out->applied += e == 0;
-        if (e == 0 && number - 1 > p->seen[p->sender_at])
-            return orset_fail(os, ORSET_E_FORGED, "op %llu is above its sender's own vector", (unsigned long long)number - 1);
     }
     return r->at == r->end ? 0 : orset_fail(os, ORSET_E_MALFORMED, "bytes behind a batch's end");
 }
 
-int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, size_t len, struct orset_batch_result *out)
+int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, size_t len,
+                      struct orset_batch_result *out)
 {
     struct orset_reader r = {batch, batch + len, false};
     struct peer p = {0};
@@ -130,8 +144,8 @@ int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, siz
         return e;
     uint8_t version = orset_read_u8(&r);
     if (r.bad || version != ORSET_WIRE_VERSION)
-        return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND, "a batch of version %u; this site speaks %u", version,
-                          ORSET_WIRE_VERSION);
+        return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND,
+                          "a batch of version %u; this site speaks %u", version, ORSET_WIRE_VERSION);
     e = orset_vector_read(os, &r, site, &p);
     if (e == 0) {
         out->origin = p.sender;
@@ -149,7 +163,8 @@ int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, siz
     return e;
 }
 
-/* --- outgoing rows -------------------------------------------------------------------------------------------------- */
+/* --- outgoing rows
+ * -------------------------------------------------------------------------------------------------- */
 
 struct out {
     uint64_t n, lowest, upto;
@@ -220,7 +235,8 @@ int orset_new_epoch(struct orset *os, uint64_t epoch)
     if (r < 0)
         return r;
     if (epoch == 0 || orset_find_origin(os, me) >= 0)
-        return orset_fail(os, ORSET_E_LIMIT, "epoch %llu was used before; draw another one", (unsigned long long)epoch);
+        return orset_fail(os, ORSET_E_LIMIT, "epoch %llu was used before; draw another one",
+                          (unsigned long long)epoch);
     /* Numbers begin anew, so rows of the old ones would be taken for the new ones. */
     if ((r = orset_drop_out(os, UINT64_MAX)) < 0 || (r = orset_intern_origin(os, me)) < 0)
         return r;
@@ -229,7 +245,8 @@ int orset_new_epoch(struct orset *os, uint64_t epoch)
     return 0;
 }
 
-/* --- what own ops touched -------------------------------------------------------------------------------------------- */
+/* --- what own ops touched
+ * -------------------------------------------------------------------------------------------- */
 
 struct touching {
     struct orset *os;
@@ -253,7 +270,8 @@ static int touched_row(void *arg, const uint8_t *key, size_t key_len, const uint
         return 0;
     t->dot = (struct orset_dot){os->self, x.first};
     /* All targets of one FLAGS are dots of one message: the first will do. */
-    if (kind == OP_FLAGS && (orset_read_num(&x.in, ORSET_SAME_MESSAGE_MAX) == 0 || orset_read_dot(&x, &t->dot) < 0))
+    if (kind == OP_FLAGS &&
+        (orset_read_num(&x.in, ORSET_SAME_MESSAGE_MAX) == 0 || orset_read_dot(&x, &t->dot) < 0))
         return 0;
     t->folder = f->index;
     t->number = x.first;
@@ -273,7 +291,8 @@ int orset_touched_since(struct orset *os, uint64_t confirmed, orset_touched_fn *
         r = orset_message_load(os, t.folder, t.dot, &os->m[0]);
         if (r < 0)
             return r;
-        if (r > 0 && os->m[0].p.uid && (r = fn(arg, orset_folder_at(os, t.folder)->home, os->m[0].p.uid)) != 0)
+        if (r > 0 && os->m[0].p.uid &&
+            (r = fn(arg, orset_folder_at(os, t.folder)->home, os->m[0].p.uid)) != 0)
             return r;
         at = t.number + 1;
     }

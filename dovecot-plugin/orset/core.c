@@ -9,9 +9,9 @@
 
 const char *orset_error_name(int e)
 {
-    static const char *const name[] = {"ok",     "out of memory",  "storage failed",    "malformed",  "gap",
-                                       "unknown kind", "forged", "forked", "rolled back", "exchange needed",
-                                       "limit",  "absent"};
+    static const char *const name[] = {"ok",          "out of memory",   "storage failed", "malformed",
+                                       "gap",         "unknown kind",    "forged",         "forked",
+                                       "rolled back", "exchange needed", "limit",          "absent"};
     if (e >= 0)
         return e == ORSET_KNOWN ? "known" : name[0];
     return -e < (int)(sizeof name / sizeof name[0]) ? name[-e] : "?";
@@ -35,7 +35,8 @@ int orset_fail(struct orset *os, int error, const char *format, ...)
 
 int orset_storage_fail(struct orset *os, const char *what)
 {
-    return orset_fail(os, ORSET_E_STORAGE, "%s: the store failed; roll back, look at the disk and its log", what);
+    return orset_fail(os, ORSET_E_STORAGE, "%s: the store failed; roll back, look at the disk and its log",
+                      what);
 }
 
 void *orset_mem(struct orset *os, void *p, size_t n)
@@ -55,13 +56,15 @@ int orset_need_transaction(struct orset *os)
     return 0;
 }
 
-/* --- rows ------------------------------------------------------------------------------------------------------- */
+/* --- rows
+ * ------------------------------------------------------------------------------------------------------- */
 
 int orset_row_put(struct orset *os, enum orset_table t, const struct orset_key *k, const struct orset_buf *v)
 {
     if (v && v->failed)
         return orset_fail(os, ORSET_E_MEMORY, "no memory for a row; roll back and try again");
-    if (os->store.put(os->store.ctx, t, k->b, k->n, v && v->len ? v->data : (const void *)"", v ? v->len : 0) < 0)
+    if (os->store.put(os->store.ctx, t, k->b, k->n, v && v->len ? v->data : (const void *)"",
+                      v ? v->len : 0) < 0)
         return orset_storage_fail(os, "put");
     return 0;
 }
@@ -96,7 +99,8 @@ struct orset_dot orset_key_read_dot(struct orset_reader *r)
     return d;
 }
 
-/* --- origins and clocks ----------------------------------------------------------------------------------------- */
+/* --- origins and clocks
+ * ----------------------------------------------------------------------------------------- */
 
 int orset_find_origin(const struct orset *os, struct orset_origin id)
 {
@@ -114,7 +118,8 @@ int orset_intern_origin(struct orset *os, struct orset_origin id)
     if (id.site == 0 || id.epoch == 0)
         return orset_fail(os, ORSET_E_MALFORMED, "an origin with site or epoch 0");
     if (os->norigins >= ORSET_ORIGINS_MAX)
-        return orset_fail(os, ORSET_E_LIMIT, "more than %d origins; remove a site's old epochs", ORSET_ORIGINS_MAX);
+        return orset_fail(os, ORSET_E_LIMIT, "more than %d origins; remove a site's old epochs",
+                          ORSET_ORIGINS_MAX);
     struct origin *o = orset_mem(os, os->origin, (os->norigins + 1u) * sizeof *o);
     if (!o)
         return ORSET_E_MEMORY;
@@ -154,12 +159,13 @@ int orset_stamp_order(struct stamp a, struct stamp b)
     return c ? c : order(a.epoch, b.epoch);
 }
 
-/* A stamp from outside. A clock far ahead of all others would be final for its register, and one at the end of the range
- * would leave no successor; both are refused (F32). */
+/* A stamp from outside. A clock far ahead of all others would be final for its register, and one at the end
+ * of the range would leave no successor; both are refused (F32). */
 int orset_see_clock(struct orset *os, uint64_t clock)
 {
     if (clock > ORSET_CLOCK_MAX || (clock > os->clock && clock - os->clock > ORSET_CLOCK_JUMP))
-        return orset_fail(os, ORSET_E_MALFORMED, "Lamport clock %llu, but the highest seen is %llu: a peer counts wrongly",
+        return orset_fail(os, ORSET_E_MALFORMED,
+                          "Lamport clock %llu, but the highest seen is %llu: a peer counts wrongly",
                           (unsigned long long)clock, (unsigned long long)os->clock);
     return 0;
 }
@@ -195,7 +201,8 @@ uint64_t orset_remembered(const struct orset *os)
     return os->remembered;
 }
 
-/* --- keywords --------------------------------------------------------------------------------------------------- */
+/* --- keywords
+ * --------------------------------------------------------------------------------------------------- */
 
 static uint64_t keyword_hash(const char *name, size_t len)
 {
@@ -235,7 +242,8 @@ static int keyword_cache(struct orset *os, const char *name, size_t len, uint64_
 int orset_keyword(struct orset *os, const char *name, size_t len)
 {
     if (len == 0 || len > ORSET_KEYWORD_MAX)
-        return orset_fail(os, ORSET_E_LIMIT, "a keyword of %zu bytes; 1 to %d are possible", len, ORSET_KEYWORD_MAX);
+        return orset_fail(os, ORSET_E_LIMIT, "a keyword of %zu bytes; 1 to %d are possible", len,
+                          ORSET_KEYWORD_MAX);
     uint64_t hash = keyword_hash(name, len);
     for (int i = 0; i < os->nkeywords; i++)
         if (same_keyword(&os->keyword[i], name, len, hash))
@@ -244,7 +252,8 @@ int orset_keyword(struct orset *os, const char *name, size_t len)
     if (r < 0)
         return r;
     if (os->nkeywords >= ORSET_KEYWORDS_MAX)
-        return orset_fail(os, ORSET_E_LIMIT, "keyword %.*s: there are %d already", (int)len, name, ORSET_KEYWORDS_MAX);
+        return orset_fail(os, ORSET_E_LIMIT, "keyword %.*s: there are %d already", (int)len, name,
+                          ORSET_KEYWORDS_MAX);
     struct orset_key key = {0};
     orset_key_num(&key, os->nkeywords);
     if (os->store.put(os->store.ctx, ORSET_T_KEYWORD, key.b, key.n, name, len) < 0)
@@ -265,7 +274,8 @@ uint64_t orset_flag_hash(const struct orset *os, uint16_t flag)
     return flag < ORSET_SYSTEM_FLAGS ? flag : os->keyword[flag - ORSET_SYSTEM_FLAGS].hash | 1ULL << 63;
 }
 
-/* --- reading and writing the caches ------------------------------------------------------------------------------ */
+/* --- reading and writing the caches
+ * ------------------------------------------------------------------------------ */
 
 static int read_origin(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
@@ -413,7 +423,8 @@ void orset_rollback(struct orset *os)
         os->broken = true;
 }
 
-/* --- open and close ---------------------------------------------------------------------------------------------- */
+/* --- open and close
+ * ---------------------------------------------------------------------------------------------- */
 
 static int make_new(struct orset *os, const struct orset_origin *self)
 {

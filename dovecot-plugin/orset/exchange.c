@@ -45,9 +45,11 @@ void orset_exchange_free(struct orset *os, struct orset_exchange *x)
     os->alloc.resize(os->alloc.ctx, x, 0);
 }
 
-/* --- questions -------------------------------------------------------------------------------------------------------- */
+/* --- questions
+ * -------------------------------------------------------------------------------------------------------- */
 
-static void ask_ranges(struct orset *os, struct orset_exchange *x, uint8_t kind, unsigned split, struct orset_buf *q)
+static void ask_ranges(struct orset *os, struct orset_exchange *x, uint8_t kind, unsigned split,
+                       struct orset_buf *q)
 {
     size_t n = x->p.n < X_PREFIXES_MAX ? x->p.n : X_PREFIXES_MAX;
     begin_question(os, q, kind);
@@ -68,7 +70,8 @@ static unsigned log2_up(uint64_t n)
     return b;
 }
 
-/* Depth grows by 11, then by 5: for 1,000,000 messages 2,048 ranges, then 32 and 16 below each that differs. */
+/* Depth grows by 11, then by 5: for 1,000,000 messages 2,048 ranges, then 32 and 16 below each that differs.
+ */
 static unsigned next_split(const struct orset_exchange *x)
 {
     unsigned left = x->bits > x->p.depth ? x->bits - x->p.depth : 0;
@@ -90,7 +93,8 @@ static int next_question(struct orset *os, struct orset_exchange *x, struct orse
             x->p.v[0] = 0;
             x->p.n = 1;
             x->p.depth = 0;
-            /* A few messages are shorter than their digests; a folder that is new on one side differs everywhere. */
+            /* A few messages are shorter than their digests; a folder that is new on one side differs
+             * everywhere. */
             bool one_sided = f->messages == 0 || x->their_messages[x->at] == 0;
             x->bits = n <= 64 ? 0 : log2_up(n) - (one_sided ? (log2_up(n) < 5 ? log2_up(n) : 5) : 0);
             x->in_folder = true;
@@ -119,7 +123,9 @@ static int next_question(struct orset *os, struct orset_exchange *x, struct orse
     return q->failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for a question") : 0;
 }
 
-/* --- answers ---------------------------------------------------------------------------------------------------------- */
+/* --- answers
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static int take_folders(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in)
 {
@@ -191,7 +197,8 @@ static int take_ranges(struct orset *os, struct orset_exchange *x, struct peer *
     int r = answered(os, x, in, &f);
     if (r < 0)
         return r;
-    unsigned depth = (unsigned)orset_read_num(&in->in, X_DEPTH_MAX), split = (unsigned)orset_read_num(&in->in, X_DEPTH_MAX);
+    unsigned depth = (unsigned)orset_read_num(&in->in, X_DEPTH_MAX),
+             split = (unsigned)orset_read_num(&in->in, X_DEPTH_MAX);
     if ((r = orset_prefixes_read(os, &in->in, depth, &asked)) == 0 &&
         (!same_prefixes(&asked, &x->p) || asked.n != x->p.n || split == 0 || split != next_split(x)))
         r = orset_fail(os, ORSET_E_MALFORMED, "an answer to a question that was not asked");
@@ -251,10 +258,16 @@ static int take_messages(struct orset *os, struct orset_exchange *x, struct peer
     return r;
 }
 
-static int take_body(struct orset *os, struct orset_exchange *x, uint8_t kind, struct peer *p, struct orset_reader *r)
+static int take_body(struct orset *os, struct orset_exchange *x, uint8_t kind, struct peer *p,
+                     struct orset_reader *r)
 {
-    struct exec in = {.os = os, .by = p->sender, .first = ORSET_COUNTER_MAX + 1, .map = p->map, .seen = p->seen,
-                      .nmap = p->n, .in = *r};
+    struct exec in = {.os = os,
+                      .by = p->sender,
+                      .first = ORSET_COUNTER_MAX + 1,
+                      .map = p->map,
+                      .seen = p->seen,
+                      .nmap = p->n,
+                      .in = *r};
     bool end = false;
     int e;
     if (kind == X_HELLO)
@@ -274,7 +287,8 @@ static int take_body(struct orset *os, struct orset_exchange *x, uint8_t kind, s
     return e;
 }
 
-int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer, size_t len, struct orset_buf *q)
+int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer, size_t len,
+               struct orset_buf *q)
 {
     struct orset_reader r = {answer, answer + len, false};
     struct peer now = {0};
@@ -283,7 +297,8 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
         return e;
     uint8_t version = orset_read_u8(&r), kind = orset_read_u8(&r);
     if (r.bad || version != ORSET_WIRE_VERSION || kind < X_HELLO || kind > X_NAMED)
-        return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND, "an answer of version %u, kind %u", version, kind);
+        return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND, "an answer of version %u, kind %u",
+                          version, kind);
     if ((kind == X_HELLO) == x->helloed)
         return orset_fail(os, ORSET_E_MALFORMED, "an answer to a question that was not asked");
     e = orset_vector_read(os, &r, x->site, &now);
@@ -298,7 +313,8 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
     }
     if (e == 0)
         e = next_question(os, x, q);
-    /* Half an answer may be merged: each element by itself is, but the transaction is better given up than explained. */
+    /* Half an answer may be merged: each element by itself is, but the transaction is better given up than
+     * explained. */
     if (e < 0)
         os->broken = true;
     return e;
@@ -322,7 +338,8 @@ int orset_raise(struct orset *os, struct orset_exchange *x)
     return 0;
 }
 
-/* --- subscriptions and attributes, the giver's side --------------------------------------------------------------------- */
+/* --- subscriptions and attributes, the giver's side
+ * --------------------------------------------------------------------- */
 
 struct named_rows {
     struct orset *os;
@@ -404,6 +421,7 @@ int orset_write_named(struct orset *os, struct orset_reader *q, struct orset_buf
     orset_buf_free(&rows);
     if (r < 0)
         return failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for an answer")
-                      : orset_fail(os, ORSET_E_LIMIT, "more subscriptions than an exchange carries (%d bytes)", X_BYTES);
+                      : orset_fail(os, ORSET_E_LIMIT,
+                                   "more subscriptions than an exchange carries (%d bytes)", X_BYTES);
     return 0;
 }

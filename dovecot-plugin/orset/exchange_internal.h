@@ -1,10 +1,10 @@
 /* exchange_internal - what give.c, exchange.c and merge.c share: the messages of an exchange.
  *
  *     question = version, kind, vector, body          answer = version, kind, vector, body
- *     HELLO    -                                      sum of the named, n AHEAD rows, n { folder, sum, messages }
- *     RANGES   folder, depth, split, n { prefix }     folder head, the question's body, n << split { 8 bytes of sum }
- *     MESSAGES folder, depth, n { prefix }            folder head, depth, k, k { prefix }, n { message }
- *     NAMED    cursor                                 n { row }, cursor or end
+ *     HELLO    -                                      sum of the named, n AHEAD rows, n { folder, sum,
+ * messages } RANGES   folder, depth, split, n { prefix }     folder head, the question's body, n << split { 8
+ * bytes of sum } MESSAGES folder, depth, n { prefix }            folder head, depth, k, k { prefix }, n {
+ * message } NAMED    cursor                                 n { row }, cursor or end
  *
  * A message's place is a hash of its dot; a range is all places that begin with the depth bits of prefix. */
 #ifndef ORSET_EXCHANGE_INTERNAL_H
@@ -16,7 +16,7 @@
 enum { X_HELLO = 1, X_RANGES, X_MESSAGES, X_NAMED };
 
 #define X_DEPTH_MAX 24
-#define X_DIGESTS_MAX 65536   /* in one answer */
+#define X_DIGESTS_MAX 65536 /* in one answer */
 #define X_PREFIXES_MAX 65536
 #define X_BYTES (1024 * 1024) /* after which an answer stops taking more */
 
@@ -27,20 +27,20 @@ struct prefixes {
 };
 
 struct orset_exchange {
-    struct peer base;     /* the hello's vector, (e) */
+    struct peer base; /* the hello's vector, (e) */
     bool helloed;
     uint64_t site;
     struct orset_dot *killed; /* remembered removes of the giver at the hello */
     size_t nkilled;
-    bool named;               /* subscriptions and attributes are still to be merged */
+    bool named; /* subscriptions and attributes are still to be merged */
     uint8_t cursor[ORSET_KEY_MAX];
     size_t cursor_len;
-    uint32_t *work;           /* folders that differ */
+    uint32_t *work; /* folders that differ */
     uint64_t *their_messages;
     size_t nwork, at;
-    bool in_folder;           /* p is of work[at] */
-    unsigned bits;            /* depth at which ranges hold about one message */
-    struct prefixes p;        /* ranges that differ */
+    bool in_folder;    /* p is of work[at] */
+    unsigned bits;     /* depth at which ranges hold about one message */
+    struct prefixes p; /* ranges that differ */
 };
 
 uint32_t orset_place(const struct orset *, struct orset_dot); /* the high 24 bits of the hash */
@@ -49,15 +49,24 @@ size_t orset_range_at(const struct prefixes *, uint32_t place); /* index of its 
 int orset_prefixes_read(struct orset *, struct orset_reader *, unsigned depth, struct prefixes *);
 void orset_prefixes_free(struct orset *, struct prefixes *);
 /* 8 bytes of sum for each of n << split ranges below p. */
-int orset_range_sums(struct orset *, uint32_t folder, const struct prefixes *p, unsigned split, uint64_t *sums);
+int orset_range_sums(struct orset *, uint32_t folder, const struct prefixes *p, unsigned split,
+                     uint64_t *sums);
 
 /* --- merge.c */
-bool orset_gone(const struct orset_exchange *, const struct peer *now, struct orset_dot); /* removed at the giver */
+bool orset_gone(const struct orset_exchange *, const struct peer *now,
+                struct orset_dot); /* removed at the giver */
+bool orset_same_dot(struct orset_dot, struct orset_dot);
+int orset_wanted(struct orset *, struct orset_dot); /* 1: the dot is new here and wanted */
+int orset_remember(struct orset *, struct orset_dot, uint16_t by);
+int orset_read_stamp(struct orset *, struct orset_reader *, struct stamp *);
 int orset_merge_hello_rows(struct orset *, struct orset_exchange *, struct exec *);
-int orset_merge_head(struct orset *, struct orset_exchange *, struct peer *, struct exec *, struct folder **f);
-int orset_merge_messages(struct orset *, struct orset_exchange *, struct peer *, struct exec *, struct folder *,
-                         const struct prefixes *);
+int orset_merge_head(struct orset *, struct orset_exchange *, struct peer *, struct exec *,
+                     struct folder **f);
+int orset_merge_messages(struct orset *, struct orset_exchange *, struct peer *, struct exec *,
+                         struct folder *, const struct prefixes *);
 int orset_merge_absent(struct orset *, struct orset_exchange *, struct peer *, struct folder *);
+
+/* --- merge_named.c */
 int orset_merge_named(struct orset *, struct orset_exchange *, struct peer *, struct exec *, bool *end);
 int orset_raise(struct orset *, struct orset_exchange *);
 void orset_write_head(const struct orset *, struct orset_buf *, const struct folder *);

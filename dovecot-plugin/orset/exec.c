@@ -1,5 +1,5 @@
-/* exec - an op into the state. Each op is read twice: once dry, to check its grammar, its bounds and what it may
- * name; then for good. So a refused op has changed nothing.
+/* exec - an op into the state. Each op is read twice: once dry, to check its grammar, its bounds and what it
+ * may name; then for good. So a refused op has changed nothing.
  *
  * The grammar of each kind stands over its function; docs/replication-protocol.md has the whole of it. */
 #include "internal.h"
@@ -12,10 +12,12 @@ static int malformed(struct exec *x, const char *what)
                       (unsigned long long)x->os->origin[x->by].id.site, what);
 }
 
-/* --- reading what ops name ---------------------------------------------------------------------------------------- */
+/* --- reading what ops name
+ * ---------------------------------------------------------------------------------------- */
 
-/* dot = origin index, counter. A number of this replica that was never given, or of the op's own origin from the op on, is
- * an alarm. Others' numbers cannot be judged: a replica may know elements above its own vector, from an exchange. */
+/* dot = origin index, counter. A number of this replica that was never given, or of the op's own origin from
+ * the op on, is an alarm. Others' numbers cannot be judged: a replica may know elements above its own vector,
+ * from an exchange. */
 int orset_read_dot(struct exec *x, struct orset_dot *d)
 {
     struct orset *os = x->os;
@@ -25,7 +27,8 @@ int orset_read_dot(struct exec *x, struct orset_dot *d)
         return malformed(x, "a dot that cannot be read");
     d->origin = x->map ? x->map[i] : (uint16_t)i;
     if ((d->origin == x->by && d->counter >= x->first) || (d->origin == os->self && !orset_covered(os, *d)))
-        return orset_fail(os, ORSET_E_FORGED, "op %llu of site %llu names number %llu of site %llu, which was never given",
+        return orset_fail(os, ORSET_E_FORGED,
+                          "op %llu of site %llu names number %llu of site %llu, which was never given",
                           (unsigned long long)x->first, (unsigned long long)os->origin[x->by].id.site,
                           (unsigned long long)d->counter, (unsigned long long)os->origin[d->origin].id.site);
     if (x->dry && !orset_covered(os, *d))
@@ -52,7 +55,8 @@ static int read_folder(struct exec *x, bool make, struct folder **f)
         return malformed(x, "a folder that cannot be read");
     id.origin = x->map ? x->map[i - 1] : (uint16_t)(i - 1);
     if ((id.origin == x->by && id.counter >= x->first) || (id.origin == os->self && !orset_covered(os, id)))
-        return orset_fail(os, ORSET_E_FORGED, "op %llu names a folder that was never made", (unsigned long long)x->first);
+        return orset_fail(os, ORSET_E_FORGED, "op %llu names a folder that was never made",
+                          (unsigned long long)x->first);
     *f = make && !x->dry ? orset_folder_make(os, id) : orset_folder_find(os, id);
     if (make && !x->dry && !*f)
         return os->broken ? ORSET_E_MEMORY : ORSET_E_LIMIT;
@@ -124,10 +128,11 @@ static struct orset_dot take_number(struct exec *x)
     return (struct orset_dot){x->by, x->next++};
 }
 
-/* --- kinds -------------------------------------------------------------------------------------------------------- */
+/* --- kinds
+ * -------------------------------------------------------------------------------------------------------- */
 
-/* presence = n, dots replaced; a fresh one takes the op's next number (rule 6: so a folder that was saved by an append does not
- * vanish when that mail is expunged later). */
+/* presence = n, dots replaced; a fresh one takes the op's next number (rule 6: so a folder that was saved by
+ * an append does not vanish when that mail is expunged later). */
 static int renew_presence(struct exec *x, struct folder *f, bool renew)
 {
     uint64_t n;
@@ -177,10 +182,10 @@ static int same_facts(struct exec *x, const struct message *a, const struct mess
     struct message flagless = *a, other = *b;
     flagless.round = other.round = 0;
     struct orset_sum p = orset_message_sum(x->os, &flagless), q = orset_message_sum(x->os, &other);
-    return p.lo == q.lo && p.hi == q.hi ? 0
-                                        : orset_fail(x->os, ORSET_E_FORKED, "number %llu of site %llu names two messages",
-                                                     (unsigned long long)x->first,
-                                                     (unsigned long long)x->os->origin[x->by].id.site);
+    return p.lo == q.lo && p.hi == q.hi
+               ? 0
+               : orset_fail(x->os, ORSET_E_FORKED, "number %llu of site %llu names two messages",
+                            (unsigned long long)x->first, (unsigned long long)x->os->origin[x->by].id.site);
 }
 
 /* ADD = folder, facts, presence, n flags. Numbers: message, presence, one per flag.
@@ -201,7 +206,8 @@ static int exec_add(struct exec *x)
     if (x->dry && f && orset_message_load(os, f->index, m->p.dot, &os->m[0]) > 0 &&
         (r = same_facts(x, m, &os->m[0])) < 0)
         return r;
-    if ((r = renew_presence(x, f, true)) < 0 || (r = read_count(x, ORSET_MESSAGE_KEYWORDS_MAX + 5, &nflags)) < 0)
+    if ((r = renew_presence(x, f, true)) < 0 ||
+        (r = read_count(x, ORSET_MESSAGE_KEYWORDS_MAX + 5, &nflags)) < 0)
         return r;
     for (uint64_t i = 0; i < nflags; i++) {
         struct flagdot d = {.off = false};
@@ -223,8 +229,8 @@ static int exec_add(struct exec *x)
     return orset_message_add(os, m, x->local ? x->uid : 0);
 }
 
-/* REMOVE = folder, n dots. Exactly these go (rule 2); one not covered yet is remembered. A dot can be present and not covered
- * (an exchange brought it): then both. */
+/* REMOVE = folder, n dots. Exactly these go (rule 2); one not covered yet is remembered. A dot can be present
+ * and not covered (an exchange brought it): then both. */
 static int exec_remove(struct exec *x)
 {
     struct orset *os = x->os;
@@ -291,12 +297,14 @@ static int exec_change(struct exec *x, struct orset_dot target, struct message *
             orset_flagdot_cut(m, j--);
         }
     if (m->nflags >= ORSET_MESSAGE_FLAGDOTS_MAX)
-        return orset_fail(os, ORSET_E_LIMIT, "more than %d flag dots on one message", ORSET_MESSAGE_FLAGDOTS_MAX);
+        return orset_fail(os, ORSET_E_LIMIT, "more than %d flag dots on one message",
+                          ORSET_MESSAGE_FLAGDOTS_MAX);
     orset_sum_add(&f->sum, orset_flagdot_sum(os, m, &fresh));
     return orset_flagdot_put(os, m, fresh);
 }
 
-/* One target of FLAGS: dot, n changes. A target that is covered and absent was removed: its flags are nothing. */
+/* One target of FLAGS: dot, n changes. A target that is covered and absent was removed: its flags are
+ * nothing. */
 static int exec_target(struct exec *x, struct folder *f)
 {
     struct orset *os = x->os;
@@ -446,7 +454,9 @@ static int exec_attribute(struct exec *x)
     size_t key_len, len = 0;
     struct stamp s;
     uint8_t server = orset_read_u8(&x->in);
-    int r = server == 1 ? 0 : server == 0 ? read_folder(x, true, &f) : malformed(x, "an attribute of nothing");
+    int r = server == 1   ? 0
+            : server == 0 ? read_folder(x, true, &f)
+                          : malformed(x, "an attribute of nothing");
     if (r < 0)
         return r;
     const uint8_t *key = orset_read_text(&x->in, ORSET_ATTRIBUTE_KEY_MAX, &key_len), *value = NULL;
@@ -462,11 +472,12 @@ static int exec_attribute(struct exec *x)
     take_number(x);
     if (x->dry)
         return 0;
-    return orset_attribute_exec(x->os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len, set, s, x->local);
+    return orset_attribute_exec(x->os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len, set, s,
+                                x->local);
 }
 
-/* UID_VALIDITY = folder, value. A max register; values above what the caller allows are refused, because a peer's 2^32 - 1
- * would be final (F23). */
+/* UID_VALIDITY = folder, value. A max register; values above what the caller allows are refused, because a
+ * peer's 2^32 - 1 would be final (F23). */
 static int exec_uid_validity(struct exec *x)
 {
     struct folder *f;
@@ -514,12 +525,13 @@ static int exec_uids(struct exec *x)
 static int run(struct exec *x)
 {
     static int (*const kind[])(struct exec *) = {
-        NULL,           exec_add,       exec_remove,       exec_flags,  exec_folder, exec_name, exec_delete,
-        exec_subscribe, exec_attribute, exec_uid_validity, exec_keeper, exec_uids};
+        NULL,        exec_add,       exec_remove,    exec_flags,        exec_folder, exec_name,
+        exec_delete, exec_subscribe, exec_attribute, exec_uid_validity, exec_keeper, exec_uids};
     uint8_t k = orset_read_u8(&x->in);
     x->next = x->first;
     if (x->in.bad || k == 0 || k >= sizeof kind / sizeof kind[0])
-        return orset_fail(x->os, ORSET_E_KIND, "op %llu of site %llu is of kind %u; update this site before its stream goes on",
+        return orset_fail(x->os, ORSET_E_KIND,
+                          "op %llu of site %llu is of kind %u; update this site before its stream goes on",
                           (unsigned long long)x->first, (unsigned long long)x->os->origin[x->by].id.site, k);
     int r = kind[k](x);
     if (r == 0 && (x->in.bad || x->in.at != x->in.end))
@@ -527,7 +539,8 @@ static int run(struct exec *x)
     return r;
 }
 
-/* The running hash of an origin's ops (F20): two contents under one number show as soon as the next op comes. */
+/* The running hash of an origin's ops (F20): two contents under one number show as soon as the next op comes.
+ */
 static uint64_t chain_next(uint64_t chain, const uint8_t *op, size_t len)
 {
     struct orset_sum s = orset_hash(op, len);
@@ -552,17 +565,22 @@ int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
     if (last <= o->counter)
         return ORSET_KNOWN;
     if (x->first <= o->counter)
-        return orset_fail(os, ORSET_E_FORKED, "op %llu to %llu of site %llu, but %llu is in the state: two ops share a number",
-                          (unsigned long long)x->first, (unsigned long long)last, (unsigned long long)o->id.site,
-                          (unsigned long long)o->counter);
+        return orset_fail(os, ORSET_E_FORKED,
+                          "op %llu to %llu of site %llu, but %llu is in the state: two ops share a number",
+                          (unsigned long long)x->first, (unsigned long long)last,
+                          (unsigned long long)o->id.site, (unsigned long long)o->counter);
     if (x->first != o->counter + 1)
-        return orset_fail(os, ORSET_E_GAP, "op %llu of site %llu, but the next one is %llu: ask for the range, or exchange",
-                          (unsigned long long)x->first, (unsigned long long)o->id.site,
-                          (unsigned long long)o->counter + 1);
+        return orset_fail(
+            os, ORSET_E_GAP, "op %llu of site %llu, but the next one is %llu: ask for the range, or exchange",
+            (unsigned long long)x->first, (unsigned long long)o->id.site, (unsigned long long)o->counter + 1);
     if (last > ORSET_COUNTER_MAX)
         return malformed(x, "a number above its bound");
+    if (x->most && last > x->most)
+        return orset_fail(os, ORSET_E_FORGED, "op %llu of site %llu is above its sender's own vector",
+                          (unsigned long long)last, (unsigned long long)o->id.site);
     if (o->ahead + x->named > ORSET_AHEAD_MAX)
-        return orset_fail(os, ORSET_E_EXCHANGE, "site %llu named more than %d numbers that are not here: exchange first",
+        return orset_fail(os, ORSET_E_EXCHANGE,
+                          "site %llu named more than %d numbers that are not here: exchange first",
                           (unsigned long long)o->id.site, ORSET_AHEAD_MAX);
     x->in = (struct orset_reader){op, op + len, false};
     x->dry = false;

@@ -61,8 +61,8 @@ void orset_flags_or(struct orset_flags *a, const struct orset_flags *b)
         set_flag(a, (uint16_t)(b->keyword[i] + ORSET_SYSTEM_FLAGS));
 }
 
-/* At most one dot per origin, flag and direction: an origin's later dot replaced its earlier one when it was made, so the
- * earlier one can only be here because an exchange brought the later one first. */
+/* At most one dot per origin, flag and direction: an origin's later dot replaced its earlier one when it was
+ * made, so the earlier one can only be here because an exchange brought the later one first. */
 int orset_flagdot_put(struct orset *os, struct message *m, struct flagdot f)
 {
     for (unsigned i = 0; i < m->nflags; i++) {

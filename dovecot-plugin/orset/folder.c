@@ -233,7 +233,8 @@ bool orset_folder_live(const struct folder *f)
     return f->npresence > 0 || f->messages > 0;
 }
 
-/* --- presence: an OR-Set of dots (rule 6) ------------------------------------------------------------------------ */
+/* --- presence: an OR-Set of dots (rule 6)
+ * ------------------------------------------------------------------------ */
 
 static int presence_at(const struct folder *f, struct orset_dot d)
 {
@@ -248,8 +249,8 @@ bool orset_has_presence(const struct folder *f, struct orset_dot d)
     return presence_at(f, d) >= 0;
 }
 
-/* One per origin is enough: an origin's later presence dot always saw its earlier one. So two dots of one origin mean the same
- * as the later one, and the list is bounded by the number of origins. */
+/* One per origin is enough: an origin's later presence dot always saw its earlier one. So two dots of one
+ * origin mean the same as the later one, and the list is bounded by the number of origins. */
 int orset_presence_put(struct orset *os, struct folder *f, struct orset_dot d)
 {
     bool was_live = orset_folder_live(f);
@@ -287,7 +288,8 @@ int orset_presence_kill(struct orset *os, struct folder *f, struct orset_dot d)
     return orset_folder_touch(os, f);
 }
 
-/* --- registers ---------------------------------------------------------------------------------------------------- */
+/* --- registers
+ * ---------------------------------------------------------------------------------------------------- */
 
 bool orset_name_valid(const void *name, size_t len)
 {
@@ -305,7 +307,8 @@ bool orset_name_valid(const void *name, size_t len)
     return parts >= 2 && parts <= ORSET_COMPONENTS_MAX;
 }
 
-/* The later stamp wins; stamps are never equal unless the write is the same one, so the order of arrival does not count. */
+/* The later stamp wins; stamps are never equal unless the write is the same one, so the order of arrival does
+ * not count. */
 int orset_folder_name(struct orset *os, struct folder *f, const void *name, size_t len, struct stamp s)
 {
     if (orset_stamp_order(s, f->name_stamp) <= 0)

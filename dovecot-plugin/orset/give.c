@@ -64,13 +64,14 @@ struct scan {
     const struct prefixes *p;
     unsigned split;
     uint64_t *sums;
-    size_t k;              /* ranges to give */
-    uint64_t n;            /* messages given */
+    size_t k;   /* ranges to give */
+    uint64_t n; /* messages given */
     struct orset_buf *out;
 };
 
 /* The row's message, in m[0]; the index of its range. */
-static int scan_row(struct scan *s, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen, size_t *range, uint32_t *place)
+static int scan_row(struct scan *s, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen,
+                    size_t *range, uint32_t *place)
 {
     struct orset_reader k = {key, key + len, false}, r = {v, v + vlen, false};
     struct message *m = &s->os->m[0];
@@ -102,14 +103,17 @@ static int scan(struct orset *os, uint32_t folder, orset_row_fn *fn, struct scan
     return r < 0 ? (os->broken ? r : orset_storage_fail(os, "messages")) : 0;
 }
 
-int orset_range_sums(struct orset *os, uint32_t folder, const struct prefixes *p, unsigned split, uint64_t *sums)
+int orset_range_sums(struct orset *os, uint32_t folder, const struct prefixes *p, unsigned split,
+                     uint64_t *sums)
 {
     struct scan s = {.os = os, .p = p, .split = split, .sums = sums};
     memset(sums, 0, (p->n << split) * sizeof *sums);
     return scan(os, folder, sum_row, &s);
 }
 
-/* --- answers --------------------------------------------------------------------------------------------------------- */
+/* --- answers
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 void orset_write_head(const struct orset *os, struct orset_buf *b, const struct folder *f)
 {
@@ -148,9 +152,9 @@ static int ahead_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v
     return a->b->len > X_BYTES * 3 / 4 || a->b->failed;
 }
 
-/* The remembered rows go with the hello, because they belong to its vector: one that is covered a moment later leaves no trace
- * here, and the asker, whose vector will be the hello's, would not know of the remove. Flags are named by text, keyword
- * numbers mean nothing elsewhere. */
+/* The remembered rows go with the hello, because they belong to its vector: one that is covered a moment
+ * later leaves no trace here, and the asker, whose vector will be the hello's, would not know of the remove.
+ * Flags are named by text, keyword numbers mean nothing elsewhere. */
 static int hello(struct orset *os, struct orset_buf *b)
 {
     struct orset_buf rows = {.alloc = &os->alloc};
@@ -166,7 +170,8 @@ static int hello(struct orset *os, struct orset_buf *b)
     if (rows.failed)
         r = orset_fail(os, ORSET_E_MEMORY, "no memory for an answer");
     else if (r)
-        r = orset_fail(os, ORSET_E_EXCHANGE, "this site remembers too much itself: it must exchange with others first");
+        r = orset_fail(os, ORSET_E_EXCHANGE,
+                       "this site remembers too much itself: it must exchange with others first");
     orset_buf_free(&rows);
     if (r < 0)
         return r;
@@ -185,7 +190,9 @@ static int hello(struct orset *os, struct orset_buf *b)
 static int known_folder(struct exec *x, struct folder **f)
 {
     int r = orset_read_folder(x, f);
-    return r < 0 || *f ? r : orset_fail(x->os, ORSET_E_ABSENT, "a question about a folder that is not known here");
+    return r < 0 || *f
+               ? r
+               : orset_fail(x->os, ORSET_E_ABSENT, "a question about a folder that is not known here");
 }
 
 static int ranges(struct orset *os, struct exec *x, struct orset_buf *b)
@@ -196,7 +203,8 @@ static int ranges(struct orset *os, struct exec *x, struct orset_buf *b)
     if (r < 0)
         return r;
     const uint8_t *body = x->in.at;
-    unsigned depth = (unsigned)orset_read_num(&x->in, X_DEPTH_MAX), split = (unsigned)orset_read_num(&x->in, X_DEPTH_MAX);
+    unsigned depth = (unsigned)orset_read_num(&x->in, X_DEPTH_MAX),
+             split = (unsigned)orset_read_num(&x->in, X_DEPTH_MAX);
     r = orset_prefixes_read(os, &x->in, depth, &p);
     if (r == 0 && (depth + split > X_DEPTH_MAX || p.n << split > X_DIGESTS_MAX || x->in.at != x->in.end))
         r = orset_fail(os, ORSET_E_MALFORMED, "a question about too many ranges");
@@ -324,15 +332,24 @@ int orset_answer(struct orset *os, uint64_t site, const uint8_t *question, size_
         return e;
     uint8_t version = orset_read_u8(&r), kind = orset_read_u8(&r);
     if (r.bad || version != ORSET_WIRE_VERSION || kind < X_HELLO || kind > X_NAMED)
-        return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND, "a question of version %u, kind %u", version, kind);
+        return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND, "a question of version %u, kind %u",
+                          version, kind);
     e = orset_vector_read(os, &r, site, &p);
-    struct exec x = {.os = os, .by = p.sender, .first = ORSET_COUNTER_MAX + 1, .map = p.map, .seen = p.seen, .nmap = p.n, .in = r};
+    struct exec x = {.os = os,
+                     .by = p.sender,
+                     .first = ORSET_COUNTER_MAX + 1,
+                     .map = p.map,
+                     .seen = p.seen,
+                     .nmap = p.n,
+                     .in = r};
     if (e == 0) {
         orset_buf_u8(b, ORSET_WIRE_VERSION);
         orset_buf_u8(b, kind);
         orset_vector_write(os, b);
         switch (kind) {
-        case X_HELLO: e = r.at == r.end ? hello(os, b) : orset_fail(os, ORSET_E_MALFORMED, "bytes behind a hello"); break;
+        case X_HELLO:
+            e = r.at == r.end ? hello(os, b) : orset_fail(os, ORSET_E_MALFORMED, "bytes behind a hello");
+            break;
         case X_RANGES: e = ranges(os, &x, b); break;
         case X_MESSAGES: e = messages(os, &x, b); break;
         case X_NAMED: e = orset_write_named(os, &r, b); break;

@@ -1,19 +1,23 @@
 /* internal - what the core's files share. Callers never include it.
  *
  *    local.c  a change in the mailbox ──▶ op bytes ─┐
- *    batch.c  a peer's ops ─────────────────────────┴▶ exec.c ──▶ message.c, folder.c, named.c, ahead.c ──▶ store
- *    merge.c  a peer's state ───────────────────────────────────▶ (the same)             todo.c: the effects
+ *    batch.c  a peer's ops ─────────────────────────┴▶ exec.c ──▶ message.c, folder.c, named.c, ahead.c ──▶
+ * store merge.c  a peer's state ───────────────────────────────────▶ (the same)             todo.c: the
+ * effects
  *
- * Local and foreign ops take the same way into the state, so a replica cannot treat its own op otherwise than its peers do. */
+ * Local and foreign ops take the same way into the state, so a replica cannot treat its own op otherwise than
+ * its peers do. */
 #ifndef ORSET_INTERNAL_H
 #define ORSET_INTERNAL_H
 
 #include "bytes.h"
 #include "orset.h"
 
-#define ORSET_INBOX_ORIGIN 0xffff  /* id of INBOX: {this, 0} */
-#define ORSET_DOOMED_ORIGIN 0xfffe /* in ORSET_T_GUID: the counter is a UID that is to be removed and can still be copied */
-#define ORSET_TODO_MISMATCH 20     /* todo rows of this kind: UID is not the agreed one; for the keeper's round */
+#define ORSET_INBOX_ORIGIN 0xffff /* id of INBOX: {this, 0} */
+#define ORSET_DOOMED_ORIGIN \
+    0xfffe /* in ORSET_T_GUID: the counter is a UID that is to be removed and can still be copied */
+#define ORSET_TODO_MISMATCH 20 /* todo rows of this kind: UID is not the agreed one; for the keeper's round \
+                                */
 
 #define ORSET_SUBSCRIPTION_DOTS 256 /* live dots of one name */
 
@@ -23,10 +27,10 @@ struct stamp {
 
 struct origin {
     struct orset_origin id;
-    uint64_t counter;    /* the version vector */
-    uint64_t chain;      /* running hash of the ops up to counter, 0: not known (an exchange jumped over them) */
-    uint64_t ahead;      /* rows remembered because ops of this origin named them */
-    uint64_t hash;       /* of id, a constant */
+    uint64_t counter; /* the version vector */
+    uint64_t chain;   /* running hash of the ops up to counter, 0: not known (an exchange jumped over them) */
+    uint64_t ahead;   /* rows remembered because ops of this origin named them */
+    uint64_t hash;    /* of id, a constant */
     bool dirty;
 };
 
@@ -77,10 +81,10 @@ struct folder {
     uint64_t peer_modseq;
     uint64_t round_term; /* last settled round seen */
     uint32_t round;
-    uint32_t ask;        /* the keeper's last question */
-    uint32_t gap;        /* of the keeper's next round */
-    bool uid_dirty;      /* a UID here may not be the agreed one: mismatch rows say which */
-    bool uid_told;       /* a peer said so of its own; for the keeper */
+    uint32_t ask;   /* the keeper's last question */
+    uint32_t gap;   /* of the keeper's next round */
+    bool uid_dirty; /* a UID here may not be the agreed one: mismatch rows say which */
+    bool uid_told;  /* a peer said so of its own; for the keeper */
     bool dirty;
 };
 
@@ -92,22 +96,22 @@ struct orset {
     bool meta_dirty;
     uint16_t self, norigins;
     struct origin *origin;
-    uint64_t clock;          /* highest Lamport clock seen */
-    struct orset_sum named;  /* of subscriptions and attributes */
+    uint64_t clock;         /* highest Lamport clock seen */
+    struct orset_sum named; /* of subscriptions and attributes */
     uint64_t remembered;
     uint32_t most_uid_validity; /* bound of F23 */
     uint32_t nfolders, folder_room;
     struct folder **folder;
-    uint32_t *by_id;         /* open addressing: folder index + 1, 0 empty */
+    uint32_t *by_id; /* open addressing: folder index + 1, 0 empty */
     uint32_t by_id_room;
-    uint32_t *dirty;         /* folders to write */
+    uint32_t *dirty; /* folders to write */
     uint32_t ndirty, dirty_room;
     uint16_t nkeywords;
     struct keyword *keyword;
-    struct message m[3];     /* m[0]: queries and local changes; m[1]: exec; m[2]: sums over a group */
-    struct orset_dot *group; /* ORSET_SAME_MESSAGE_MAX */
+    struct message m[3];      /* m[0]: queries and local changes; m[1]: exec; m[2]: sums over a group */
+    struct orset_dot *group;  /* ORSET_SAME_MESSAGE_MAX */
     struct orset_buf op, row; /* an op in the making; a row in the making */
-    struct orset_buf hold;   /* a value handed out */
+    struct orset_buf hold;    /* a value handed out */
     char error[300];
 };
 
@@ -116,7 +120,7 @@ int orset_fail(struct orset *, int error, const char *format, ...) __attribute__
 int orset_storage_fail(struct orset *, const char *what);
 void *orset_mem(struct orset *, void *p, size_t n); /* NULL marks the transaction broken */
 int orset_need_transaction(struct orset *);
-int orset_intern_origin(struct orset *, struct orset_origin); /* index or error */
+int orset_intern_origin(struct orset *, struct orset_origin);     /* index or error */
 int orset_find_origin(const struct orset *, struct orset_origin); /* index or -1 */
 bool orset_covered(const struct orset *, struct orset_dot);
 int orset_dot_order(const struct orset *, struct orset_dot, struct orset_dot); /* by (site, epoch, counter) */
@@ -133,7 +137,8 @@ uint64_t orset_flag_hash(const struct orset *, uint16_t flag);
 /* --- folder.c */
 struct folder *orset_folder_at(const struct orset *, uint32_t index);
 struct folder *orset_folder_find(const struct orset *, struct orset_dot id);
-struct folder *orset_folder_make(struct orset *, struct orset_dot id); /* finds or makes; NULL: broken or limit */
+struct folder *orset_folder_make(struct orset *,
+                                 struct orset_dot id); /* finds or makes; NULL: broken or limit */
 int orset_folder_touch(struct orset *, struct folder *);
 int orset_folder_write(struct orset *, struct folder *);
 int orset_folders_read(struct orset *);
@@ -186,18 +191,19 @@ int orset_ahead_drop_flags(struct orset *, struct orset_dot target);
 int orset_ahead_covered(struct orset *, uint16_t origin, uint64_t from, uint64_t to);
 
 /* --- named.c */
-int orset_subscription_exec(struct orset *, const void *name, size_t len, const struct orset_dot *kill, unsigned nkill,
-                            struct orset_dot add, bool local);
-int orset_subscription_dots(struct orset *, const void *name, size_t len, struct orset_dot *dots, unsigned most);
-int orset_attribute_exec(struct orset *, uint32_t folder, const void *key, size_t key_len, const uint8_t *value,
-                         size_t len, bool set, struct stamp, bool local);
+int orset_subscription_exec(struct orset *, const void *name, size_t len, const struct orset_dot *kill,
+                            unsigned nkill, struct orset_dot add, bool local);
+int orset_subscription_dots(struct orset *, const void *name, size_t len, struct orset_dot *dots,
+                            unsigned most);
+int orset_attribute_exec(struct orset *, uint32_t folder, const void *key, size_t key_len,
+                         const uint8_t *value, size_t len, bool set, struct stamp, bool local);
 
 /* --- exec.c */
 enum op_kind {
     OP_ADD = 1,
     OP_REMOVE,
     OP_FLAGS,
-    OP_FOLDER,   /* create */
+    OP_FOLDER, /* create */
     OP_NAME,
     OP_DELETE,
     OP_SUBSCRIBE,
@@ -214,10 +220,11 @@ struct exec {
     const uint16_t *map;  /* sender's origin indices to ours; NULL: they are ours */
     const uint64_t *seen; /* the sender's vector by its indices; NULL: own op */
     uint16_t nmap;
-    bool dry;             /* parse and check only */
-    bool local;           /* the mailbox has it already */
-    uint32_t uid;         /* local add: its UID */
-    uint64_t named;       /* dots named that are not covered */
+    bool dry;       /* parse and check only */
+    bool local;     /* the mailbox has it already */
+    uint32_t uid;   /* local add: its UID */
+    uint64_t most;  /* the sender's own entry in its vector, 0: not bounded */
+    uint64_t named; /* dots named that are not covered */
     struct orset_reader in;
 };
 
@@ -251,11 +258,14 @@ void orset_peer_free(struct orset *, struct peer *);
 uint64_t orset_peer_has(const struct peer *, uint16_t origin); /* number in the sender's vector */
 
 /* --- todo.c */
-int orset_todo_put(struct orset *, int kind, uint32_t home, const void *rest, size_t rest_len, const struct orset_buf *);
+int orset_todo_put(struct orset *, int kind, uint32_t home, const void *rest, size_t rest_len,
+                   const struct orset_buf *);
 int orset_todo_del(struct orset *, int kind, uint32_t home, const void *rest, size_t rest_len);
-int orset_todo_uid(struct orset *, int kind, uint32_t home, uint32_t uid, const struct orset_buf *value); /* NULL: del */
+int orset_todo_uid(struct orset *, int kind, uint32_t home, uint32_t uid,
+                   const struct orset_buf *value); /* NULL: del */
 int orset_todo_place(struct orset *, struct folder *, struct orset_dot, bool wanted);
-int orset_todo_seen(struct orset *, uint32_t home, uint32_t uid, struct orset_flags *); /* 1 when flags differ there */
+int orset_todo_seen(struct orset *, uint32_t home, uint32_t uid,
+                    struct orset_flags *); /* 1 when flags differ there */
 /* The wanted flags went from before to now; seen is what the mailbox has, NULL: as recorded. */
 int orset_todo_flags(struct orset *, uint32_t home, uint32_t uid, const struct orset_flags *before,
                      const struct orset_flags *now, const struct orset_flags *seen);

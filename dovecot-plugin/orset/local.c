@@ -1,10 +1,11 @@
-/* local - what changed in a mailbox becomes an op. Each function compares the mailbox as it is now with what was
- * seen last, names the dots the state has, and lets exec.c do the rest. */
+/* local - what changed in a mailbox becomes an op. Each function compares the mailbox as it is now with what
+ * was seen last, names the dots the state has, and lets exec.c do the rest. */
 #include "internal.h"
 
 #include <string.h>
 
-/* --- writing ops ---------------------------------------------------------------------------------------------------- */
+/* --- writing ops
+ * ---------------------------------------------------------------------------------------------------- */
 
 void orset_op_begin(struct orset *os, enum op_kind kind)
 {
@@ -70,16 +71,18 @@ static struct folder *need_folder(struct orset *os, uint32_t folder, int *r)
     return *r < 0 ? NULL : f;
 }
 
-/* --- folders -------------------------------------------------------------------------------------------------------- */
+/* --- folders
+ * -------------------------------------------------------------------------------------------------------- */
 
-int orset_local_create(struct orset *os, const char *name, size_t len, uint32_t uid_validity, const uint8_t guid[16],
-                       uint32_t *folder_r)
+int orset_local_create(struct orset *os, const char *name, size_t len, uint32_t uid_validity,
+                       const uint8_t guid[16], uint32_t *folder_r)
 {
     int r = orset_need_transaction(os);
     if (r < 0)
         return r;
     if (!orset_name_valid(name, len))
-        return orset_fail(os, ORSET_E_LIMIT, "a folder name of %zu bytes: 1 to %d bytes, at most %d levels, none empty", len,
+        return orset_fail(os, ORSET_E_LIMIT,
+                          "a folder name of %zu bytes: 1 to %d bytes, at most %d levels, none empty", len,
                           ORSET_NAME_MAX, ORSET_COMPONENTS_MAX);
     orset_op_begin(os, OP_FOLDER);
     orset_buf_text(&os->op, name, len);
@@ -99,9 +102,11 @@ int orset_local_rename(struct orset *os, uint32_t folder, const char *name, size
     if (!home)
         return r;
     if (folder == ORSET_INBOX)
-        return orset_fail(os, ORSET_E_LIMIT, "INBOX has no name to change: create the other folder, then move the mails");
+        return orset_fail(os, ORSET_E_LIMIT,
+                          "INBOX has no name to change: create the other folder, then move the mails");
     if (!orset_name_valid(name, len))
-        return orset_fail(os, ORSET_E_LIMIT, "a folder name of %zu bytes: 1 to %d bytes, at most %d levels, none empty", len,
+        return orset_fail(os, ORSET_E_LIMIT,
+                          "a folder name of %zu bytes: 1 to %d bytes, at most %d levels, none empty", len,
                           ORSET_NAME_MAX, ORSET_COMPONENTS_MAX);
     bool any = false;
     for (uint32_t i = 0; i < os->nfolders && r >= 0; i++) {
@@ -148,7 +153,8 @@ static int emit_remove(struct orset *os, const struct folder *f, const struct or
     return orset_emit(os, 0);
 }
 
-/* A user who deletes a folder deletes what he could see in it: mails not placed yet stay, and the folder with them (F4). */
+/* A user who deletes a folder deletes what he could see in it: mails not placed yet stay, and the folder with
+ * them (F4). */
 static int delete_one(struct orset *os, struct folder *f)
 {
     struct some_dots s;
@@ -193,7 +199,8 @@ int orset_local_uid_validity(struct orset *os, uint32_t folder, uint32_t value, 
     if (!f)
         return r;
     if (value == 0 || (int64_t)value > now + 86400)
-        return orset_fail(os, ORSET_E_LIMIT, "UIDVALIDITY %u of folder %u: 1 to %lld (now and a day) are believed", value,
+        return orset_fail(os, ORSET_E_LIMIT,
+                          "UIDVALIDITY %u of folder %u: 1 to %lld (now and a day) are believed", value,
                           folder, (long long)now + 86400);
     if (value <= f->uid_validity)
         return ORSET_KNOWN;
@@ -214,7 +221,8 @@ int orset_local_uid_next(struct orset *os, uint32_t folder, uint32_t uid_next)
     return orset_folder_touch(os, f);
 }
 
-/* --- messages ------------------------------------------------------------------------------------------------------- */
+/* --- messages
+ * ------------------------------------------------------------------------------------------------------- */
 
 struct find_guid {
     const uint8_t *guid;
@@ -246,8 +254,8 @@ static int look(struct orset *os, struct folder *f, struct find_guid *g)
     return n < 0 ? n : 0;
 }
 
-static int emit_add(struct orset *os, struct folder *f, uint32_t uid, uint32_t k, const struct orset_facts *facts,
-                    const struct orset_flags *flags)
+static int emit_add(struct orset *os, struct folder *f, uint32_t uid, uint32_t k,
+                    const struct orset_facts *facts, const struct orset_flags *flags)
 {
     struct orset_buf *b = &os->op;
     unsigned n = flags->nkeywords;
@@ -283,9 +291,10 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struc
     if (!home)
         return r;
     if (uid == 0 || facts->received < 0 || facts->received > ORSET_DATE_MAX || facts->saved < 0 ||
-        facts->saved > ORSET_DATE_MAX || facts->size > ORSET_SIZE_MAX || facts->guid_text_len > ORSET_GUID_TEXT_MAX)
-        return orset_fail(os, ORSET_E_LIMIT, "UID %u of folder %u: its UID, dates, size or GUID are out of bounds", uid,
-                          folder);
+        facts->saved > ORSET_DATE_MAX || facts->size > ORSET_SIZE_MAX ||
+        facts->guid_text_len > ORSET_GUID_TEXT_MAX)
+        return orset_fail(os, ORSET_E_LIMIT,
+                          "UID %u of folder %u: its UID, dates, size or GUID are out of bounds", uid, folder);
     struct orset_message there;
     if ((r = orset_message_by_uid(os, folder, uid, &there)) < 0)
         return r;
@@ -317,8 +326,8 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struc
     while (k <= ORSET_SAME_MESSAGE_MAX && g.used[k])
         k++;
     if (k > ORSET_SAME_MESSAGE_MAX)
-        return orset_fail(os, ORSET_E_LIMIT, "UID %u of folder %u: more than %d copies of its GUID", uid, folder,
-                          ORSET_SAME_MESSAGE_MAX);
+        return orset_fail(os, ORSET_E_LIMIT, "UID %u of folder %u: more than %d copies of its GUID", uid,
+                          folder, ORSET_SAME_MESSAGE_MAX);
     struct orset_dot d = {os->self, os->origin[os->self].counter + 1};
     if (dot_r)
         *dot_r = d;
@@ -358,7 +367,8 @@ static void op_changes(struct orset *os, const struct message *m, const struct o
 }
 
 /* m: one dot of the message, in os->m[0]. */
-static int emit_flags(struct orset *os, struct message *m, const struct orset_flags *set, const struct orset_flags *cut)
+static int emit_flags(struct orset *os, struct message *m, const struct orset_flags *set,
+                      const struct orset_flags *cut)
 {
     int n = orset_group_load(os, m), r;
     if (n < 0)
@@ -389,7 +399,8 @@ int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid, const str
     if (!need_folder(os, folder, &r) || (r = orset_message_by_uid(os, folder, uid, NULL)) < 0)
         return r;
     if (r == 0)
-        return orset_fail(os, ORSET_E_ABSENT, "flags of UID %u in folder %u: no message is bound to it; add it first", uid,
+        return orset_fail(os, ORSET_E_ABSENT,
+                          "flags of UID %u in folder %u: no message is bound to it; add it first", uid,
                           folder);
     struct message *m = &os->m[0];
     struct orset_dot dot = m->p.dot;
@@ -410,8 +421,8 @@ int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid, const str
     if ((r = emit_flags(os, m, &set, &cut)) < 0)
         return r;
     if (!had) {
-        /* What the mailbox has is what was wanted but for this very change, and that is now wanted too; only \Deleted can
-         * differ (a disable that is not known here yet may still win elsewhere, not here). */
+        /* What the mailbox has is what was wanted but for this very change, and that is now wanted too; only
+         * \Deleted can differ (a disable that is not known here yet may still win elsewhere, not here). */
         struct orset_flags after = wanted;
         orset_flags_or(&after, &set);
         orset_flags_diff(&after, &cut, &seen);

@@ -1,12 +1,13 @@
 /* memstore - B+ tree per table.
  *
- *     inner   | key head, entry, child | key head, entry, child | ...      the head is the key's first 16 bytes as two
- *     leaf    | key head, entry        | key head, entry        | ...      big-endian numbers, so nearly all comparisons
- *     entry   key_len, value_len, room, key bytes, value bytes             stay inside the node
+ *     inner   | key head, entry, child | key head, entry, child | ...      the head is the key's first 16
+ * bytes as two leaf    | key head, entry        | key head, entry        | ...      big-endian numbers, so
+ * nearly all comparisons entry   key_len, value_len, room, key bytes, value bytes             stay inside the
+ * node
  *
- * Most keys of the core are shorter than 16 bytes. An inner slot's key is the smallest key its subtree ever held: a lower
- * bound, so removal needs no repair upwards. A node is let go when it is empty and never merged before:
- * removes come in the order of age, so whole nodes empty together. */
+ * Most keys of the core are shorter than 16 bytes. An inner slot's key is the smallest key its subtree ever
+ * held: a lower bound, so removal needs no repair upwards. A node is let go when it is empty and never merged
+ * before: removes come in the order of age, so whole nodes empty together. */
 #include "memstore.h"
 
 #include <stdbool.h>
@@ -17,7 +18,8 @@
 
 struct entry {
     uint32_t key_len, len, room;
-    bool dead;       /* removed in the open transaction; the slot goes at commit, so that rollback needs no memory */
+    bool
+        dead; /* removed in the open transaction; the slot goes at commit, so that rollback needs no memory */
     uint8_t bytes[]; /* key, then value */
 };
 
@@ -115,7 +117,8 @@ static int slot_compare(const struct slot *s, const uint64_t head[2], const void
 }
 
 /* First slot whose key is not before the key sought. */
-static unsigned lower_bound(const struct node *nd, const uint64_t head[2], const void *key, size_t len, bool *equal)
+static unsigned lower_bound(const struct node *nd, const uint64_t head[2], const void *key, size_t len,
+                            bool *equal)
 {
     unsigned lo = 0, hi = nd->n;
     *equal = false;
@@ -141,7 +144,8 @@ struct path {
     bool found;
 };
 
-static void descend(const struct orset_memstore *m, enum orset_table t, const void *key, size_t len, struct path *p)
+static void descend(const struct orset_memstore *m, enum orset_table t, const void *key, size_t len,
+                    struct path *p)
 {
     uint64_t head[2];
     make_head(key, len, head);
@@ -296,7 +300,8 @@ static int mem_row_get(void *ctx, enum orset_table t, const void *key, size_t ke
     return 1;
 }
 
-static int mem_row_put(void *ctx, enum orset_table t, const void *key, size_t key_len, const void *value, size_t len)
+static int mem_row_put(void *ctx, enum orset_table t, const void *key, size_t key_len, const void *value,
+                       size_t len)
 {
     struct orset_memstore *m = ctx;
     struct path p;
@@ -434,7 +439,8 @@ static int mem_commit(void *ctx)
     return 0;
 }
 
-/* Takes changes back, the last one first. Rows are only exchanged in their slots or taken out, so no memory is needed. */
+/* Takes changes back, the last one first. Rows are only exchanged in their slots or taken out, so no memory
+ * is needed. */
 static void mem_rollback(void *ctx)
 {
     struct orset_memstore *m = ctx;
@@ -490,7 +496,7 @@ void orset_memstore_free(struct orset_memstore *m)
 
 void orset_memstore_interface(struct orset_memstore *m, struct orset_store *s)
 {
-    *s = (struct orset_store){m,           mem_row_get, mem_row_put, mem_row_del, mem_row_each,
+    *s = (struct orset_store){m,         mem_row_get, mem_row_put, mem_row_del, mem_row_each,
                               mem_begin, mem_commit,  mem_rollback};
 }
 

@@ -17,8 +17,8 @@ void orset_memstore_interface(struct orset_memstore *, struct orset_store *store
 size_t orset_memstore_bytes(const struct orset_memstore *);
 size_t orset_memstore_rows(const struct orset_memstore *, enum orset_table);
 
-/* A copy of all rows, as of now (no transaction may be open). NULL when there is no memory. Tests use it as the
- * backup an admin restores, and as the disk that a crash leaves. */
+/* A copy of all rows, as of now (no transaction may be open). NULL when there is no memory. Tests use it as
+ * the backup an admin restores, and as the disk that a crash leaves. */
 struct orset_memstore *orset_memstore_copy(const struct orset_memstore *);
 
 #endif

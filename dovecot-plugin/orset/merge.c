@@ -1,5 +1,5 @@
-/* merge - a giver's answer into this state: the rules of a state-based OR-Set with one vector (Bieniusa et al. 2012, section 4),
- * applied to each kind of dot.
+/* merge - a giver's answer into this state: the rules of a state-based OR-Set with one vector (Bieniusa et
+ * al. 2012, section 4), applied to each kind of dot.
  *
  *     only there, not covered here, not removed here   taken over
  *     only there, covered here                         removed here: stays away
@@ -7,14 +7,14 @@
  *     only here, not covered there                     stays
  *     both                                             stays; its flags by the same four lines
  *
- * What goes though this replica's vector does not cover it is remembered, because its op will still come. Registers:
- * the later stamp. */
+ * What goes though this replica's vector does not cover it is remembered, because its op will still come.
+ * Registers: the later stamp. */
 #include "exchange_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static bool same(struct orset_dot a, struct orset_dot b)
+bool orset_same_dot(struct orset_dot a, struct orset_dot b)
 {
     return a.origin == b.origin && a.counter == b.counter;
 }
@@ -34,13 +34,13 @@ bool orset_gone(const struct orset_exchange *x, const struct peer *now, struct o
 }
 
 /* 1: the dot is new here and wanted. */
-static int wanted(struct orset *os, struct orset_dot d)
+int orset_wanted(struct orset *os, struct orset_dot d)
 {
     int killed = orset_covered(os, d) ? 1 : orset_ahead_killed(os, d);
     return killed < 0 ? killed : !killed;
 }
 
-static int remember(struct orset *os, struct orset_dot d, uint16_t by)
+int orset_remember(struct orset *os, struct orset_dot d, uint16_t by)
 {
     return orset_covered(os, d) ? 0 : orset_ahead_kill(os, d, by);
 }
@@ -54,17 +54,19 @@ static int any_dot(struct orset *os, const struct peer *p, struct orset_reader *
         return orset_fail(os, ORSET_E_MALFORMED, "a remembered dot that cannot be read");
     d->origin = p->map[i];
     return d->origin == os->self && !orset_covered(os, *d)
-               ? orset_fail(os, ORSET_E_FORGED, "a peer remembers number %llu of this replica, which was never given",
+               ? orset_fail(os, ORSET_E_FORGED,
+                            "a peer remembers number %llu of this replica, which was never given",
                             (unsigned long long)d->counter)
                : 0;
 }
 
-/* --- remembered rows -------------------------------------------------------------------------------------------------- */
+/* --- remembered rows
+ * -------------------------------------------------------------------------------------------------- */
 
 /* A flag on a message that the giver does not have yet. */
 static int merge_orphan(struct orset *os, const struct peer *p, struct orset_dot target, struct flagdot f)
 {
-    int want = wanted(os, f.dot);
+    int want = orset_wanted(os, f.dot);
     if (want <= 0)
         return want;
     for (uint32_t i = 0; i < os->nfolders; i++) {
@@ -85,17 +87,19 @@ static int merge_orphan(struct orset *os, const struct peer *p, struct orset_dot
         for (unsigned j = 0; j < m->nflags; j++)
             orset_sum_add(&sum, orset_flagdot_sum(os, m, &m->flag[j]));
         orset_sum_add(&os->folder[i]->sum, sum);
-        if ((r = orset_folder_touch(os, os->folder[i])) < 0 || (r = orset_message_store(os, m)) < 0 || !m->p.uid)
+        if ((r = orset_folder_touch(os, os->folder[i])) < 0 || (r = orset_message_store(os, m)) < 0 ||
+            !m->p.uid)
             return r;
         r = orset_group_union(os, m, &now);
         return r < 0 ? r : orset_todo_flags(os, os->folder[i]->home, m->p.uid, &before, &now, NULL);
     }
-    want = wanted(os, target);
+    want = orset_wanted(os, target);
     return want <= 0 ? want : orset_ahead_flag(os, target, f, p->sender);
 }
 
-static int merge_ahead_row(struct orset *os, struct orset_exchange *x, struct peer *p, struct orset_reader *key,
-                           struct orset_reader *value, const uint16_t *flags, uint64_t nflags)
+static int merge_ahead_row(struct orset *os, struct orset_exchange *x, struct peer *p,
+                           struct orset_reader *key, struct orset_reader *value, const uint16_t *flags,
+                           uint64_t nflags)
 {
     uint64_t kind = orset_key_read(key);
     struct orset_dot d;
@@ -105,7 +109,7 @@ static int merge_ahead_row(struct orset *os, struct orset_exchange *x, struct pe
         return r;
     if (kind == 1) {
         x->killed[x->nkilled++] = d;
-        return remember(os, d, p->sender);
+        return orset_remember(os, d, p->sender);
     }
     if (kind == 2) {
         uint64_t flag = orset_key_read(key);
@@ -125,7 +129,7 @@ static int merge_ahead_row(struct orset *os, struct orset_exchange *x, struct pe
     if (kind != 3 || value->bad || a.round == 0 || a.uid == 0)
         return orset_fail(os, ORSET_E_MALFORMED, "a remembered UID that cannot be read");
     a.by = p->map[by];
-    r = wanted(os, d);
+    r = orset_wanted(os, d);
     return r <= 0 ? r : orset_ahead_agreed(os, d, &a);
 }
 
@@ -139,7 +143,8 @@ int orset_merge_hello_rows(struct orset *os, struct orset_exchange *x, struct ex
     for (uint64_t i = 0; e == 0 && i < nkeywords; i++) {
         size_t len;
         const char *t = (const char *)orset_read_text(r, ORSET_KEYWORD_MAX, &len);
-        int kw = r->bad ? orset_fail(os, ORSET_E_MALFORMED, "a keyword that cannot be read") : orset_keyword(os, t, len);
+        int kw = r->bad ? orset_fail(os, ORSET_E_MALFORMED, "a keyword that cannot be read")
+                        : orset_keyword(os, t, len);
         flags[i] = (uint16_t)(kw + ORSET_SYSTEM_FLAGS);
         e = kw < 0 ? kw : 0;
     }
@@ -167,9 +172,10 @@ int orset_merge_hello_rows(struct orset *os, struct orset_exchange *x, struct ex
     return e;
 }
 
-/* --- folder heads ------------------------------------------------------------------------------------------------------ */
+/* --- folder heads
+ * ------------------------------------------------------------------------------------------------------ */
 
-static int read_stamp(struct orset *os, struct orset_reader *r, struct stamp *s)
+int orset_read_stamp(struct orset *os, struct orset_reader *r, struct stamp *s)
 {
     s->clock = orset_read_num(r, ORSET_CLOCK_MAX);
     s->site = orset_read_u64(r);
@@ -184,34 +190,38 @@ static int read_stamp(struct orset *os, struct orset_reader *r, struct stamp *s)
     return e;
 }
 
-static int merge_presence(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in, struct folder *f)
+static int merge_presence(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in,
+                          struct folder *f)
 {
     uint64_t n = orset_read_num(&in->in, ORSET_ORIGINS_MAX);
     struct orset_dot *theirs = in->in.bad ? NULL : orset_mem(os, NULL, (n + 1) * sizeof *theirs);
-    int r = theirs ? 0 : in->in.bad ? orset_fail(os, ORSET_E_MALFORMED, "a folder that cannot be read") : ORSET_E_MEMORY;
+    int r = theirs       ? 0
+            : in->in.bad ? orset_fail(os, ORSET_E_MALFORMED, "a folder that cannot be read")
+                         : ORSET_E_MEMORY;
     for (uint64_t i = 0; r == 0 && i < n; i++) {
         if ((r = orset_read_dot(in, &theirs[i])) < 0)
             break;
-        int want = orset_has_presence(f, theirs[i]) ? 0 : wanted(os, theirs[i]);
+        int want = orset_has_presence(f, theirs[i]) ? 0 : orset_wanted(os, theirs[i]);
         r = want > 0 ? orset_presence_put(os, f, theirs[i]) : want;
     }
     for (unsigned i = f->npresence; r == 0 && i-- > 0;) {
         struct orset_dot d = f->presence[i];
         bool there = false;
         for (uint64_t j = 0; j < n; j++)
-            there |= same(d, theirs[j]);
+            there |= orset_same_dot(d, theirs[j]);
         if (there || !orset_gone(x, p, d))
             continue;
         r = orset_presence_kill(os, f, d);
         if (r == 0)
-            r = remember(os, d, p->sender);
+            r = orset_remember(os, d, p->sender);
     }
     if (theirs)
         os->alloc.resize(os->alloc.ctx, theirs, 0);
     return r;
 }
 
-int orset_merge_head(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in, struct folder **f_r)
+int orset_merge_head(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in,
+                     struct folder **f_r)
 {
     struct folder *f = *f_r;
     struct stamp name, keeper;
@@ -220,11 +230,11 @@ int orset_merge_head(struct orset *os, struct orset_exchange *x, struct peer *p,
     if (r < 0)
         return r;
     const uint8_t *text = orset_read_text(&in->in, ORSET_NAME_MAX, &len);
-    if ((r = read_stamp(os, &in->in, &name)) < 0)
+    if ((r = orset_read_stamp(os, &in->in, &name)) < 0)
         return r;
     const uint8_t *guid = orset_read_bytes(&in->in, 16);
     uint32_t uid_validity = (uint32_t)orset_read_num(&in->in, os->most_uid_validity);
-    if ((r = read_stamp(os, &in->in, &keeper)) < 0)
+    if ((r = orset_read_stamp(os, &in->in, &keeper)) < 0)
         return r;
     uint64_t site = orset_read_u64(&in->in), term = orset_read_num(&in->in, ORSET_CLOCK_MAX);
     uint32_t round = (uint32_t)orset_read_num(&in->in, UINT32_MAX - 1);
@@ -252,7 +262,9 @@ int orset_merge_head(struct orset *os, struct orset_exchange *x, struct peer *p,
     return orset_folder_touch(os, f);
 }
 
-/* --- messages ---------------------------------------------------------------------------------------------------------- */
+/* --- messages
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 /* m: as the giver has it. Reads without judging whether it is wanted. */
 static int read_message(struct exec *in, struct message *m)
@@ -304,7 +316,7 @@ static int read_message(struct exec *in, struct message *m)
 static bool has_flag(const struct message *m, const struct flagdot *f)
 {
     for (unsigned i = 0; i < m->nflags; i++)
-        if (m->flag[i].flag == f->flag && m->flag[i].off == f->off && same(m->flag[i].dot, f->dot))
+        if (m->flag[i].flag == f->flag && m->flag[i].off == f->off && orset_same_dot(m->flag[i].dot, f->dot))
             return true;
     return false;
 }
@@ -319,10 +331,10 @@ static int merge_flags(struct orset *os, struct orset_exchange *x, struct peer *
         if (has_flag(theirs, &f) || !orset_gone(x, p, f.dot))
             continue;
         orset_flagdot_cut(mine, i);
-        r = remember(os, f.dot, p->sender);
+        r = orset_remember(os, f.dot, p->sender);
     }
     for (unsigned i = 0; r == 0 && i < theirs->nflags; i++) {
-        int want = has_flag(mine, &theirs->flag[i]) ? 0 : wanted(os, theirs->flag[i].dot);
+        int want = has_flag(mine, &theirs->flag[i]) ? 0 : orset_wanted(os, theirs->flag[i].dot);
         r = want > 0 ? orset_flagdot_put(os, mine, theirs->flag[i]) : want;
     }
     return r;
@@ -374,7 +386,7 @@ static int merge_both(struct orset *os, struct orset_exchange *x, struct peer *p
 static int merge_theirs(struct orset *os, struct orset_exchange *x, struct peer *p, struct folder *f)
 {
     struct message *m = &os->m[1], *kept = &os->m[0];
-    int r = wanted(os, m->p.dot);
+    int r = orset_wanted(os, m->p.dot);
     if (r <= 0)
         return r;
     kept->nflags = 0;
@@ -430,16 +442,17 @@ static int collect(struct orset *os, const struct folder *f, const struct prefix
     return r < 0 ? (os->broken ? ORSET_E_MEMORY : orset_storage_fail(os, "messages")) : 0;
 }
 
-static int drop_if_gone(struct orset *os, struct orset_exchange *x, struct peer *p, struct folder *f, struct orset_dot d)
+static int drop_if_gone(struct orset *os, struct orset_exchange *x, struct peer *p, struct folder *f,
+                        struct orset_dot d)
 {
     if (!orset_gone(x, p, d))
         return 0;
     int r = orset_message_remove(os, f, d, false);
-    return r < 0 ? r : remember(os, d, p->sender);
+    return r < 0 ? r : orset_remember(os, d, p->sender);
 }
 
-int orset_merge_messages(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in, struct folder *f,
-                         const struct prefixes *ranges)
+int orset_merge_messages(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in,
+                         struct folder *f, const struct prefixes *ranges)
 {
     uint64_t n = orset_read_num(&in->in, UINT32_MAX);
     struct mine mine;
@@ -485,137 +498,9 @@ int orset_merge_absent(struct orset *os, struct orset_exchange *x, struct peer *
             continue;
         r = orset_presence_kill(os, f, d);
         if (r == 0)
-            r = remember(os, d, p->sender);
+            r = orset_remember(os, d, p->sender);
     }
     if (mine.dot)
         os->alloc.resize(os->alloc.ctx, mine.dot, 0);
     return r;
-}
-
-/* --- subscriptions and attributes --------------------------------------------------------------------------------------- */
-
-/* One name: theirs (n dots; 0: they do not have it). */
-static int merge_subscription(struct orset *os, struct orset_exchange *x, struct peer *p, const void *name, size_t len,
-                              const struct orset_dot *theirs, unsigned n)
-{
-    struct orset_dot mine[ORSET_SUBSCRIPTION_DOTS], kill[ORSET_SUBSCRIPTION_DOTS];
-    unsigned nkill = 0;
-    int had = orset_subscription_dots(os, name, len, mine, ORSET_SUBSCRIPTION_DOTS), r = 0;
-    if (had < 0)
-        return had;
-    for (int i = 0; r == 0 && i < had; i++) {
-        bool there = false;
-        for (unsigned j = 0; j < n; j++)
-            there |= same(mine[i], theirs[j]);
-        if (there || !orset_gone(x, p, mine[i]))
-            continue;
-        kill[nkill++] = mine[i];
-        r = remember(os, mine[i], p->sender);
-    }
-    /* What comes first, so that the name is not seen to go in between. */
-    for (unsigned j = 0; r == 0 && j < n; j++) {
-        bool here = false;
-        for (int i = 0; i < had; i++)
-            here |= same(mine[i], theirs[j]);
-        int want = here ? 0 : wanted(os, theirs[j]);
-        r = want > 0 ? orset_subscription_exec(os, name, len, NULL, 0, theirs[j], false) : want;
-    }
-    if (r == 0 && nkill)
-        r = orset_subscription_exec(os, name, len, kill, nkill, (struct orset_dot){0, 0}, false);
-    return r;
-}
-
-struct names {
-    struct orset *os;
-    struct orset_buf list;
-};
-
-static int collect_name(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
-{
-    struct names *n = arg;
-    (void)v;
-    (void)vlen;
-    orset_buf_text(&n->list, key, len);
-    return n->list.failed ? -1 : 0;
-}
-
-/* All subscriptions come in one answer (they are few and short); names they do not list are checked as absent. */
-static int merge_subscriptions(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in)
-{
-    struct names mine = {os, {.alloc = &os->alloc}}, theirs = {os, {.alloc = &os->alloc}};
-    int r = os->store.each(os->store.ctx, ORSET_T_SUBSCRIPTION, "", 0, 0, collect_name, &mine) < 0 ? ORSET_E_MEMORY : 0;
-    uint64_t n = orset_read_num(&in->in, UINT32_MAX);
-    const uint8_t *list = in->in.at;
-    for (uint64_t i = 0; r == 0 && i < n; i++) {
-        struct orset_dot dots[ORSET_SUBSCRIPTION_DOTS];
-        size_t len;
-        const uint8_t *name = orset_read_text(&in->in, ORSET_NAME_MAX, &len);
-        uint64_t k = orset_read_num(&in->in, ORSET_SUBSCRIPTION_DOTS);
-        if (in->in.bad || !orset_name_valid(name, len))
-            r = orset_fail(os, ORSET_E_MALFORMED, "a subscription that cannot be read");
-        for (uint64_t j = 0; r == 0 && j < k; j++)
-            r = orset_read_dot(in, &dots[j]);
-        if (r == 0)
-            r = merge_subscription(os, x, p, name, len, dots, (unsigned)k);
-    }
-    struct orset_reader m = {mine.list.data, mine.list.data + mine.list.len, mine.list.len == 0};
-    while (r == 0 && !m.bad && m.at < m.end) {
-        size_t len, their_len;
-        const uint8_t *name = orset_read_text(&m, ORSET_NAME_MAX, &len);
-        struct exec again = *in;
-        bool there = false;
-        again.in.at = list;
-        for (uint64_t i = 0; i < n && !there; i++) {
-            const uint8_t *t = orset_read_text(&again.in, ORSET_NAME_MAX, &their_len);
-            there = their_len == len && memcmp(t, name, len) == 0;
-            for (uint64_t k = orset_read_num(&again.in, ORSET_SUBSCRIPTION_DOTS); k > 0; k--) {
-                orset_read_num(&again.in, ORSET_ORIGINS_MAX);
-                orset_read_num(&again.in, ORSET_COUNTER_MAX);
-            }
-        }
-        if (!there)
-            r = merge_subscription(os, x, p, name, len, NULL, 0);
-    }
-    orset_buf_free(&mine.list);
-    orset_buf_free(&theirs.list);
-    return r;
-}
-
-static int merge_attribute(struct orset *os, struct exec *in)
-{
-    struct folder *f = NULL;
-    struct stamp s;
-    size_t key_len, len = 0;
-    uint8_t server = orset_read_u8(&in->in);
-    int r = server == 1 ? 0 : orset_read_folder_made(in, &f);
-    if (r < 0)
-        return r;
-    const uint8_t *key = orset_read_text(&in->in, ORSET_ATTRIBUTE_KEY_MAX, &key_len), *value = NULL;
-    if ((r = read_stamp(os, &in->in, &s)) < 0)
-        return r;
-    uint8_t set = orset_read_u8(&in->in);
-    if (set)
-        value = orset_read_text(&in->in, ORSET_ATTRIBUTE_MAX, &len);
-    if (in->in.bad || key_len == 0 || server > 1 || set > 1 || s.clock == 0)
-        return orset_fail(os, ORSET_E_MALFORMED, "an attribute that cannot be read");
-    return orset_attribute_exec(os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len, set, s, false);
-}
-
-/* answer = subscriptions (first page only: cursor empty), n attributes, cursor (empty: the end) */
-int orset_merge_named(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in, bool *end)
-{
-    int r = x->cursor_len == 0 ? merge_subscriptions(os, x, p, in) : 0;
-    uint64_t n = r == 0 ? orset_read_num(&in->in, UINT32_MAX) : 0;
-    for (uint64_t i = 0; r == 0 && i < n; i++)
-        r = merge_attribute(os, in);
-    if (r < 0)
-        return r;
-    size_t len;
-    const uint8_t *cursor = orset_read_text(&in->in, ORSET_KEY_MAX - 8, &len);
-    if (in->in.bad)
-        return orset_fail(os, ORSET_E_MALFORMED, "an answer that cannot be read");
-    *end = len == 0;
-    memcpy(x->cursor, cursor, len);
-    x->cursor_len = len;
-    return 0;
 }

@@ -1,11 +1,11 @@
 /* message - message dots: their rows, the message that several dots make (rule 4), and the UID bound to it.
  *
  *     ORSET_T_MESSAGE  folder, dot              -> facts, flag dots, agreed UID, bound UID
- *     ORSET_T_GUID     6 bytes of GUID, folder, dot -> nothing      finds a message's dots, and a body to copy
- *     ORSET_T_UID      mailbox, UID             -> folder, dot      one dot of the message bound to it
+ *     ORSET_T_GUID     6 bytes of GUID, folder, dot -> nothing      finds a message's dots, and a body to
+ * copy ORSET_T_UID      mailbox, UID             -> folder, dot      one dot of the message bound to it
  *
- * What holds: all live dots of a message have the same bound UID; a bound UID has a row in ORSET_T_UID that names a
- * live dot of its message; an unplaced dot has a PLACE row in ORSET_T_TODO. */
+ * What holds: all live dots of a message have the same bound UID; a bound UID has a row in ORSET_T_UID that
+ * names a live dot of its message; an unplaced dot has a PLACE row in ORSET_T_TODO. */
 #include "internal.h"
 
 #include <string.h>
@@ -34,7 +34,8 @@ static void uid_key(struct orset_key *k, uint32_t home, uint32_t uid)
     orset_key_num(k, uid);
 }
 
-/* --- the row ------------------------------------------------------------------------------------------------------ */
+/* --- the row
+ * ------------------------------------------------------------------------------------------------------ */
 
 int orset_message_store(struct orset *os, struct message *m)
 {
@@ -48,7 +49,8 @@ int orset_message_store(struct orset *os, struct message *m)
     orset_buf_put(b, m->p.facts.guid, 16);
     orset_buf_put(b, m->p.facts.sha256, 32);
     orset_buf_num(b, (uint64_t)m->p.facts.received);
-    /* Saved soon after it was received, nearly always: the difference is short. Zigzag, it may be negative. */
+    /* Saved soon after it was received, nearly always: the difference is short. Zigzag, it may be negative.
+     */
     int64_t later = m->p.facts.saved - m->p.facts.received;
     orset_buf_num(b, (uint64_t)later << 1 ^ (later < 0 ? UINT64_MAX : 0));
     orset_buf_num(b, m->p.facts.size);
@@ -133,7 +135,8 @@ int orset_message_load(struct orset *os, uint32_t folder, struct orset_dot d, st
     return orset_message_parse(os, &r, m);
 }
 
-/* --- digest ------------------------------------------------------------------------------------------------------- */
+/* --- digest
+ * ------------------------------------------------------------------------------------------------------- */
 
 struct orset_sum orset_message_sum(const struct orset *os, const struct message *m)
 {
@@ -162,8 +165,9 @@ struct orset_sum orset_message_sum(const struct orset *os, const struct message 
 
 struct orset_sum orset_flagdot_sum(const struct orset *os, const struct message *m, const struct flagdot *f)
 {
-    uint64_t w[6] = {os->origin[m->p.dot.origin].hash, m->p.dot.counter, os->origin[f->dot.origin].hash,
-                     f->dot.counter, orset_flag_hash(os, f->flag), f->off};
+    uint64_t w[6] = {os->origin[m->p.dot.origin].hash, m->p.dot.counter,
+                     os->origin[f->dot.origin].hash,   f->dot.counter,
+                     orset_flag_hash(os, f->flag),     f->off};
     return orset_hash_words(w, 6);
 }
 
@@ -175,7 +179,8 @@ static void sum_all(const struct orset *os, struct folder *f, const struct messa
         change(&f->sum, orset_flagdot_sum(os, m, &m->flag[i]));
 }
 
-/* --- the message that several dots make --------------------------------------------------------------------------- */
+/* --- the message that several dots make
+ * --------------------------------------------------------------------------- */
 
 struct collect {
     struct orset *os;
@@ -208,7 +213,8 @@ int orset_guid_dots(struct orset *os, const uint8_t guid[16], uint32_t folder)
     if (r < 0)
         return orset_storage_fail(os, "GUIDs");
     if (r == 2)
-        return orset_fail(os, ORSET_E_LIMIT, "more than %d copies of one GUID in folder %u", ORSET_SAME_MESSAGE_MAX, folder);
+        return orset_fail(os, ORSET_E_LIMIT, "more than %d copies of one GUID in folder %u",
+                          ORSET_SAME_MESSAGE_MAX, folder);
     return (int)c.n;
 }
 
@@ -250,12 +256,14 @@ int orset_group_union(struct orset *os, const struct message *m, struct orset_fl
             orset_flags_of(&os->m[2], s, &no);
         }
     }
-    /* Disable wins for \Deleted: an undelete must beat a concurrent delete, or the next EXPUNGE destroys the mail. */
+    /* Disable wins for \Deleted: an undelete must beat a concurrent delete, or the next EXPUNGE destroys the
+     * mail. */
     s->system &= (uint8_t)~no.system;
     return 0;
 }
 
-/* The keeper's last word on any live dot; without one, the claim of the smallest dot. A function of the live dots alone. */
+/* The keeper's last word on any live dot; without one, the claim of the smallest dot. A function of the live
+ * dots alone. */
 int orset_group_agreed(struct orset *os, const struct message *m, uint32_t *uid_r)
 {
     *uid_r = m->round ? m->agreed : m->p.claim;
@@ -271,7 +279,9 @@ int orset_group_agreed(struct orset *os, const struct message *m, uint32_t *uid_
         int r = orset_message_load(os, m->p.folder, os->group[i], o);
         if (r < 0)
             return r;
-        int c = o->term != term ? (o->term > term ? 1 : -1) : o->round != round ? (o->round > round ? 1 : -1) : 0;
+        int c = o->term != term     ? (o->term > term ? 1 : -1)
+                : o->round != round ? (o->round > round ? 1 : -1)
+                                    : 0;
         if (c == 0 && round)
             c = orset_dot_order(os, (struct orset_dot){o->agreed_by, 0}, (struct orset_dot){by, 0});
         bool later = c > 0, same = c == 0;
@@ -286,7 +296,8 @@ int orset_group_agreed(struct orset *os, const struct message *m, uint32_t *uid_
     return n < 0 ? n : 0;
 }
 
-/* --- binding ------------------------------------------------------------------------------------------------------ */
+/* --- binding
+ * ------------------------------------------------------------------------------------------------------ */
 
 int orset_note_mismatch(struct orset *os, struct folder *home, const struct message *m, uint32_t uid)
 {
@@ -362,7 +373,8 @@ static int doom(struct orset *os, struct folder *home, const uint8_t guid[16], u
     return r;
 }
 
-/* Lets the message's UID go; gone: the mailbox does not have it any more. The message's dots stay, unplaced. */
+/* Lets the message's UID go; gone: the mailbox does not have it any more. The message's dots stay, unplaced.
+ */
 int orset_unbind(struct orset *os, struct folder *home, struct message *m, bool gone)
 {
     struct orset_key k;
@@ -377,7 +389,8 @@ int orset_unbind(struct orset *os, struct folder *home, struct message *m, bool 
     return gone ? 0 : doom(os, home, m->p.facts.guid, uid);
 }
 
-/* --- add and remove ------------------------------------------------------------------------------------------------ */
+/* --- add and remove
+ * ------------------------------------------------------------------------------------------------ */
 
 static int put_rows(struct orset *os, struct message *m)
 {
@@ -483,8 +496,8 @@ int orset_message_remove(struct orset *os, struct folder *f, struct orset_dot d,
             r = orset_todo_place(os, f, d, false);
         return r < 0 ? r : remove_rows(os, f, m);
     }
-    struct orset_dot other = os->group[0].origin == d.origin && os->group[0].counter == d.counter ? os->group[1]
-                                                                                                    : os->group[0];
+    struct orset_dot other =
+        os->group[0].origin == d.origin && os->group[0].counter == d.counter ? os->group[1] : os->group[0];
     if ((r = orset_todo_place(os, f, d, false)) < 0 || (r = remove_rows(os, f, m)) < 0)
         return r;
     if (uid == 0)
@@ -496,7 +509,8 @@ int orset_message_remove(struct orset *os, struct folder *f, struct orset_dot d,
     return orset_note_mismatch(os, home, m, uid);
 }
 
-/* --- queries ------------------------------------------------------------------------------------------------------ */
+/* --- queries
+ * ------------------------------------------------------------------------------------------------------ */
 
 static int smallest(struct orset *os, struct message *m)
 {

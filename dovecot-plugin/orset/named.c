@@ -1,10 +1,11 @@
-/* named - what hangs on a name: subscriptions (enable-wins dots per folder name) and attributes (a Lamport register per
- * folder or server and key: METADATA, ACL, Sieve scripts). */
+/* named - what hangs on a name: subscriptions (enable-wins dots per folder name) and attributes (a Lamport
+ * register per folder or server and key: METADATA, ACL, Sieve scripts). */
 #include "internal.h"
 
 #include <string.h>
 
-/* --- subscriptions -------------------------------------------------------------------------------------------------- */
+/* --- subscriptions
+ * -------------------------------------------------------------------------------------------------- */
 
 static void name_key(struct orset_key *k, const void *name, size_t len)
 {
@@ -12,7 +13,8 @@ static void name_key(struct orset_key *k, const void *name, size_t len)
     orset_key_put(k, name, len);
 }
 
-int orset_subscription_dots(struct orset *os, const void *name, size_t len, struct orset_dot *dots, unsigned most)
+int orset_subscription_dots(struct orset *os, const void *name, size_t len, struct orset_dot *dots,
+                            unsigned most)
 {
     struct orset_key k;
     struct orset_reader r;
@@ -28,15 +30,17 @@ int orset_subscription_dots(struct orset *os, const void *name, size_t len, stru
     return r.bad ? orset_storage_fail(os, "a subscription's row cannot be read") : (int)n;
 }
 
-static struct orset_sum subscription_sum(const struct orset *os, const void *name, size_t len, struct orset_dot d)
+static struct orset_sum subscription_sum(const struct orset *os, const void *name, size_t len,
+                                         struct orset_dot d)
 {
     uint64_t w[4] = {1, orset_hash(name, len).lo, os->origin[d.origin].hash, d.counter};
     return orset_hash_words(w, 4);
 }
 
-/* Takes the dots named away, puts the fresh one (counter 0: none; an origin's later dot replaces its earlier one). */
-int orset_subscription_exec(struct orset *os, const void *name, size_t len, const struct orset_dot *kill, unsigned nkill,
-                            struct orset_dot add, bool local)
+/* Takes the dots named away, puts the fresh one (counter 0: none; an origin's later dot replaces its earlier
+ * one). */
+int orset_subscription_exec(struct orset *os, const void *name, size_t len, const struct orset_dot *kill,
+                            unsigned nkill, struct orset_dot add, bool local)
 {
     struct orset_dot dots[ORSET_SUBSCRIPTION_DOTS + 1];
     struct orset_key k;
@@ -60,7 +64,8 @@ int orset_subscription_exec(struct orset *os, const void *name, size_t len, cons
             dots[n++] = dots[i];
     }
     if (add.counter && n == ORSET_SUBSCRIPTION_DOTS)
-        return orset_fail(os, ORSET_E_LIMIT, "more than %d sites and epochs subscribed one name", ORSET_SUBSCRIPTION_DOTS);
+        return orset_fail(os, ORSET_E_LIMIT, "more than %d sites and epochs subscribed one name",
+                          ORSET_SUBSCRIPTION_DOTS);
     if (add.counter) {
         orset_sum_add(&os->named, subscription_sum(os, name, len, add));
         dots[n++] = add;
@@ -70,7 +75,8 @@ int orset_subscription_exec(struct orset *os, const void *name, size_t len, cons
     os->row.len = 0;
     for (unsigned i = 0; i < n; i++)
         orset_op_dot(&os->row, dots[i]);
-    r = n ? orset_row_put(os, ORSET_T_SUBSCRIPTION, &k, &os->row) : orset_row_del(os, ORSET_T_SUBSCRIPTION, &k);
+    r = n ? orset_row_put(os, ORSET_T_SUBSCRIPTION, &k, &os->row)
+          : orset_row_del(os, ORSET_T_SUBSCRIPTION, &k);
     if (r < 0 || local || (had > 0) == (n > 0))
         return r;
     /* A row that waits means that the mailbox has the opposite: a change back settles it. */
@@ -80,7 +86,9 @@ int orset_subscription_exec(struct orset *os, const void *name, size_t len, cons
     orset_key_num(&t, 0);
     orset_key_put(&t, name, len);
     int waits = orset_row_get(os, ORSET_T_TODO, &t, &rd);
-    return waits < 0 ? waits : waits ? orset_row_del(os, ORSET_T_TODO, &t) : orset_row_put(os, ORSET_T_TODO, &t, NULL);
+    return waits < 0 ? waits
+           : waits   ? orset_row_del(os, ORSET_T_TODO, &t)
+                     : orset_row_put(os, ORSET_T_TODO, &t, NULL);
 }
 
 bool orset_subscribed(struct orset *os, const char *name, size_t len)
@@ -122,7 +130,8 @@ int orset_local_subscribe(struct orset *os, const char *name, size_t len, bool o
     return orset_emit(os, 0);
 }
 
-/* --- attributes ----------------------------------------------------------------------------------------------------- */
+/* --- attributes
+ * ----------------------------------------------------------------------------------------------------- */
 
 struct attribute {
     struct stamp stamp;
@@ -154,11 +163,18 @@ static int attribute_load(struct orset *os, const struct orset_key *k, struct at
     return r.bad ? orset_storage_fail(os, "an attribute's row cannot be read") : 1;
 }
 
-static struct orset_sum attribute_sum(const struct orset *os, uint32_t folder, const void *key, size_t key_len,
-                                      const struct attribute *a)
+static struct orset_sum attribute_sum(const struct orset *os, uint32_t folder, const void *key,
+                                      size_t key_len, const struct attribute *a)
 {
     const struct folder *f = orset_folder_at(os, folder);
-    uint64_t w[9] = {2, 0, 0, orset_hash(key, key_len).lo, a->stamp.clock, a->stamp.site, a->stamp.epoch, a->set,
+    uint64_t w[9] = {2,
+                     0,
+                     0,
+                     orset_hash(key, key_len).lo,
+                     a->stamp.clock,
+                     a->stamp.site,
+                     a->stamp.epoch,
+                     a->set,
                      a->len ? orset_hash(a->value, a->len).lo : 0};
     w[1] = !f ? 1 : f->id.origin == ORSET_INBOX_ORIGIN ? 2 : os->origin[f->id.origin].hash;
     w[2] = f ? f->id.counter : 0;
@@ -170,8 +186,8 @@ static uint64_t value_hash(const uint8_t *value, size_t len, bool set)
     return set ? orset_hash(value ? value : (const void *)"", len).lo | 1 : 0;
 }
 
-int orset_attribute_exec(struct orset *os, uint32_t folder, const void *key, size_t key_len, const uint8_t *value,
-                         size_t len, bool set, struct stamp stamp, bool local)
+int orset_attribute_exec(struct orset *os, uint32_t folder, const void *key, size_t key_len,
+                         const uint8_t *value, size_t len, bool set, struct stamp stamp, bool local)
 {
     struct orset_key k, t = {0};
     struct attribute old, now = {stamp, set, value, len};
@@ -210,8 +226,8 @@ int orset_attribute_exec(struct orset *os, uint32_t folder, const void *key, siz
     return orset_row_put(os, ORSET_T_TODO, &t, &os->row);
 }
 
-int orset_attribute_get(struct orset *os, uint32_t folder, const char *key, size_t key_len, const uint8_t **value,
-                        size_t *len)
+int orset_attribute_get(struct orset *os, uint32_t folder, const char *key, size_t key_len,
+                        const uint8_t **value, size_t *len)
 {
     struct orset_key k;
     struct attribute a;
@@ -226,8 +242,8 @@ int orset_attribute_get(struct orset *os, uint32_t folder, const char *key, size
     return 1;
 }
 
-int orset_local_attribute(struct orset *os, uint32_t folder, const char *key, size_t key_len, const uint8_t *value,
-                          size_t len)
+int orset_local_attribute(struct orset *os, uint32_t folder, const char *key, size_t key_len,
+                          const uint8_t *value, size_t len)
 {
     struct folder *f = orset_folder_at(os, folder);
     struct orset_key k, t = {0};
@@ -237,8 +253,8 @@ int orset_local_attribute(struct orset *os, uint32_t folder, const char *key, si
     if (r < 0)
         return r;
     if (key_len == 0 || key_len > ORSET_ATTRIBUTE_KEY_MAX || len > ORSET_ATTRIBUTE_MAX)
-        return orset_fail(os, ORSET_E_LIMIT, "attribute %.*s of %zu bytes: at most %d", (int)(key_len > 99 ? 99 : key_len),
-                          key, len, ORSET_ATTRIBUTE_MAX);
+        return orset_fail(os, ORSET_E_LIMIT, "attribute %.*s of %zu bytes: at most %d",
+                          (int)(key_len > 99 ? 99 : key_len), key, len, ORSET_ATTRIBUTE_MAX);
     if (!f && folder != ORSET_NO_FOLDER)
         return orset_fail(os, ORSET_E_ABSENT, "attribute of folder %u: there is no such folder", folder);
     attribute_key(&k, folder, key, key_len);

@@ -1,34 +1,36 @@
-/* orset - the mailboxes of one user and namespace as OR-Sets: any number of replicas change them without asking each
- * other, and once all have each other's operations, all are equal.
+/* orset - the mailboxes of one user and namespace as OR-Sets: any number of replicas change them without
+ * asking each other, and once all have each other's operations, all are equal.
  *
- * The core does no I/O, reads no clock, knows neither Dovecot nor Redis. Its state is rows in a struct orset_store, its
- * effects are rows too (orset_todo_next), so a crash at any point loses neither. Literature: Shapiro et al., "A
- * comprehensive study of convergent and commutative replicated data types", INRIA RR-7506, 2011 (OR-Set); Bieniusa et al.,
- * "An optimized conflict-free replicated set", INRIA RR-8083, 2012 (dots and one vector instead of tombstones).
+ * The core does no I/O, reads no clock, knows neither Dovecot nor Redis. Its state is rows in a struct
+ * orset_store, its effects are rows too (orset_todo_next), so a crash at any point loses neither. Literature:
+ * Shapiro et al., "A comprehensive study of convergent and commutative replicated data types", INRIA RR-7506,
+ * 2011 (OR-Set); Bieniusa et al., "An optimized conflict-free replicated set", INRIA RR-8083, 2012 (dots and
+ * one vector instead of tombstones).
  *
  * THE RULES, each with the reason's number in docs/replication-protocol.md
  *
- *  1 Dots. Each op of a replica takes the next numbers of its origin (site, epoch), without gaps. A thing that an op adds
- *    (a message, one flag on one message, a folder's presence, a subscription) is marked by one of the op's numbers: its
- *    dot. The vector holds, per origin, the highest number that is *in the state*, placed in a mailbox or not.
- *  2 A remove names the dots it saw and takes nothing else away. So an add that it did not see survives it (add wins).
- *  3 Order is kept per origin, none is needed across origins. A remove that names a dot the vector does not cover yet is
- *    remembered until that dot is covered; so is a flag on a message not covered yet. Nothing waits. Bounded:
- *    ORSET_AHEAD_MAX entries per op origin, beyond that the origin's stream stops until a state exchange.
- *  4 A message is all live dots with equal (folder, GUID, k). k is the smallest positive integer that no live dot of
- *    (folder, GUID) has at the adding replica. Its flags are the union over its live dots; a local change acts on each.
- *  5 Flags and keywords: enable wins. At most one dot per origin, flag and message dot; an enable replaces the dots
- *    seen, a disable removes them. \Deleted: disable wins, its dot is kept too; shown if an enable and no disable lives.
- *  6 A folder's id is the dot of its create, INBOX's is a constant. It exists while a presence dot or a message of it lives;
- *    each add and rename puts a fresh presence dot in place of those seen. Its name is a Lamport register of (namespace key,
- *    path components). Two ids with one name show as one mailbox; that is computed, not stored. UIDVALIDITY is a max register.
- *    The registers stay when the folder is gone, because a concurrent add may bring it back.
- *  7 Attributes (METADATA, ACL, Sieve) are Lamport registers per key, the folder's keeper and agreed UIDs likewise.
- *  8 Lamport stamps are (clock, site, epoch); no wall clock is in any rule.
+ *  1 Dots. Each op of a replica takes the next numbers of its origin (site, epoch), without gaps. A thing
+ * that an op adds (a message, one flag on one message, a folder's presence, a subscription) is marked by one
+ * of the op's numbers: its dot. The vector holds, per origin, the highest number that is *in the state*,
+ * placed in a mailbox or not. 2 A remove names the dots it saw and takes nothing else away. So an add that it
+ * did not see survives it (add wins). 3 Order is kept per origin, none is needed across origins. A remove
+ * that names a dot the vector does not cover yet is remembered until that dot is covered; so is a flag on a
+ * message not covered yet. Nothing waits. Bounded: ORSET_AHEAD_MAX entries per op origin, beyond that the
+ * origin's stream stops until a state exchange. 4 A message is all live dots with equal (folder, GUID, k). k
+ * is the smallest positive integer that no live dot of (folder, GUID) has at the adding replica. Its flags
+ * are the union over its live dots; a local change acts on each. 5 Flags and keywords: enable wins. At most
+ * one dot per origin, flag and message dot; an enable replaces the dots seen, a disable removes them.
+ * \Deleted: disable wins, its dot is kept too; shown if an enable and no disable lives. 6 A folder's id is
+ * the dot of its create, INBOX's is a constant. It exists while a presence dot or a message of it lives; each
+ * add and rename puts a fresh presence dot in place of those seen. Its name is a Lamport register of
+ * (namespace key, path components). Two ids with one name show as one mailbox; that is computed, not stored.
+ * UIDVALIDITY is a max register. The registers stay when the folder is gone, because a concurrent add may
+ * bring it back. 7 Attributes (METADATA, ACL, Sieve) are Lamport registers per key, the folder's keeper and
+ * agreed UIDs likewise. 8 Lamport stamps are (clock, site, epoch); no wall clock is in any rule.
  *
- * RETURNS. 0 (ORSET_OK) or more is success, below 0 an enum orset_error; orset_error_text() then says what, which value and
- * the way out. After ORSET_E_MEMORY or ORSET_E_STORAGE the transaction can only be rolled back; after any other error
- * nothing of the failed call is in the state and the transaction may go on.
+ * RETURNS. 0 (ORSET_OK) or more is success, below 0 an enum orset_error; orset_error_text() then says what,
+ * which value and the way out. After ORSET_E_MEMORY or ORSET_E_STORAGE the transaction can only be rolled
+ * back; after any other error nothing of the failed call is in the state and the transaction may go on.
  *
  * THREADS. One struct orset is used by one thread at a time. Nothing is global. */
 #ifndef ORSET_ORSET_H
@@ -40,28 +42,30 @@
 
 #include "store.h"
 
-/* Bounds of everything that comes from outside. Rule: what could exceed them is refused before anything changes. */
-#define ORSET_ORIGINS_MAX 4096            /* sites times epochs ever seen */
-#define ORSET_COUNTER_MAX (1ULL << 48)    /* numbers of one origin */
-#define ORSET_CLOCK_MAX (1ULL << 48)      /* Lamport clocks and keeper terms */
-#define ORSET_CLOCK_JUMP (1ULL << 32)     /* a stamp further ahead of all stamps seen is refused */
+/* Bounds of everything that comes from outside. Rule: what could exceed them is refused before anything
+ * changes. */
+#define ORSET_ORIGINS_MAX 4096         /* sites times epochs ever seen */
+#define ORSET_COUNTER_MAX (1ULL << 48) /* numbers of one origin */
+#define ORSET_CLOCK_MAX (1ULL << 48)   /* Lamport clocks and keeper terms */
+#define ORSET_CLOCK_JUMP \
+    (1ULL << 24) /* a stamp further ahead of all stamps seen is refused: clocks cannot be used up */
 #define ORSET_FOLDERS_MAX 1000000
-#define ORSET_NAME_MAX 1024               /* bytes of a folder name, separators included */
+#define ORSET_NAME_MAX 1024 /* bytes of a folder name, separators included */
 #define ORSET_COMPONENTS_MAX 64
 #define ORSET_GUID_TEXT_MAX 255
-#define ORSET_KEYWORD_MAX 255             /* bytes of one keyword */
-#define ORSET_KEYWORDS_MAX 60000          /* different ones per user and namespace */
-#define ORSET_MESSAGE_KEYWORDS_MAX 100    /* on one message */
-#define ORSET_MESSAGE_FLAGDOTS_MAX 2000   /* flag dots on one message dot */
-#define ORSET_SAME_MESSAGE_MAX 1000       /* live dots with equal (folder, GUID) */
+#define ORSET_KEYWORD_MAX 255           /* bytes of one keyword */
+#define ORSET_KEYWORDS_MAX 60000        /* different ones per user and namespace */
+#define ORSET_MESSAGE_KEYWORDS_MAX 100  /* on one message */
+#define ORSET_MESSAGE_FLAGDOTS_MAX 2000 /* flag dots on one message dot */
+#define ORSET_SAME_MESSAGE_MAX 1000     /* live dots with equal (folder, GUID) */
 #define ORSET_ATTRIBUTE_KEY_MAX 1024
 #define ORSET_ATTRIBUTE_MAX (1024 * 1024) /* bytes of a value: a Sieve script */
 #define ORSET_AHEAD_MAX 10000             /* remembered dots per origin that named them */
 #define ORSET_OP_DOTS_MAX 1000            /* dots named by one op */
 #define ORSET_OP_MAX (2 * 1024 * 1024)    /* bytes of one op */
-#define ORSET_UID_MAX 0x7fffffffU         /* UID claims above it are not used: Dovecot panics near 2^32 (F32) */
-#define ORSET_UID_JUMP 1000000U           /* nor those further above UIDNEXT */
-#define ORSET_DATE_MAX (1LL << 40)        /* seconds since 1970 */
+#define ORSET_UID_MAX 0x7fffffffU  /* UID claims above it are not used: Dovecot panics near 2^32 (F32) */
+#define ORSET_UID_JUMP 1000000U    /* nor those further above UIDNEXT */
+#define ORSET_DATE_MAX (1LL << 40) /* seconds since 1970 */
 #define ORSET_SIZE_MAX (1ULL << 40)
 
 /* First byte of everything on the wire. */
@@ -69,29 +73,31 @@
 
 enum orset_error {
     ORSET_OK = 0,
-    ORSET_KNOWN = 1,          /* the op was in the state already; nothing changed */
+    ORSET_KNOWN = 1, /* the op was in the state already; nothing changed */
     ORSET_E_MEMORY = -1,
-    ORSET_E_STORAGE = -2,     /* the store failed, or holds rows that cannot be read */
-    ORSET_E_MALFORMED = -3,   /* bytes from a peer break the grammar or a bound */
-    ORSET_E_GAP = -4,         /* the op's number is not the next one: ask for the range again, or exchange */
-    ORSET_E_KIND = -5,        /* an op kind or version this program does not know: stop this origin's stream (F14) */
-    ORSET_E_FORGED = -6,      /* a peer's op names what it cannot know: alarm */
-    ORSET_E_FORKED = -7,      /* one number, two contents: alarm, new epoch at that origin (F20) */
-    ORSET_E_ROLLED_BACK = -8, /* a peer knows more of this replica than it does: orset_new_epoch, then exchange (F20) */
-    ORSET_E_EXCHANGE = -9,    /* too much to remember: a state exchange with this origin comes first (F18) */
-    ORSET_E_LIMIT = -10,      /* a local change breaks a bound; the text names it */
-    ORSET_E_ABSENT = -11      /* no such folder, message, row */
+    ORSET_E_STORAGE = -2,   /* the store failed, or holds rows that cannot be read */
+    ORSET_E_MALFORMED = -3, /* bytes from a peer break the grammar or a bound */
+    ORSET_E_GAP = -4,       /* the op's number is not the next one: ask for the range again, or exchange */
+    ORSET_E_KIND = -5, /* an op kind or version this program does not know: stop this origin's stream (F14) */
+    ORSET_E_FORGED = -6, /* a peer's op names what it cannot know: alarm */
+    ORSET_E_FORKED = -7, /* one number, two contents: alarm, new epoch at that origin (F20) */
+    ORSET_E_ROLLED_BACK =
+        -8, /* a peer knows more of this replica than it does: orset_new_epoch, then exchange (F20) */
+    ORSET_E_EXCHANGE = -9, /* too much to remember: a state exchange with this origin comes first (F18) */
+    ORSET_E_LIMIT = -10,   /* a local change breaks a bound; the text names it */
+    ORSET_E_ABSENT = -11   /* no such folder, message, row */
 };
 
 struct orset;
 
-/* A replica: its site (chosen by the admin, unique in the group, not 0) and the epoch of its state (random, not 0). */
+/* A replica: its site (chosen by the admin, unique in the group, not 0) and the epoch of its state (random,
+ * not 0). */
 struct orset_origin {
     uint64_t site, epoch;
 };
 
-/* A dot as this state writes it: origin is an index into its own table of origins (orset_origin_get) and means nothing
- * elsewhere. counter 0: no dot. */
+/* A dot as this state writes it: origin is an index into its own table of origins (orset_origin_get) and
+ * means nothing elsewhere. counter 0: no dot. */
 struct orset_dot {
     uint16_t origin;
     uint64_t counter;
@@ -111,13 +117,13 @@ struct orset_flags {
     uint16_t keyword[ORSET_MESSAGE_KEYWORDS_MAX];
 };
 
-/* What never changes of a message. guid is mail_generate_guid_128_hash(GUID); guid_text is the GUID itself where it is
- * not the hex form of guid (Maildir base names), else NULL. Owned by whoever fills it in. */
+/* What never changes of a message. guid is mail_generate_guid_128_hash(GUID); guid_text is the GUID itself
+ * where it is not the hex form of guid (Maildir base names), else NULL. Owned by whoever fills it in. */
 struct orset_facts {
     uint8_t guid[16];
-    uint8_t sha256[32];       /* of the CRLF form */
-    int64_t received, saved;  /* INTERNALDATE and save date, seconds since 1970 */
-    uint64_t size;            /* bytes of the CRLF form */
+    uint8_t sha256[32];      /* of the CRLF form */
+    int64_t received, saved; /* INTERNALDATE and save date, seconds since 1970 */
+    uint64_t size;           /* bytes of the CRLF form */
     const char *guid_text;
     size_t guid_text_len;
 };
@@ -137,24 +143,26 @@ struct orset_folder {
     uint32_t index;
     struct orset_origin id_origin; /* {0, 0} for INBOX */
     uint64_t id_counter;
-    bool live;                /* a presence dot or a message lives */
-    bool named;               /* false while the create has not come yet */
-    const char *name;         /* namespace key, then each path component, separated by NUL */
+    bool live;        /* a presence dot or a message lives */
+    bool named;       /* false while the create has not come yet */
+    const char *name; /* namespace key, then each path component, separated by NUL */
     size_t name_len;
-    uint8_t guid[16];         /* mailbox GUID its creator gave it */
-    uint32_t uid_validity;    /* 0: none known */
-    uint32_t uid_next;        /* of the local mailbox, as last told */
-    uint32_t home;            /* the folder whose mailbox shows this one; itself unless names are equal */
-    uint64_t messages;        /* live dots */
-    uint64_t keeper_site;     /* 0: nobody chosen, the lowest site of the group */
-    uint64_t peer_modseq;     /* highest HIGHESTMODSEQ a peer told for it (F33) */
+    uint8_t guid[16];      /* mailbox GUID its creator gave it */
+    uint32_t uid_validity; /* 0: none known */
+    uint32_t uid_next;     /* of the local mailbox, as last told */
+    uint32_t home;         /* the folder whose mailbox shows this one; itself unless names are equal */
+    uint64_t messages;     /* live dots */
+    uint64_t keeper_site;  /* 0: nobody chosen, the lowest site of the group */
+    uint64_t peer_modseq;  /* highest HIGHESTMODSEQ a peer told for it (F33) */
 };
 
-/* --- life ------------------------------------------------------------------------------------------------------- */
+/* --- life
+ * ------------------------------------------------------------------------------------------------------- */
 
-/* Opens the state in store, or makes a new one there (its own transaction) with the given origin. An existing state keeps
- * its own epoch; ORSET_E_LIMIT when its site is another one. The store and the allocator's ctx stay the caller's
- * and must outlive the handle. *created_r (may be NULL) tells a new state: exchange before ingest (F12). */
+/* Opens the state in store, or makes a new one there (its own transaction) with the given origin. An existing
+ * state keeps its own epoch; ORSET_E_LIMIT when its site is another one. The store and the allocator's ctx
+ * stay the caller's and must outlive the handle. *created_r (may be NULL) tells a new state: exchange before
+ * ingest (F12). */
 int orset_open(struct orset **os_r, const struct orset_alloc *, const struct orset_store *,
                const struct orset_origin *self, bool *created_r);
 void orset_close(struct orset *);
@@ -165,8 +173,8 @@ int orset_begin(struct orset *);
 int orset_commit(struct orset *);
 void orset_rollback(struct orset *);
 
-/* The highest UIDVALIDITY that is believed from now on: the caller's clock in seconds + 1 day (F23). Peers' ops above it
- * are ORSET_E_MALFORMED. At first 2^32 - 2. */
+/* The highest UIDVALIDITY that is believed from now on: the caller's clock in seconds + 1 day (F23). Peers'
+ * ops above it are ORSET_E_MALFORMED. At first 2^32 - 2. */
 void orset_bound_uid_validity(struct orset *, uint32_t most);
 
 /* Text of the last error, never NULL, good until the next call. */
@@ -174,26 +182,29 @@ const char *orset_error_text(const struct orset *);
 /* "out of memory", "gap", ... for an enum orset_error. */
 const char *orset_error_name(int);
 
-/* A new epoch for this replica (random, not 0, never used): after a restore, when the reserve file is ahead, when orset_batch_apply or
- * an exchange said ORSET_E_ROLLED_BACK (F12, F20). Needs a transaction. Call it before anything is ingested: what the old epoch
- * numbered stays as it is, its outgoing rows go (peers get what they lack by exchange). Then exchange, then ingest. */
+/* A new epoch for this replica (random, not 0, never used): after a restore, when the reserve file is ahead,
+ * when orset_batch_apply or an exchange said ORSET_E_ROLLED_BACK (F12, F20). Needs a transaction. Call it
+ * before anything is ingested: what the old epoch numbered stays as it is, its outgoing rows go (peers get
+ * what they lack by exchange). Then exchange, then ingest. */
 int orset_new_epoch(struct orset *, uint64_t epoch);
 
-/* --- what the state says ---------------------------------------------------------------------------------------- */
+/* --- what the state says
+ * ---------------------------------------------------------------------------------------- */
 
-uint16_t orset_origins(const struct orset *);                              /* how many indices there are */
+uint16_t orset_origins(const struct orset *); /* how many indices there are */
 struct orset_origin orset_origin_get(const struct orset *, uint16_t index);
-uint64_t orset_vector_get(const struct orset *, uint16_t index);           /* highest number in the state */
-uint16_t orset_self(const struct orset *);                                 /* index of this replica */
-uint64_t orset_remembered(const struct orset *);                           /* rows kept for dots not covered yet */
+uint64_t orset_vector_get(const struct orset *, uint16_t index); /* highest number in the state */
+uint16_t orset_self(const struct orset *);                       /* index of this replica */
+uint64_t orset_remembered(const struct orset *);                 /* rows kept for dots not covered yet */
 
-/* The canonical digest: equal on two replicas exactly when their live elements and registers are (but for hash collisions).
- * UIDs bound, todo rows, origin indices and dead folders do not count. */
+/* The canonical digest: equal on two replicas exactly when their live elements and registers are (but for
+ * hash collisions). UIDs bound, todo rows, origin indices and dead folders do not count. */
 void orset_digest(const struct orset *, uint8_t digest_r[16]);
 
 uint32_t orset_folders(const struct orset *);
 int orset_folder_get(const struct orset *, uint32_t index, struct orset_folder *);
-/* The index of the live folder with that name (the one whose mailbox shows it), ORSET_NO_FOLDER when there is none. */
+/* The index of the live folder with that name (the one whose mailbox shows it), ORSET_NO_FOLDER when there is
+ * none. */
 uint32_t orset_folder_by_name(const struct orset *, const char *name, size_t len);
 
 /* 1 and the message that has this UID in the mailbox of folder (its smallest dot), 0 when there is none. */
@@ -201,38 +212,43 @@ int orset_message_by_uid(struct orset *, uint32_t folder, uint32_t uid, struct o
 int orset_message_get(struct orset *, uint32_t folder, struct orset_dot, struct orset_message *);
 /* The flags the message with this dot should show: the union over its live dots. */
 int orset_message_flags(struct orset *, uint32_t folder, struct orset_dot, struct orset_flags *);
-/* Calls fn for each live dot of the folder in dot order until it returns non-zero, which is returned. fn must not
- * change the state. */
+/* Calls fn for each live dot of the folder in dot order until it returns non-zero, which is returned. fn must
+ * not change the state. */
 typedef int orset_message_fn(void *arg, const struct orset_message *, const struct orset_flags *own);
 int orset_each_message(struct orset *, uint32_t folder, orset_message_fn *, void *arg);
 
-/* Keywords: compared without regard to ASCII case; the spelling seen first here is the one shown here. Returns the number, or
- * ORSET_E_LIMIT. The name is good until close. */
+/* Keywords: compared without regard to ASCII case; the spelling seen first here is the one shown here.
+ * Returns the number, or ORSET_E_LIMIT. The name is good until close. */
 int orset_keyword(struct orset *, const char *name, size_t len);
 const char *orset_keyword_name(const struct orset *, uint16_t keyword, size_t *len);
 
 bool orset_subscribed(struct orset *, const char *name, size_t len);
 /* 1 and the value (good until the next call), 0 when unset. */
-int orset_attribute_get(struct orset *, uint32_t folder, const char *key, size_t key_len, const uint8_t **value,
-                        size_t *len);
+int orset_attribute_get(struct orset *, uint32_t folder, const char *key, size_t key_len,
+                        const uint8_t **value, size_t *len);
 
-/* --- local changes: ingest -------------------------------------------------------------------------------------- */
-/* The caller tells the mailbox as it is now; the core compares it with what this replica last saw there, not with
- * what the state wants (F4). So a second scan makes no op, and what a mailbox could not hold is not read back as a user's
- * removal. All return ORSET_OK when an op was made, ORSET_KNOWN when there was nothing to do. */
+/* --- local changes: ingest
+ * -------------------------------------------------------------------------------------- */
+/* The caller tells the mailbox as it is now; the core compares it with what this replica last saw there, not
+ * with what the state wants (F4). So a second scan makes no op, and what a mailbox could not hold is not read
+ * back as a user's removal. All return ORSET_OK when an op was made, ORSET_KNOWN when there was nothing to
+ * do. */
 
 /* A mailbox was created. The id is in *folder_r. uid_validity 0: not known yet. */
-int orset_local_create(struct orset *, const char *name, size_t len, uint32_t uid_validity, const uint8_t guid[16],
-                       uint32_t *folder_r);
-/* The mailbox of folder has another name. All ids shown in it get it. Not for INBOX (F25: create, then move the mails). */
+int orset_local_create(struct orset *, const char *name, size_t len, uint32_t uid_validity,
+                       const uint8_t guid[16], uint32_t *folder_r);
+/* The mailbox of folder has another name. All ids shown in it get it. Not for INBOX (F25: create, then move
+ * the mails). */
 int orset_local_rename(struct orset *, uint32_t folder, const char *name, size_t len);
-/* The mailbox was deleted by a user (the caller has the intent as evidence, F1): removes all presence and message dots seen. */
+/* The mailbox was deleted by a user (the caller has the intent as evidence, F1): removes all presence and
+ * message dots seen. */
 int orset_local_delete(struct orset *, uint32_t folder);
-/* A UID not seen before. Binds it, without an op, to an unplaced message of the same GUID in that mailbox (F13), else adds a
- * dot. flags: as the mailbox has them now. *dot_r may be NULL. */
+/* A UID not seen before. Binds it, without an op, to an unplaced message of the same GUID in that mailbox
+ * (F13), else adds a dot. flags: as the mailbox has them now. *dot_r may be NULL. */
 int orset_local_add(struct orset *, uint32_t folder, uint32_t uid, const struct orset_facts *,
                     const struct orset_flags *flags, struct orset_dot *dot_r);
-/* The flags a UID has now. reassert: flags a client set again explicitly though they were set (F4), may be NULL. */
+/* The flags a UID has now. reassert: flags a client set again explicitly though they were set (F4), may be
+ * NULL. */
 int orset_local_flags(struct orset *, uint32_t folder, uint32_t uid, const struct orset_flags *now,
                       const struct orset_flags *reassert);
 /* A UID was removed on evidence. */
@@ -241,22 +257,24 @@ int orset_local_expunge(struct orset *, uint32_t folder, uint32_t uid);
 int orset_local_missing(struct orset *, uint32_t folder, uint32_t uid);
 int orset_local_subscribe(struct orset *, const char *name, size_t len, bool on);
 /* value NULL: unset. */
-int orset_local_attribute(struct orset *, uint32_t folder, const char *key, size_t key_len, const uint8_t *value,
-                          size_t len);
-/* Raises the folder's UIDVALIDITY; lower or equal is ORSET_KNOWN. now: the caller's clock in seconds, the bound of F23
- * (values above now + 1 day are ORSET_E_LIMIT). */
+int orset_local_attribute(struct orset *, uint32_t folder, const char *key, size_t key_len,
+                          const uint8_t *value, size_t len);
+/* Raises the folder's UIDVALIDITY; lower or equal is ORSET_KNOWN. now: the caller's clock in seconds, the
+ * bound of F23 (values above now + 1 day are ORSET_E_LIMIT). */
 int orset_local_uid_validity(struct orset *, uint32_t folder, uint32_t value, int64_t now);
 /* The local mailbox's UIDNEXT as the caller reads it; never lowered here. */
 int orset_local_uid_next(struct orset *, uint32_t folder, uint32_t uid_next);
 
-/* --- effects: what the mailboxes still lack ---------------------------------------------------------------------- */
+/* --- effects: what the mailboxes still lack
+ * ---------------------------------------------------------------------- */
 
 enum orset_todo_kind {
-    ORSET_TODO_FOLDER,       /* folder came, went, changed name or UIDVALIDITY: compare with tree.h's view */
-    ORSET_TODO_PLACE,        /* save dot; from source (folder, uid) by copy if source_uid is not 0, else body wanted */
-    ORSET_TODO_FLAGS,        /* uid should show flags */
-    ORSET_TODO_RENUMBER,     /* uid should become new_uid; all of a folder in one transaction, rising new_uid */
-    ORSET_TODO_REMOVE,       /* expunge uid; after all PLACEs, whose source it may be */
+    ORSET_TODO_FOLDER, /* folder came, went, changed name or UIDVALIDITY: compare with tree.h's view */
+    ORSET_TODO_PLACE,  /* save dot; from source (folder, uid) by copy if source_uid is not 0, else body wanted
+                        */
+    ORSET_TODO_FLAGS,  /* uid should show flags */
+    ORSET_TODO_RENUMBER, /* uid should become new_uid; all of a folder in one transaction, rising new_uid */
+    ORSET_TODO_REMOVE,   /* expunge uid; after all PLACEs, whose source it may be */
     ORSET_TODO_SUBSCRIPTION, /* name: set as orset_subscribed() says */
     ORSET_TODO_ATTRIBUTE     /* folder, name = key: set as orset_attribute_get() says */
 };
@@ -268,19 +286,20 @@ struct orset_todo {
     struct orset_message message; /* PLACE: the message's smallest dot. Ask for UID uid, 0: the next one */
     struct orset_flags flags;     /* PLACE, FLAGS */
     uint32_t source_folder, source_uid;
-    const char *name;             /* good until the next call */
+    const char *name; /* good until the next call */
     size_t name_len;
     /* Where to go on; zero it before the first call. */
     size_t at_len;
     uint8_t at[1400];
 };
 
-/* 1 and the next row behind *todo, 0 when there is no more. Order: by kind as in the enum, then folder, then UID or dot.
- * Rows stay until the matching done call, over any crash. */
+/* 1 and the next row behind *todo, 0 when there is no more. Order: by kind as in the enum, then folder, then
+ * UID or dot. Rows stay until the matching done call, over any crash. */
 int orset_todo_next(struct orset *, struct orset_todo *todo);
 
 /* The message is in the mailbox under uid with these flags (what the mailbox could hold). */
-int orset_done_place(struct orset *, uint32_t folder, struct orset_dot, uint32_t uid, const struct orset_flags *seen);
+int orset_done_place(struct orset *, uint32_t folder, struct orset_dot, uint32_t uid,
+                     const struct orset_flags *seen);
 int orset_done_flags(struct orset *, uint32_t folder, uint32_t uid, const struct orset_flags *seen);
 int orset_done_remove(struct orset *, uint32_t folder, uint32_t uid);
 int orset_done_renumber(struct orset *, uint32_t folder, uint32_t uid, uint32_t new_uid);

@@ -8,7 +8,8 @@
  *     SUBSCRIPTION  name             -> nothing                the mailbox has the opposite
  *     ATTRIBUTE     folder, key      -> hash of the value the mailbox has
  *
- * Without a FLAGS row the mailbox has exactly the flags the state wants: so what was *seen* (F4) costs nothing. */
+ * Without a FLAGS row the mailbox has exactly the flags the state wants: so what was *seen* (F4) costs
+ * nothing. */
 #include "internal.h"
 
 #include <string.h>
@@ -21,7 +22,8 @@ static void todo_key(struct orset_key *k, int kind, uint32_t home, const void *r
     orset_key_put(k, rest, len);
 }
 
-int orset_todo_put(struct orset *os, int kind, uint32_t home, const void *rest, size_t len, const struct orset_buf *v)
+int orset_todo_put(struct orset *os, int kind, uint32_t home, const void *rest, size_t len,
+                   const struct orset_buf *v)
 {
     struct orset_key k;
     todo_key(&k, kind, home, rest, len);
@@ -81,7 +83,8 @@ int orset_todo_flags(struct orset *os, uint32_t home, uint32_t uid, const struct
     return orset_todo_uid(os, ORSET_TODO_FLAGS, home, uid, &os->row);
 }
 
-/* --- reading them -------------------------------------------------------------------------------------------------- */
+/* --- reading them
+ * -------------------------------------------------------------------------------------------------- */
 
 struct next {
     struct orset_todo *t;
@@ -125,7 +128,8 @@ static int source_row(void *arg, const uint8_t *key, size_t len, const uint8_t *
     return ++s->n == sizeof s->candidate / sizeof s->candidate[0];
 }
 
-/* A local instance of the GUID saves the body's transfer: a placed message, or one that waits for its removal. */
+/* A local instance of the GUID saves the body's transfer: a placed message, or one that waits for its
+ * removal. */
 static int find_source(struct orset *os, struct orset_todo *t)
 {
     struct find_source s = {.os = os};
@@ -173,13 +177,16 @@ static int fill_place(struct orset *os, struct orset_todo *t, struct orset_reade
     for (int i = 0; i < n; i++)
         if (orset_dot_order(os, os->group[i], d) < 0)
             return 0; /* another row speaks for this message */
-    if (n < 0 || (r = orset_group_union(os, m, &t->flags)) < 0 || (r = orset_group_agreed(os, m, &agreed)) < 0)
+    if (n < 0 || (r = orset_group_union(os, m, &t->flags)) < 0 ||
+        (r = orset_group_agreed(os, m, &agreed)) < 0)
         return n < 0 ? n : r;
     const struct folder *home = orset_folder_at(os, f->home);
     t->folder = f->home;
     t->message = m->p;
     t->message.agreed = agreed;
-    t->uid = agreed >= home->uid_next && agreed <= ORSET_UID_MAX && agreed - home->uid_next <= ORSET_UID_JUMP ? agreed : 0;
+    t->uid = agreed >= home->uid_next && agreed <= ORSET_UID_MAX && agreed - home->uid_next <= ORSET_UID_JUMP
+                 ? agreed
+                 : 0;
     r = find_source(os, t);
     return r < 0 ? r : 1;
 }
@@ -230,7 +237,9 @@ int orset_todo_next(struct orset *os, struct orset_todo *t)
     }
 }
 
-/* --- done ----------------------------------------------------------------------------------------------------------- */
+/* --- done
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 /* A UID that no live dot is bound to. */
 static int orphan_uid(struct orset *os, struct folder *home, uint32_t uid)
@@ -241,7 +250,8 @@ static int orphan_uid(struct orset *os, struct folder *home, uint32_t uid)
     return r ? (r < 0 ? r : 0) : orset_todo_uid(os, ORSET_TODO_REMOVE, home->index, uid, &v);
 }
 
-int orset_done_place(struct orset *os, uint32_t folder, struct orset_dot d, uint32_t uid, const struct orset_flags *seen)
+int orset_done_place(struct orset *os, uint32_t folder, struct orset_dot d, uint32_t uid,
+                     const struct orset_flags *seen)
 {
     struct message *m = &os->m[0];
     struct orset_flags wanted;
@@ -250,7 +260,8 @@ int orset_done_place(struct orset *os, uint32_t folder, struct orset_dot d, uint
     if (r < 0)
         return r;
     if (!f || uid == 0)
-        return orset_fail(os, ORSET_E_ABSENT, "placed in folder %u under UID %u: no such folder or UID", folder, uid);
+        return orset_fail(os, ORSET_E_ABSENT, "placed in folder %u under UID %u: no such folder or UID",
+                          folder, uid);
     struct folder *home = orset_folder_at(os, f->home);
     r = orset_message_load(os, folder, d, m);
     if (r < 0)
@@ -262,7 +273,8 @@ int orset_done_place(struct orset *os, uint32_t folder, struct orset_dot d, uint
         r = orset_local_missing(os, home->index, uid); /* the UID was another mail's: that one is damage */
     if (r < 0 || (r = orset_message_load(os, folder, d, m)) <= 0)
         return r < 0 ? r : ORSET_E_STORAGE;
-    if (m->p.uid == 0 && ((r = orset_local_uid_next(os, home->index, uid + 1)) < 0 || (r = orset_bind(os, home, m, uid)) < 0))
+    if (m->p.uid == 0 &&
+        ((r = orset_local_uid_next(os, home->index, uid + 1)) < 0 || (r = orset_bind(os, home, m, uid)) < 0))
         return r;
     if ((r = orset_message_load(os, folder, d, m)) <= 0 || (r = orset_group_union(os, m, &wanted)) < 0)
         return r < 0 ? r : ORSET_E_STORAGE;
@@ -276,7 +288,8 @@ int orset_done_flags(struct orset *os, uint32_t folder, uint32_t uid, const stru
     if (r < 0 || (r = orset_message_by_uid(os, folder, uid, NULL)) < 0)
         return r;
     if (r == 0)
-        return orset_fail(os, ORSET_E_ABSENT, "flags of UID %u in folder %u: no message is bound to it", uid, folder);
+        return orset_fail(os, ORSET_E_ABSENT, "flags of UID %u in folder %u: no message is bound to it", uid,
+                          folder);
     if ((r = orset_group_union(os, &os->m[0], &wanted)) < 0)
         return r;
     return orset_todo_flags(os, folder, uid, &wanted, &wanted, seen);
@@ -315,13 +328,15 @@ int orset_done_renumber(struct orset *os, uint32_t folder, uint32_t uid, uint32_
     if (r < 0)
         return r;
     if (!home || new_uid == 0)
-        return orset_fail(os, ORSET_E_ABSENT, "renumbered in folder %u to UID %u: no such folder or UID", folder, new_uid);
+        return orset_fail(os, ORSET_E_ABSENT, "renumbered in folder %u to UID %u: no such folder or UID",
+                          folder, new_uid);
     if ((r = orset_todo_uid(os, ORSET_TODO_RENUMBER, folder, uid, NULL)) < 0 ||
         (r = orset_message_by_uid(os, folder, uid, NULL)) < 0)
         return r;
     if (r == 0)
         return orphan_uid(os, home, new_uid); /* removed meanwhile */
-    if ((had = orset_todo_seen(os, folder, uid, &seen)) < 0 || (r = orset_unbind(os, home, &os->m[0], true)) < 0 ||
+    if ((had = orset_todo_seen(os, folder, uid, &seen)) < 0 ||
+        (r = orset_unbind(os, home, &os->m[0], true)) < 0 ||
         (r = orset_bind(os, home, &os->m[0], new_uid)) < 0 || !had)
         return had < 0 ? had : r;
     os->row.len = 0;

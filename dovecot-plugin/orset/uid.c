@@ -33,7 +33,8 @@ int orset_local_keeper(struct orset *os, uint32_t folder, uint64_t site)
     return orset_emit(os, 0);
 }
 
-/* --- mismatches ----------------------------------------------------------------------------------------------------- */
+/* --- mismatches
+ * ----------------------------------------------------------------------------------------------------- */
 
 struct uids {
     struct orset *os;
@@ -122,7 +123,8 @@ int orset_uid_mark_dirty(struct orset *os, uint32_t folder)
     return orset_folder_touch(os, f);
 }
 
-/* --- ask and answer --------------------------------------------------------------------------------------------------
+/* --- ask and answer
+ * --------------------------------------------------------------------------------------------------
  *
  * Both travel outside the op stream, so origins stand in full: site, epoch.
  *     ask    = folder id (site, epoch, counter; 0, 0, 0: INBOX), term, round
@@ -183,7 +185,8 @@ int orset_uid_ask(struct orset *os, uint32_t folder, struct orset_buf *ask)
     return orset_folder_touch(os, f);
 }
 
-static int write_answer(struct orset *os, const struct folder *f, const uint8_t *ask, size_t len, struct orset_buf *b)
+static int write_answer(struct orset *os, const struct folder *f, const uint8_t *ask, size_t len,
+                        struct orset_buf *b)
 {
     struct uids u;
     int r = mismatches(os, f->index, &u);
@@ -201,7 +204,8 @@ static int write_answer(struct orset *os, const struct folder *f, const uint8_t 
     return r < 0 ? r : b->failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for a UID round") : 0;
 }
 
-static int parse_ask(struct orset *os, struct orset_reader *r, struct folder **f, uint64_t *term, uint32_t *round)
+static int parse_ask(struct orset *os, struct orset_reader *r, struct folder **f, uint64_t *term,
+                     uint32_t *round)
 {
     struct orset_dot id;
     if (orset_read_u8(r) != ORSET_WIRE_VERSION)
@@ -229,7 +233,9 @@ int orset_uid_answer(struct orset *os, const uint8_t *ask, size_t len, struct or
     return write_answer(os, f, ask, len, answer);
 }
 
-/* --- settle --------------------------------------------------------------------------------------------------------- */
+/* --- settle
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 struct item {
     uint32_t folder, order; /* agreed or claimed UID */
@@ -289,7 +295,8 @@ static int take_item(struct orset *os, struct folder *home, struct orset_dot d, 
     return 0;
 }
 
-static int take_answer(struct orset *os, struct folder *home, const uint8_t *bytes, size_t len, struct items *t)
+static int take_answer(struct orset *os, struct folder *home, const uint8_t *bytes, size_t len,
+                       struct items *t)
 {
     struct orset_reader r = {bytes, bytes + len, false};
     struct folder *f;
@@ -301,11 +308,12 @@ static int take_answer(struct orset *os, struct folder *home, const uint8_t *byt
     uint32_t uid_next = (uint32_t)orset_read_num(&r, ORSET_UID_MAX);
     uint64_t n = orset_read_num(&r, ORSET_ROUND_MAX);
     if (r.bad || f != home || term != home->keeper_stamp.clock || round != home->ask)
-        return orset_fail(os, ORSET_E_MALFORMED, "an answer to another UID round than %u of term %llu", home->ask,
-                          (unsigned long long)home->keeper_stamp.clock);
+        return orset_fail(os, ORSET_E_MALFORMED, "an answer to another UID round than %u of term %llu",
+                          home->ask, (unsigned long long)home->keeper_stamp.clock);
     /* One site's UIDNEXT far above all others would use up the UIDs (F32). */
     if (uid_next > t->base && t->base && uid_next - t->base > ORSET_UID_JUMP)
-        return orset_fail(os, ORSET_E_MALFORMED, "an answer with UIDNEXT %u, but %u is the highest here", uid_next, t->base);
+        return orset_fail(os, ORSET_E_MALFORMED, "an answer with UIDNEXT %u, but %u is the highest here",
+                          uid_next, t->base);
     t->base = uid_next > t->base ? uid_next : t->base;
     for (uint64_t i = 0; i < n; i++) {
         struct orset_dot d;
@@ -331,7 +339,8 @@ static int emit_uids(struct orset *os, struct folder *home, struct items *t)
             t->v[n++] = t->v[i];
     if (n > ORSET_ROUND_MAX)
         n = ORSET_ROUND_MAX;
-    /* A mail that was shown in another mailbox before (two ids, one name) has that one's term: this round comes after it. */
+    /* A mail that was shown in another mailbox before (two ids, one name) has that one's term: this round
+     * comes after it. */
     uint64_t term = home->keeper_stamp.clock;
     uint32_t round = home->ask;
     for (size_t i = 0; i < n; i++)
@@ -386,7 +395,8 @@ int orset_uid_settle(struct orset *os, uint32_t folder, const struct orset_answe
         f->gap = !failed_before ? 0 : f->gap == 0 ? 4 : f->gap * 2 < GAP_MAX ? f->gap * 2 : GAP_MAX;
         t.base += f->gap;
         if ((uint64_t)t.base + t.n > ORSET_UID_MAX)
-            r = orset_fail(os, ORSET_E_LIMIT, "UIDs of folder %u are used up at %u: raise its UIDVALIDITY", folder, t.base);
+            r = orset_fail(os, ORSET_E_LIMIT, "UIDs of folder %u are used up at %u: raise its UIDVALIDITY",
+                           folder, t.base);
         else
             r = emit_uids(os, f, &t);
     } else if (r == 0) {
@@ -399,15 +409,19 @@ int orset_uid_settle(struct orset *os, uint32_t folder, const struct orset_answe
     return r < 0 ? r : orset_folder_touch(os, f) < 0 ? ORSET_E_MEMORY : r;
 }
 
-/* --- the op --------------------------------------------------------------------------------------------------------- */
+/* --- the op
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
-/* The keeper's word on one dot: the later of (term, round, origin) stands, so the order of arrival does not count. */
+/* The keeper's word on one dot: the later of (term, round, origin) stands, so the order of arrival does not
+ * count. */
 int orset_uid_agree(struct orset *os, struct message *m, const struct agreed *a)
 {
-    bool older = m->round && (m->term != a->term ? a->term < m->term
-                              : m->round != a->round ? a->round < m->round
-                                                     : orset_dot_order(os, (struct orset_dot){a->by, 0},
-                                                                       (struct orset_dot){m->agreed_by, 0}) <= 0);
+    bool older =
+        m->round && (m->term != a->term     ? a->term < m->term
+                     : m->round != a->round ? a->round < m->round
+                                            : orset_dot_order(os, (struct orset_dot){a->by, 0},
+                                                              (struct orset_dot){m->agreed_by, 0}) <= 0);
     if (older)
         return 0;
     m->term = a->term;
@@ -456,7 +470,8 @@ int orset_uids_exec(struct exec *x, struct folder *home)
     uint64_t n = orset_read_num(&x->in, ORSET_ROUND_MAX), dots;
     if (x->in.bad || a.round == 0 || base == 0 || base + n > ORSET_UID_MAX)
         return orset_fail(os, ORSET_E_MALFORMED, "a UID round's op cannot be read");
-    bool room = !x->dry && home->uid_next <= base;
+    /* A base far above would use up the UIDs (F32): it is believed, but not followed. */
+    bool room = !x->dry && home->uid_next <= base && base - home->uid_next <= ORSET_UID_JUMP;
     for (uint64_t i = 0; i < n; i++) {
         struct folder *f;
         int r = orset_read_folder(x, &f);

@@ -1,19 +1,20 @@
 /* uid - one UID for one mail on all replicas, without anybody waiting for it (F31).
  *
- * Hard rule (RFC 9051 2.3.1.1): once replicas have each other's ops, no (UIDVALIDITY, UID) names two mails. A foreign mail is
- * placed at its claim if that is at least UIDNEXT, else at UIDNEXT. Where claims clash, one site per folder, its keeper,
- * settles them in rounds:
+ * Hard rule (RFC 9051 2.3.1.1): once replicas have each other's ops, no (UIDVALIDITY, UID) names two mails. A
+ * foreign mail is placed at its claim if that is at least UIDNEXT, else at UIDNEXT. Where claims clash, one
+ * site per folder, its keeper, settles them in rounds:
  *
  *     any site    a UID differs from the agreed one: orset_uid_dirty(); it tells the keeper
  *     keeper      folder dirty and quiet for a moment: orset_uid_ask(), sent to all sites it reaches
  *     each site   orset_uid_answer(): UIDNEXT, and the mails whose UID is not the agreed one
- *     keeper      orset_uid_settle(): base = highest UIDNEXT + gap; base, base + 1, ... go to the union of those mails in the
- *                 order (agreed or claimed UID, dot). That is an op like any other
- *     each site   applies it: RENUMBER rows if its UIDNEXT is not above base, else it is dirty again
+ *     keeper      orset_uid_settle(): base = highest UIDNEXT + gap; base, base + 1, ... go to the union of
+ * those mails in the order (agreed or claimed UID, dot). That is an op like any other each site   applies it:
+ * RENUMBER rows if its UIDNEXT is not above base, else it is dirty again
  *
- * A round fails at a site only if more than gap mails came there meanwhile; gap doubles while rounds fail. A dirty that
- * comes during a round survives it. Asks and answers may be lost: the keeper starts another round; a round that nobody
- * settles changes nothing. A keeper of a higher term overrides: agreed values are ordered by (term, round, site). */
+ * A round fails at a site only if more than gap mails came there meanwhile; gap doubles while rounds fail. A
+ * dirty that comes during a round survives it. Asks and answers may be lost: the keeper starts another round;
+ * a round that nobody settles changes nothing. A keeper of a higher term overrides: agreed values are ordered
+ * by (term, round, site). */
 #ifndef ORSET_UID_H
 #define ORSET_UID_H
 
@@ -27,26 +28,28 @@ uint64_t orset_keeper(const struct orset *, uint32_t folder, const uint64_t *sit
 /* Makes site the folder's keeper, with a higher term. */
 int orset_local_keeper(struct orset *, uint32_t folder, uint64_t site);
 
-/* A UID of the mailbox is not the agreed one and no RENUMBER row will end that; for the keeper also: a peer said so. A keeper
- * starts a round then, another site tells the keeper, again and again until it is settled (what is told may be lost, or told
- * to one who is not the keeper any more). */
+/* A UID of the mailbox is not the agreed one and no RENUMBER row will end that; for the keeper also: a peer
+ * said so. A keeper starts a round then, another site tells the keeper, again and again until it is settled
+ * (what is told may be lost, or told to one who is not the keeper any more). */
 bool orset_uid_dirty(struct orset *, uint32_t folder, bool keeper);
 /* How many UIDs of this mailbox are not the agreed ones. */
 int orset_uid_mismatches(struct orset *, uint32_t folder);
 /* A peer told the keeper (transaction needed). */
 int orset_uid_mark_dirty(struct orset *, uint32_t folder);
 
-/* The keeper's question, as bytes for all sites; the folder is not dirty after it until something new comes. */
+/* The keeper's question, as bytes for all sites; the folder is not dirty after it until something new comes.
+ */
 int orset_uid_ask(struct orset *, uint32_t folder, struct orset_buf *ask);
-/* A site's answer to it. The caller puts the mailbox's UIDNEXT into the state first (orset_local_uid_next). */
+/* A site's answer to it. The caller puts the mailbox's UIDNEXT into the state first (orset_local_uid_next).
+ */
 int orset_uid_answer(struct orset *, const uint8_t *ask, size_t ask_len, struct orset_buf *answer);
 
 struct orset_answer {
     const uint8_t *bytes;
     size_t len;
 };
-/* The keeper has the answers of the sites it reached (its own is made here). ORSET_OK: an op was made; ORSET_KNOWN: nothing to
- * settle. Answers to another round are ORSET_E_MALFORMED: leave them out. */
+/* The keeper has the answers of the sites it reached (its own is made here). ORSET_OK: an op was made;
+ * ORSET_KNOWN: nothing to settle. Answers to another round are ORSET_E_MALFORMED: leave them out. */
 int orset_uid_settle(struct orset *, uint32_t folder, const struct orset_answer *, size_t n);
 
 #endif

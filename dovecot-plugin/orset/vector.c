@@ -42,15 +42,18 @@ static int read_entry(struct orset *os, struct orset_reader *r, struct peer *p, 
         return at;
     for (unsigned j = 0; j < i; j++)
         if (p->map[j] == at)
-            return orset_fail(os, ORSET_E_MALFORMED, "a vector that names site %llu twice", (unsigned long long)o.site);
+            return orset_fail(os, ORSET_E_MALFORMED, "a vector that names site %llu twice",
+                              (unsigned long long)o.site);
     p->map[i] = (uint16_t)at;
     if (at == os->self && p->seen[i] > os->origin[at].counter)
-        return orset_fail(os, ORSET_E_ROLLED_BACK,
-                          "a peer has %llu numbers of this replica, which gave %llu: its state is an old copy; new epoch",
-                          (unsigned long long)p->seen[i], (unsigned long long)os->origin[at].counter);
+        return orset_fail(
+            os, ORSET_E_ROLLED_BACK,
+            "a peer has %llu numbers of this replica, which gave %llu: its state is an old copy; new epoch",
+            (unsigned long long)p->seen[i], (unsigned long long)os->origin[at].counter);
     if (p->seen[i] == os->origin[at].counter && p->chain[i] && os->origin[at].chain &&
         p->chain[i] != os->origin[at].chain)
-        return orset_fail(os, ORSET_E_FORKED, "site %llu gave number %llu to two different ops: new epoch there, then exchange",
+        return orset_fail(os, ORSET_E_FORKED,
+                          "site %llu gave number %llu to two different ops: new epoch there, then exchange",
                           (unsigned long long)o.site, (unsigned long long)p->seen[i]);
     return 0;
 }

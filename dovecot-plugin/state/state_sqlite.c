@@ -8,8 +8,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char *const TABLE[ORSET_TABLES] = {"meta", "origin",  "folder",       "message",   "guid", "uid", "ahead",
-                                                "todo", "keyword", "subscription", "attribute", "out",  "app"};
+static const char *const TABLE[ORSET_TABLES] = {"meta",      "origin", "folder", "message", "guid",
+                                                "uid",       "ahead",  "todo",   "keyword", "subscription",
+                                                "attribute", "out",    "app"};
 
 enum statement { GET, PUT, DEL, EACH, STATEMENTS };
 
@@ -56,7 +57,8 @@ static int bind_key(sqlite3_stmt *st, const void *key, size_t len)
 }
 
 /* The row's value stays readable until the statement is reset: at the next get of this table. */
-static int row_get(void *ctx, enum orset_table t, const void *key, size_t len, const uint8_t **v, size_t *vlen)
+static int row_get(void *ctx, enum orset_table t, const void *key, size_t len, const uint8_t **v,
+                   size_t *vlen)
 {
     struct state_sqlite *s = ctx;
     sqlite3_stmt *st = statement(s, t, GET);
@@ -115,8 +117,8 @@ static int row_del(void *ctx, enum orset_table t, const void *key, size_t len)
     return r == SQLITE_DONE ? 0 : failed(s, "delete");
 }
 
-static int each_row(struct state_sqlite *s, sqlite3_stmt *st, const void *from, size_t prefix_len, orset_row_fn *fn,
-                    void *arg)
+static int each_row(struct state_sqlite *s, sqlite3_stmt *st, const void *from, size_t prefix_len,
+                    orset_row_fn *fn, void *arg)
 {
     int step, r = 0;
     while (r == 0 && (step = sqlite3_step(st)) != SQLITE_DONE) {
@@ -131,8 +133,8 @@ static int each_row(struct state_sqlite *s, sqlite3_stmt *st, const void *from, 
     return r;
 }
 
-static int row_each(void *ctx, enum orset_table t, const void *from, size_t from_len, size_t prefix_len, orset_row_fn *fn,
-                    void *arg)
+static int row_each(void *ctx, enum orset_table t, const void *from, size_t from_len, size_t prefix_len,
+                    orset_row_fn *fn, void *arg)
 {
     struct state_sqlite *s = ctx;
     sqlite3_stmt *st = statement(s, t, EACH);
@@ -140,7 +142,8 @@ static int row_each(void *ctx, enum orset_table t, const void *from, size_t from
         return -1;
     /* Taken out while in use: an iteration inside fn gets its own. */
     s->st[t][EACH] = NULL;
-    int r = bind_key(st, from, from_len) == SQLITE_OK ? each_row(s, st, from, prefix_len, fn, arg) : failed(s, "each");
+    int r = bind_key(st, from, from_len) == SQLITE_OK ? each_row(s, st, from, prefix_len, fn, arg)
+                                                      : failed(s, "each");
     sqlite3_reset(st);
     if (s->st[t][EACH])
         sqlite3_finalize(st);
@@ -177,7 +180,9 @@ static void store_rollback(void *ctx)
         run(s, s->rollback, "rollback");
 }
 
-/* --- schema --------------------------------------------------------------------------------------------------------------- */
+/* --- schema
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 static int pragma_number(struct state_sqlite *s, const char *sql, int64_t *n)
 {
@@ -193,7 +198,8 @@ static int make_tables(struct state_sqlite *s)
 {
     char sql[160];
     for (int t = 0; t < ORSET_TABLES; t++) {
-        snprintf(sql, sizeof sql, "CREATE TABLE %s (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID", TABLE[t]);
+        snprintf(sql, sizeof sql, "CREATE TABLE %s (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
+                 TABLE[t]);
         if (sqlite3_exec(s->db, sql, NULL, NULL, NULL) != SQLITE_OK)
             return failed(s, sql);
     }
@@ -210,7 +216,8 @@ static int migrate(struct state_sqlite *s, char *text, size_t size)
     if (pragma_number(s, "PRAGMA user_version", &version) < 0)
         return -1;
     if (version > STATE_SQLITE_VERSION || version < 0) {
-        snprintf(text, size, "its schema is version %lld, this program knows up to %d: update Dovelane on this host",
+        snprintf(text, size,
+                 "its schema is version %lld, this program knows up to %d: update Dovelane on this host",
                  (long long)version, STATE_SQLITE_VERSION);
         return -1;
     }
@@ -225,7 +232,9 @@ static int migrate(struct state_sqlite *s, char *text, size_t size)
     return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : failed(s, "migration");
 }
 
-/* --- open and close --------------------------------------------------------------------------------------------------------- */
+/* --- open and close
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static char *error_text(const char *path, const char *what)
 {
@@ -238,9 +247,10 @@ static char *error_text(const char *path, const char *what)
 
 static int set_up(struct state_sqlite *s, char *text, size_t size)
 {
-    static const char pragmas[] = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-                                  "PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = 1000;"
-                                  "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON";
+    static const char pragmas[] =
+        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+        "PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = 1000;"
+        "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON";
     sqlite3_busy_timeout(s->db, 5000);
     if (sqlite3_exec(s->db, pragmas, NULL, NULL, NULL) != SQLITE_OK || migrate(s, text, size) < 0)
         return failed(s, "open");
@@ -260,7 +270,8 @@ int state_sqlite_open(struct state_sqlite **s_r, const char *path, char **error_
         return -1;
     }
     mode_t mask = umask(077);
-    int r = sqlite3_open_v2(path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    int r =
+        sqlite3_open_v2(path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
     if (r == SQLITE_OK)
         r = set_up(s, text, sizeof text);
     else
@@ -293,7 +304,8 @@ void state_sqlite_close(struct state_sqlite *s)
 
 void state_sqlite_interface(struct state_sqlite *s, struct orset_store *store)
 {
-    *store = (struct orset_store){s, row_get, row_put, row_del, row_each, store_begin, store_commit, store_rollback};
+    *store = (struct orset_store){s,        row_get,     row_put,      row_del,
+                                  row_each, store_begin, store_commit, store_rollback};
 }
 
 const char *state_sqlite_error(const struct state_sqlite *s)
@@ -321,6 +333,7 @@ int state_sqlite_checkpoint(struct state_sqlite *s)
 {
     for (int t = 0; t < ORSET_TABLES; t++)
         end_reads(s, (enum orset_table)t);
-    return sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) == SQLITE_OK ? 0
-                                                                                                    : failed(s, "checkpoint");
+    return sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) == SQLITE_OK
+               ? 0
+               : failed(s, "checkpoint");
 }

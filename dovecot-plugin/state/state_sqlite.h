@@ -1,11 +1,13 @@
-/* state_sqlite - the OR-Set core's storage interface on SQLite: one file per user beside the mail index (DESIGN 8).
+/* state_sqlite - the OR-Set core's storage interface on SQLite: one file per user beside the mail index
+ * (DESIGN 8).
  *
- * One table per enum orset_table, each (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID, so an admin can count and copy with the
- * sqlite3 tool. journal_mode=WAL, synchronous=NORMAL, locking_mode=EXCLUSIVE (no -shm file, home on NFS; F44). A commit
- * is one write; after power loss the last commits may be gone, all of them in order: that is what reserve.h is for (F12).
+ * One table per enum orset_table, each (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID, so an admin can
+ * count and copy with the sqlite3 tool. journal_mode=WAL, synchronous=NORMAL, locking_mode=EXCLUSIVE (no -shm
+ * file, home on NFS; F44). A commit is one write; after power loss the last commits may be gone, all of them
+ * in order: that is what reserve.h is for (F12).
  *
- * PRAGMA user_version is the schema's version. A newer file than this program knows is refused, an older one is migrated in one
- * transaction at open. */
+ * PRAGMA user_version is the schema's version. A newer file than this program knows is refused, an older one
+ * is migrated in one transaction at open. */
 #ifndef STATE_SQLITE_H
 #define STATE_SQLITE_H
 
@@ -15,8 +17,9 @@
 
 struct state_sqlite;
 
-/* Opens or makes the file (its directory must be there; mode 0600). 0, or -1 and *error_r: a text that names the path and the
- * way out, from malloc, the caller's. Another process that has the file open is waited for up to 5 s. */
+/* Opens or makes the file (its directory must be there; mode 0600). 0, or -1 and *error_r: a text that names
+ * the path and the way out, from malloc, the caller's. Another process that has the file open is waited for
+ * up to 5 s. */
 int state_sqlite_open(struct state_sqlite **s_r, const char *path, char **error_r);
 
 /* Rolls an open transaction back, checkpoints, closes. The store must not be used by an orset any more. */

@@ -1,4 +1,5 @@
-/* bench - what the OR-Set core costs. Writes a JSON file and prints a table; each number is the median of several runs.
+/* bench - what the OR-Set core costs. Writes a JSON file and prints a table; each number is the median of
+ * several runs.
  *
  *     orset-bench FILE.json [messages]       default 1,000,000 */
 #include <inttypes.h>
@@ -67,8 +68,10 @@ static void row(const char *measure, double value, const char *unit, double goal
         printf(" goal %s %.0f: %s", at_least ? ">=" : "<=", goal, met ? "met" : "NOT MET");
     printf("\n");
     fflush(stdout);
-    fprintf(json, "%s\n  {\"measure\": \"%s\", \"value\": %.4f, \"unit\": \"%s\", \"comparator\": null, \"comparator_value\": null, "
-                  "\"ratio\": null, \"goal\": ",
+    fprintf(json,
+            "%s\n  {\"measure\": \"%s\", \"value\": %.4f, \"unit\": \"%s\", \"comparator\": null, "
+            "\"comparator_value\": null, "
+            "\"ratio\": null, \"goal\": ",
             rows++ ? "," : "", measure, value, unit);
     if (goal != 0)
         fprintf(json, "\"%s %.4g\", \"met\": %s}", at_least ? ">=" : "<=", goal, met ? "true" : "false");
@@ -144,7 +147,8 @@ static void append(struct replica *r, uint32_t n)
     for (uint32_t i = 0; i < n;) {
         check(r, orset_begin(r->os));
         for (unsigned k = 0; k < 100 && i < n; k++, i++) {
-            struct orset_facts f = {.received = 1600000000 + 30LL * r->messages, .size = 2000 + rnd(r, 58000)};
+            struct orset_facts f = {.received = 1600000000 + 30LL * r->messages,
+                                    .size = 2000 + rnd(r, 58000)};
             struct orset_flags flags = {.system = rnd(r, 3) ? 0 : ORSET_SEEN};
             f.saved = f.received + rnd(r, 3);
             random_bytes(r, f.guid, 16);
@@ -231,7 +235,8 @@ static void place_all(struct replica *r)
     while (orset_todo_next(r->os, &t) > 0)
         if (t.kind == ORSET_TODO_PLACE) {
             check(r, orset_folder_get(r->os, t.folder, &f));
-            check(r, orset_done_place(r->os, t.message.folder, t.message.dot, t.uid ? t.uid : f.uid_next, &t.flags));
+            check(r, orset_done_place(r->os, t.message.folder, t.message.dot, t.uid ? t.uid : f.uid_next,
+                                      &t.flags));
         }
     check(r, orset_commit(r->os));
 }
@@ -280,9 +285,11 @@ static void bench_ops(bool sql, uint32_t messages)
     row(text, median(small_in, RUNS) / median(all_flat, RUNS) * 100, "percent", 110, false);
     if (sql) {
         state_sqlite_checkpoint(big.sql);
-        row("bytes of state per message (SQLite file)", (double)state_sqlite_bytes(big.sql) / messages, "bytes", 150, false);
+        row("bytes of state per message (SQLite file)", (double)state_sqlite_bytes(big.sql) / messages,
+            "bytes", 150, false);
     } else {
-        row("bytes of state per message (memory store)", (double)orset_memstore_bytes(big.mem) / messages, "bytes", 0, false);
+        row("bytes of state per message (memory store)", (double)orset_memstore_bytes(big.mem) / messages,
+            "bytes", 0, false);
     }
     close_replica(&small);
     close_replica(&big);
@@ -314,7 +321,8 @@ static void bench_exchange(uint32_t messages)
     append(&a, messages);
     take_all(&a, &b, &seconds, &bytes);
     row("exchange: a new replica takes all messages, time", seconds, "s", 0, false);
-    row("exchange: a new replica takes all messages, bytes per message", (double)bytes / messages, "bytes", 0, false);
+    row("exchange: a new replica takes all messages, bytes per message", (double)bytes / messages, "bytes", 0,
+        false);
     place_all(&b);
     check(&a, orset_begin(a.os));
     for (unsigned i = 0; i < 100; i++) {
@@ -364,8 +372,10 @@ int main(int argc, char **argv)
     command("grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ //'", machine, sizeof machine);
     command("git rev-parse --short HEAD 2>/dev/null", commit, sizeof commit);
     command("date -u +%Y-%m-%dT%H:%M:%SZ", date, sizeof date);
-    fprintf(json, "{\"machine\": \"%s, %ld processors\", \"versions\": {\"sqlite\": \"%s\", \"compiler\": \"%s\"}, \"date\": \"%s\", "
-                  "\"commit\": \"%s\", \"rows\": [",
+    fprintf(json,
+            "{\"machine\": \"%s, %ld processors\", \"versions\": {\"sqlite\": \"%s\", \"compiler\": \"%s\"}, "
+            "\"date\": \"%s\", "
+            "\"commit\": \"%s\", \"rows\": [",
             machine, sysconf(_SC_NPROCESSORS_ONLN), sqlite3_libversion(), __VERSION__, date, commit);
     printf("OR-Set core, %u messages, median of %d runs, %s\n", messages, RUNS, machine);
     bench_ops(false, messages);

@@ -1,10 +1,11 @@
 /* fuzz - a hostile peer: bytes for every decoder, and for sequences of them.
  *
- * Input: messages as { kind, 2 bytes of length, bytes }. Kinds: a batch, an answer of an exchange (to a question that this side
- * asked), a question, a UID question, a UID answer, all from site 2; a batch whose head is made here (its vector right, its chain
- * not), so that the fuzzer's bytes are ops; the same through an allocator that fails.
- * After each: nothing crashed; a failed call changed no digest; only site 2's numbers went on, unless it was an exchange;
- * tables are within their bounds; the state can be closed, opened and has the same digest. */
+ * Input: messages as { kind, 2 bytes of length, bytes }. Kinds: a batch, an answer of an exchange (to a
+ * question that this side asked), a question, a UID question, a UID answer, all from site 2; a batch whose
+ * head is made here (its vector right, its chain not), so that the fuzzer's bytes are ops; the same through
+ * an allocator that fails. After each: nothing crashed; a failed call changed no digest; only site 2's
+ * numbers went on, unless it was an exchange; tables are within their bounds; the state can be closed, opened
+ * and has the same digest. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +70,8 @@ static void populate(struct orset *os)
     require(orset_commit(os) == 0, "commit");
 }
 
-/* version, one vector entry (site 2, epoch 102), sender index 0, no modseqs; then first, chain, n: the fuzzer's bytes follow. */
+/* version, one vector entry (site 2, epoch 102), sender index 0, no modseqs; then first, chain, n: the
+ * fuzzer's bytes follow. */
 static size_t batch_head(uint64_t first, const uint8_t *ops, size_t len, uint8_t *out)
 {
     size_t n = 0;
@@ -86,8 +88,8 @@ static size_t batch_head(uint64_t first, const uint8_t *ops, size_t len, uint8_t
         memset(out + n, 0, 8);
         n += 8;
     }
-    out[n++] = 0; /* sender's index */
-    out[n++] = 0; /* modseqs */
+    out[n++] = 0;              /* sender's index */
+    out[n++] = 0;              /* modseqs */
     out[n++] = (uint8_t)first; /* below 128 */
     memset(out + n, 0, 8);
     n += 8;
@@ -240,7 +242,8 @@ int main(int argc, char **argv)
         b.len = 0;
         snprintf(name, sizeof name, "question-%d", i);
         seed(argv[1], name, 3, &q);
-        require(orset_begin(os) == 0 && orset_answer(os, 1, q.data, q.len, &b) == 0 && orset_commit(os) == 0, "answer");
+        require(orset_begin(os) == 0 && orset_answer(os, 1, q.data, q.len, &b) == 0 && orset_commit(os) == 0,
+                "answer");
         snprintf(name, sizeof name, "answer-%d", i++);
         seed(argv[1], name, 2, &b);
         q.len = 0;
@@ -249,7 +252,8 @@ int main(int argc, char **argv)
         require(e >= 0 && orset_commit(asker) == 0, "take");
     }
     b.len = 0;
-    require(orset_begin(os) == 0 && orset_uid_ask(os, ORSET_INBOX, &b) == 0 && orset_commit(os) == 0, "uid ask");
+    require(orset_begin(os) == 0 && orset_uid_ask(os, ORSET_INBOX, &b) == 0 && orset_commit(os) == 0,
+            "uid ask");
     seed(argv[1], "uid-ask", 4, &b);
     q.len = 0;
     require(orset_uid_answer(os, b.data, b.len, &q) == 0, "uid answer");

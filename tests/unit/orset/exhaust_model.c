@@ -149,7 +149,8 @@ char model_attribute(const struct model *m, unsigned s)
     unsigned site = 0;
     for (unsigned i = 0; i < m->n; i++) {
         const struct event *e = &m->e[i];
-        if (s & BIT(i) && e->kind == EV_ATTRIBUTE && (e->clock > best || (e->clock == best && e->site > site))) {
+        if (s & BIT(i) && e->kind == EV_ATTRIBUTE &&
+            (e->clock > best || (e->clock == best && e->site > site))) {
             best = e->clock;
             site = e->site;
             value = e->name;

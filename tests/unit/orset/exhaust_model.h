@@ -1,5 +1,6 @@
-/* exhaust_model - what the mailboxes should show, said by events alone: each event replaces what stood in the set of events
- * that its replica knew, and nothing else. No numbers, no vectors, no order of arrival, no stored state. */
+/* exhaust_model - what the mailboxes should show, said by events alone: each event replaces what stood in the
+ * set of events that its replica knew, and nothing else. No numbers, no vectors, no order of arrival, no
+ * stored state. */
 #ifndef TEST_EXHAUST_MODEL_H
 #define TEST_EXHAUST_MODEL_H
 
@@ -26,16 +27,17 @@ enum kind {
 struct event {
     enum kind kind;
     unsigned site;
-    uint64_t number;       /* first number of its ops: orders folder ids of one site */
-    unsigned known;        /* events its replica knew, itself included */
-    char name;             /* CREATE, RENAME: the name; ATTRIBUTE: the value */
-    unsigned folder;       /* APPEND, MOVE: folder added to (index of its CREATE) */
-    unsigned guid, k;      /* APPEND, MOVE */
-    unsigned target;       /* MOVE, EXPUNGE, DELETE: adds removed; FLAG, UNFLAG: adds flagged */
-    unsigned folders;      /* DELETE, RENAME: folder ids */
-    /* What it replaces, events by bit: presence per folder, the flag per add, the subscription (model_replaces). */
+    uint64_t number;  /* first number of its ops: orders folder ids of one site */
+    unsigned known;   /* events its replica knew, itself included */
+    char name;        /* CREATE, RENAME: the name; ATTRIBUTE: the value */
+    unsigned folder;  /* APPEND, MOVE: folder added to (index of its CREATE) */
+    unsigned guid, k; /* APPEND, MOVE */
+    unsigned target;  /* MOVE, EXPUNGE, DELETE: adds removed; FLAG, UNFLAG: adds flagged */
+    unsigned folders; /* DELETE, RENAME: folder ids */
+    /* What it replaces, events by bit: presence per folder, the flag per add, the subscription
+     * (model_replaces). */
     unsigned presence[EVENTS_MAX], flag[EVENTS_MAX], subscription;
-    uint64_t clock;        /* ATTRIBUTE, CREATE */
+    uint64_t clock;              /* ATTRIBUTE, CREATE */
     uint64_t clocks[EVENTS_MAX]; /* RENAME: per folder id */
 };
 

@@ -1,12 +1,12 @@
 /* simulate - replicas with mailboxes, users, crashes and bad links, from a seed.
  *
- * Each site has a disk (store), a mailbox per folder, a journal of what users expunged, and lanes to the others. A step is one of:
- * a user's command in a mailbox; ingest; ship; a batch delivered, lost, delivered twice; a piece of work on a mailbox (with
- * a crash before or after the mailbox commit); an exchange message; a piece of a UID round; a crash; a restored old
- * state; mails that vanish without a user; a site that dies for ever.
- * At the end links are good, everybody does all that is left, and:
- *   digests are equal; mailboxes are what the state says; nothing removed is back; nothing added and not removed is
- *   missing (but for what only a dead or restored site knew); (UIDVALIDITY, UID) names one mail on all sites.
+ * Each site has a disk (store), a mailbox per folder, a journal of what users expunged, and lanes to the
+ * others. A step is one of: a user's command in a mailbox; ingest; ship; a batch delivered, lost, delivered
+ * twice; a piece of work on a mailbox (with a crash before or after the mailbox commit); an exchange message;
+ * a piece of a UID round; a crash; a restored old state; mails that vanish without a user; a site that dies
+ * for ever. At the end links are good, everybody does all that is left, and: digests are equal; mailboxes are
+ * what the state says; nothing removed is back; nothing added and not removed is missing (but for what only a
+ * dead or restored site knew); (UIDVALIDITY, UID) names one mail on all sites.
  *
  *     simulate [runs [seed]]       default 400 runs; "long": 5,000
  *     simulate away [n]            a peer away for n operations (default 50,000) */
@@ -71,7 +71,7 @@ struct global_dot {
     uint64_t site, epoch, counter;
     uint8_t guid;
     unsigned removed; /* by these sites */
-    bool sure; /* sure: its op was seen by a site that neither died nor was restored */
+    bool sure;        /* sure: its op was seen by a site that neither died nor was restored */
 };
 
 static struct site site[SITES];
@@ -98,8 +98,8 @@ static unsigned below(unsigned n)
 
 static void fail(const char *what, const struct site *s)
 {
-    fprintf(stderr, "FAILED with seed %" PRIu64 ", step %" PRIu64 ": %s%s%s\n", seed_now, steps_done, what, s ? ": " : "",
-            s && s->os ? orset_error_text(s->os) : "");
+    fprintf(stderr, "FAILED with seed %" PRIu64 ", step %" PRIu64 ": %s%s%s\n", seed_now, steps_done, what,
+            s ? ": " : "", s && s->os ? orset_error_text(s->os) : "");
     exit(1);
 }
 
@@ -137,7 +137,8 @@ static void message_clear(struct message *m)
     memset(m, 0, sizeof *m);
 }
 
-/* --- a site's life ---------------------------------------------------------------------------------------------------- */
+/* --- a site's life
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void start(struct site *s)
 {
@@ -224,7 +225,8 @@ static void take_out(struct box *b, uint32_t uid)
         }
 }
 
-/* --- the journal the end is judged by ------------------------------------------------------------------------------------ */
+/* --- the journal the end is judged by
+ * ------------------------------------------------------------------------------------ */
 
 static bool in_vain; /* the transaction will be rolled back */
 
@@ -260,7 +262,9 @@ static int mark_removed(void *arg, const struct orset_message *m, const struct o
     return 0;
 }
 
-/* --- ingest ----------------------------------------------------------------------------------------------------------- */
+/* --- ingest
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static void facts_of(uint8_t guid, struct orset_facts *f)
 {
@@ -359,9 +363,11 @@ static void ingest(struct site *s)
     commit_ingest(s);
 }
 
-/* --- work on the mailboxes ---------------------------------------------------------------------------------------------- */
+/* --- work on the mailboxes
+ * ---------------------------------------------------------------------------------------------- */
 
-/* One todo row. crash_at 0: none, 1: before the mailbox commit, 2: after it, before the state knows. True when one was done. */
+/* One todo row. crash_at 0: none, 1: before the mailbox commit, 2: after it, before the state knows. True
+ * when one was done. */
 static bool work(struct site *s, unsigned skip, unsigned crash_at)
 {
     static struct orset_todo t;
@@ -446,7 +452,8 @@ static bool work(struct site *s, unsigned skip, unsigned crash_at)
 
 #include "simulate_net.h"
 
-/* --- a peer away -------------------------------------------------------------------------------------------------------- */
+/* --- a peer away
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void away(unsigned n)
 {
@@ -490,14 +497,15 @@ static void away(unsigned n)
     orset_buf_free(&out);
     heal();
     judge();
-    printf("a peer away for %u operations: state %zu bytes before, at most %zu with the backlog, %zu after\n", n, before, most,
-           orset_memstore_bytes(s->disk));
+    printf("a peer away for %u operations: state %zu bytes before, at most %zu with the backlog, %zu after\n",
+           n, before, most, orset_memstore_bytes(s->disk));
 }
 
 int main(int argc, char **argv)
 {
     unsigned runs = argc > 1 ? strcmp(argv[1], "long") == 0 ? 5000 : (unsigned)atoi(argv[1]) : 400;
-    uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1, all_restores = 0, all_deaths = 0, all_steps = 0;
+    uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1, all_restores = 0, all_deaths = 0,
+             all_steps = 0;
     if (argc > 1 && strcmp(argv[1], "away") == 0) {
         away(argc > 2 ? (unsigned)atoi(argv[2]) : 50000);
         return 0;
@@ -509,9 +517,10 @@ int main(int argc, char **argv)
         all_steps += steps_done;
     }
     printf("%u runs from seed %" PRIu64 ", %" PRIu64 " steps: all equal, no UID names two mails\n"
-           "%" PRIu64 " mails added, %" PRIu64 " crashes, %" PRIu64 " exchanges, %" PRIu64 " old states restored, %" PRIu64
-           " sites died, %" PRIu64 " damages\n"
+           "%" PRIu64 " mails added, %" PRIu64 " crashes, %" PRIu64 " exchanges, %" PRIu64
+           " old states restored, %" PRIu64 " sites died, %" PRIu64 " damages\n"
            "%" PRIu64 " UID rounds, %" PRIu64 " renumberings\n",
-           runs, seed, all_steps, mails_made, crashes, exchanges, all_restores, all_deaths, damages, rounds, renumbered);
+           runs, seed, all_steps, mails_made, crashes, exchanges, all_restores, all_deaths, damages, rounds,
+           renumbered);
     return 0;
 }

@@ -1,8 +1,11 @@
-/* simulate_net - the second half of simulate.c: users, lanes, exchanges, UID rounds, disasters, and the judgement. */
+/* simulate_net - the second half of simulate.c: users, lanes, exchanges, UID rounds, disasters, and the
+ * judgement. */
 #ifndef TEST_SIMULATE_NET_H
 #define TEST_SIMULATE_NET_H
 
-/* --- users -------------------------------------------------------------------------------------------------------------- */
+/* --- users
+ * --------------------------------------------------------------------------------------------------------------
+ */
 
 static uint32_t some_home(struct site *s)
 {
@@ -43,7 +46,8 @@ static void user(struct site *s)
         uint8_t guid[16] = {1};
         uint32_t f = orset_folder_by_name(s->os, name, 2);
         must(s, orset_begin(s->os));
-        /* What the user sees is in the state before his command on folders is: the plugin's intent comes behind the hints. */
+        /* What the user sees is in the state before his command on folders is: the plugin's intent comes
+         * behind the hints. */
         for (uint32_t i = 0; i < orset_folders(s->os); i++)
             if (is_home(s, i)) {
                 ingest_box(s, i);
@@ -66,14 +70,17 @@ static void user(struct site *s)
             must(s, orset_local_rename(s->os, f, other, 2));
         } else {
             must(s, orset_local_subscribe(s->os, name, 2, below(2)));
-            must(s, orset_local_attribute(s->os, below(2) ? ORSET_NO_FOLDER : ORSET_INBOX, "sieve", 5, (uint8_t *)other, 2));
+            must(s, orset_local_attribute(s->os, below(2) ? ORSET_NO_FOLDER : ORSET_INBOX, "sieve", 5,
+                                          (uint8_t *)other, 2));
             must(s, orset_local_uid_validity(s->os, folder, 1000 + below(50), 2000));
         }
         commit_ingest(s);
     }
 }
 
-/* --- lanes -------------------------------------------------------------------------------------------------------------- */
+/* --- lanes
+ * --------------------------------------------------------------------------------------------------------------
+ */
 
 static void ship(unsigned a, unsigned b)
 {
@@ -85,7 +92,8 @@ static void ship(unsigned a, unsigned b)
     int r = orset_batch_make(site[a].os, site[a].confirmed[b] + 1, 200 + below(2000), NULL, 0, &out, &next);
     if (r == ORSET_E_GAP) { /* rows are gone: only the vector, the peer exchanges */
         out.len = 0;
-        r = orset_batch_make(site[a].os, orset_vector_get(site[a].os, orset_self(site[a].os)) + 1, 100, NULL, 0, &out, &next);
+        r = orset_batch_make(site[a].os, orset_vector_get(site[a].os, orset_self(site[a].os)) + 1, 100, NULL,
+                             0, &out, &next);
     }
     must(&site[a], r);
     message_set(&l->m[l->n++], &out);
@@ -171,7 +179,8 @@ static void cut_lane(unsigned a, unsigned b)
         message_clear(&lane[a][b].m[--lane[a][b].n]);
 }
 
-/* --- exchanges, a message at a time --------------------------------------------------------------------------------------- */
+/* --- exchanges, a message at a time
+ * --------------------------------------------------------------------------------------- */
 
 static bool exchange_step(unsigned a, unsigned b, bool faults)
 {
@@ -191,6 +200,13 @@ static bool exchange_step(unsigned a, unsigned b, bool faults)
         int e = orset_answer(giver->os, a + 1, s->question[b].bytes, s->question[b].len, &out);
         if (e == ORSET_E_ROLLED_BACK) {
             new_epoch(giver);
+            orset_buf_free(&out);
+            return true;
+        }
+        if (e == ORSET_E_ABSENT) { /* restored since the hello: the exchange is given up */
+            orset_rollback(giver->os);
+            orset_exchange_free(s->os, s->x[b]);
+            s->x[b] = NULL;
             orset_buf_free(&out);
             return true;
         }
@@ -221,7 +237,9 @@ static bool exchange_step(unsigned a, unsigned b, bool faults)
     return true;
 }
 
-/* --- UID rounds ------------------------------------------------------------------------------------------------------------ */
+/* --- UID rounds
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static unsigned keeper_of(struct site *s, uint32_t folder)
 {
@@ -308,7 +326,9 @@ static bool round_step(unsigned a, bool faults)
     return true;
 }
 
-/* --- disasters ------------------------------------------------------------------------------------------------------------- */
+/* --- disasters
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 static void back_up(struct site *s)
 {
@@ -316,8 +336,9 @@ static void back_up(struct site *s)
     s->old = orset_memstore_copy(s->disk);
 }
 
-/* Yesterday's state, today's mailboxes: what the mailboxes have more than the state is matched, not added twice, after an
- * exchange. What only this site knew since may come back or be new: its dots are not judged. */
+/* Yesterday's state, today's mailboxes: what the mailboxes have more than the state is matched, not added
+ * twice, after an exchange. What only this site knew since may come back or be new: its dots are not judged.
+ */
 static void restore(unsigned a)
 {
     struct site *s = &site[a];
@@ -366,7 +387,9 @@ static void die(unsigned a)
     stop(&site[a]);
 }
 
-/* --- the run ------------------------------------------------------------------------------------------------------------- */
+/* --- the run
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 static unsigned alive(void)
 {
@@ -433,7 +456,8 @@ static bool name_nameless(struct site *s)
         if (deaths == 0 && restores == 0)
             fail("a folder without a name, though nobody was lost", s);
         char name[40] = {0};
-        int n = snprintf(name + 1, sizeof name - 1, "lost-%" PRIu64 "-%" PRIu64, f.id_origin.site, f.id_counter);
+        int n =
+            snprintf(name + 1, sizeof name - 1, "lost-%" PRIu64 "-%" PRIu64, f.id_origin.site, f.id_counter);
         must(s, orset_begin(s->os));
         must(s, orset_local_rename(s->os, i, name, (size_t)n + 1));
         commit(s);
@@ -491,7 +515,9 @@ static void heal(void)
     fail("not quiet after 60 turns", NULL);
 }
 
-/* --- the judgement --------------------------------------------------------------------------------------------------------- */
+/* --- the judgement
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static int check_message(void *arg, const struct orset_message *m, const struct orset_flags *own)
 {
@@ -521,9 +547,11 @@ static int explain_one(void *arg, const struct orset_message *m, const struct or
     (void)own;
     orset_message_get(s->os, m->folder, m->dot, &full);
     struct orset_origin o = orset_origin_get(s->os, m->dot.origin);
-    fprintf(stderr, "  site %d folder %u dot %" PRIu64 ".%" PRIu64 ".%" PRIu64 " guid %u k %u uid %u claim %u agreed %u\n",
-            (int)(s - site) + 1, m->folder, o.site, o.epoch, m->dot.counter, m->facts.guid[0], m->k, m->uid, m->claim,
-            full.agreed);
+    fprintf(stderr,
+            "  site %d folder %u dot %" PRIu64 ".%" PRIu64 ".%" PRIu64
+            " guid %u k %u uid %u claim %u agreed %u\n",
+            (int)(s - site) + 1, m->folder, o.site, o.epoch, m->dot.counter, m->facts.guid[0], m->k, m->uid,
+            m->claim, full.agreed);
     return 0;
 }
 
@@ -547,8 +575,8 @@ static void check_uids(struct site *x, struct site *y)
             continue;
         for (uint32_t j = 0; j < orset_folders(y->os); j++) {
             must(y, orset_folder_get(y->os, j, &g));
-            if (!is_home(y, j) || g.id_origin.site != f.id_origin.site || g.id_origin.epoch != f.id_origin.epoch ||
-                g.id_counter != f.id_counter)
+            if (!is_home(y, j) || g.id_origin.site != f.id_origin.site ||
+                g.id_origin.epoch != f.id_origin.epoch || g.id_counter != f.id_counter)
                 continue;
             struct box *a = box_of(x, i), *b = box_of(y, j);
             if (a->n != b->n)

@@ -1,5 +1,5 @@
-/* tiny - a store that is one block of memory, so that a state can be copied and hashed at once. For the exhaustive
- * test; it knows no rollback. */
+/* tiny - a store that is one block of memory, so that a state can be copied and hashed at once. For the
+ * exhaustive test; it knows no rollback. */
 #ifndef TEST_TINY_H
 #define TEST_TINY_H
 
@@ -21,7 +21,8 @@ struct tiny {
     uint8_t data[TINY_DATA];
 };
 
-static inline int tiny_compare(const struct tiny *t, const struct tiny_row *r, unsigned table, const void *key, size_t len)
+static inline int tiny_compare(const struct tiny *t, const struct tiny_row *r, unsigned table,
+                               const void *key, size_t len)
 {
     if (r->table != table)
         return r->table < table ? -1 : 1;
@@ -30,7 +31,8 @@ static inline int tiny_compare(const struct tiny *t, const struct tiny_row *r, u
     return c ? c : r->key_len < len ? -1 : r->key_len > len;
 }
 
-static inline unsigned tiny_find(const struct tiny *t, unsigned table, const void *key, size_t len, int *equal)
+static inline unsigned tiny_find(const struct tiny *t, unsigned table, const void *key, size_t len,
+                                 int *equal)
 {
     unsigned lo = 0, hi = t->n;
     *equal = 0;
@@ -64,7 +66,8 @@ static inline void tiny_compact(struct tiny *t)
     t->used = used;
 }
 
-static int tiny_get(void *ctx, enum orset_table table, const void *key, size_t len, const uint8_t **v, size_t *vlen)
+static int tiny_get(void *ctx, enum orset_table table, const void *key, size_t len, const uint8_t **v,
+                    size_t *vlen)
 {
     struct tiny *t = ctx;
     int equal;
@@ -76,7 +79,8 @@ static int tiny_get(void *ctx, enum orset_table table, const void *key, size_t l
     return 1;
 }
 
-static int tiny_put(void *ctx, enum orset_table table, const void *key, size_t len, const void *v, size_t vlen)
+static int tiny_put(void *ctx, enum orset_table table, const void *key, size_t len, const void *v,
+                    size_t vlen)
 {
     struct tiny *t = ctx;
     int equal;
@@ -108,8 +112,8 @@ static int tiny_del(void *ctx, enum orset_table table, const void *key, size_t l
     return 0;
 }
 
-static int tiny_each(void *ctx, enum orset_table table, const void *from, size_t len, size_t prefix, orset_row_fn *fn,
-                     void *arg)
+static int tiny_each(void *ctx, enum orset_table table, const void *from, size_t len, size_t prefix,
+                     orset_row_fn *fn, void *arg)
 {
     struct tiny *t = ctx;
     int equal, r = 0;

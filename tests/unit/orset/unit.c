@@ -1,4 +1,5 @@
-/* unit - rules of the core one by one, each as a reader of orset.h would expect it; SQLite state and reserve. */
+/* unit - rules of the core one by one, each as a reader of orset.h would expect it; SQLite state and reserve.
+ */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,7 +124,9 @@ static int add_name(void *arg, const struct orset_mailbox *m)
     return 0;
 }
 
-/* --- tests --------------------------------------------------------------------------------------------------------------- */
+/* --- tests
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 START_TEST(test_a_second_scan_makes_no_op)
 {
@@ -135,7 +138,8 @@ START_TEST(test_a_second_scan_makes_no_op)
     ck_assert_int_eq(orset_begin(a.os), 0);
     ck_assert_int_eq(orset_local_add(a.os, ORSET_INBOX, 1, &f, &seen, NULL), ORSET_KNOWN);
     ck_assert_int_eq(orset_local_flags(a.os, ORSET_INBOX, 1, &seen, NULL), ORSET_KNOWN);
-    ck_assert_int_eq(orset_local_flags(a.os, ORSET_INBOX, 1, &seen, &seen), ORSET_OK); /* asserted again, explicitly */
+    ck_assert_int_eq(orset_local_flags(a.os, ORSET_INBOX, 1, &seen, &seen),
+                     ORSET_OK); /* asserted again, explicitly */
     ck_assert_int_eq(orset_commit(a.os), 0);
     close_replica(&a);
 }
@@ -236,7 +240,8 @@ START_TEST(test_two_ids_with_one_name_are_one_mailbox_until_one_is_renamed)
     ck_assert_int_eq(orset_folder_get(b.os, y, &f), 0);
     ck_assert_uint_ne(f.home, y); /* the smaller id, site 1's, shows both */
     struct orset_message m;
-    ck_assert_int_eq(orset_message_by_uid(b.os, f.home, 1, &m) + orset_message_by_uid(b.os, f.home, 2, &m), 2);
+    ck_assert_int_eq(orset_message_by_uid(b.os, f.home, 1, &m) + orset_message_by_uid(b.os, f.home, 2, &m),
+                     2);
     close_replica(&a);
     close_replica(&b);
 }

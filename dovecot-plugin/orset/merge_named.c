@@ -1,0 +1,137 @@
+/* merge_named - subscriptions and attributes of a giver's answer into this state; the rules stand in merge.c.
+ */
+#include "exchange_internal.h"
+
+#include <string.h>
+
+/* --- subscriptions and attributes
+ * --------------------------------------------------------------------------------------- */
+
+/* One name: theirs (n dots; 0: they do not have it). */
+static int merge_subscription(struct orset *os, struct orset_exchange *x, struct peer *p, const void *name,
+                              size_t len, const struct orset_dot *theirs, unsigned n)
+{
+    struct orset_dot mine[ORSET_SUBSCRIPTION_DOTS], kill[ORSET_SUBSCRIPTION_DOTS];
+    unsigned nkill = 0;
+    int had = orset_subscription_dots(os, name, len, mine, ORSET_SUBSCRIPTION_DOTS), r = 0;
+    if (had < 0)
+        return had;
+    for (int i = 0; r == 0 && i < had; i++) {
+        bool there = false;
+        for (unsigned j = 0; j < n; j++)
+            there |= orset_same_dot(mine[i], theirs[j]);
+        if (there || !orset_gone(x, p, mine[i]))
+            continue;
+        kill[nkill++] = mine[i];
+        r = orset_remember(os, mine[i], p->sender);
+    }
+    /* What comes first, so that the name is not seen to go in between. */
+    for (unsigned j = 0; r == 0 && j < n; j++) {
+        bool here = false;
+        for (int i = 0; i < had; i++)
+            here |= orset_same_dot(mine[i], theirs[j]);
+        int want = here ? 0 : orset_wanted(os, theirs[j]);
+        r = want > 0 ? orset_subscription_exec(os, name, len, NULL, 0, theirs[j], false) : want;
+    }
+    if (r == 0 && nkill)
+        r = orset_subscription_exec(os, name, len, kill, nkill, (struct orset_dot){0, 0}, false);
+    return r;
+}
+
+struct names {
+    struct orset *os;
+    struct orset_buf list;
+};
+
+static int collect_name(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+{
+    struct names *n = arg;
+    (void)v;
+    (void)vlen;
+    orset_buf_text(&n->list, key, len);
+    return n->list.failed ? -1 : 0;
+}
+
+/* All subscriptions come in one answer (they are few and short); names they do not list are checked as
+ * absent. */
+static int merge_subscriptions(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in)
+{
+    struct names mine = {os, {.alloc = &os->alloc}}, theirs = {os, {.alloc = &os->alloc}};
+    int r = os->store.each(os->store.ctx, ORSET_T_SUBSCRIPTION, "", 0, 0, collect_name, &mine) < 0
+                ? ORSET_E_MEMORY
+                : 0;
+    uint64_t n = orset_read_num(&in->in, UINT32_MAX);
+    const uint8_t *list = in->in.at;
+    for (uint64_t i = 0; r == 0 && i < n; i++) {
+        struct orset_dot dots[ORSET_SUBSCRIPTION_DOTS];
+        size_t len;
+        const uint8_t *name = orset_read_text(&in->in, ORSET_NAME_MAX, &len);
+        uint64_t k = orset_read_num(&in->in, ORSET_SUBSCRIPTION_DOTS);
+        if (in->in.bad || !orset_name_valid(name, len))
+            r = orset_fail(os, ORSET_E_MALFORMED, "a subscription that cannot be read");
+        for (uint64_t j = 0; r == 0 && j < k; j++)
+            r = orset_read_dot(in, &dots[j]);
+        if (r == 0)
+            r = merge_subscription(os, x, p, name, len, dots, (unsigned)k);
+    }
+    struct orset_reader m = {mine.list.data, mine.list.data + mine.list.len, mine.list.len == 0};
+    while (r == 0 && !m.bad && m.at < m.end) {
+        size_t len, their_len;
+        const uint8_t *name = orset_read_text(&m, ORSET_NAME_MAX, &len);
+        struct exec again = *in;
+        bool there = false;
+        again.in.at = list;
+        for (uint64_t i = 0; i < n && !there; i++) {
+            const uint8_t *t = orset_read_text(&again.in, ORSET_NAME_MAX, &their_len);
+            there = their_len == len && memcmp(t, name, len) == 0;
+            for (uint64_t k = orset_read_num(&again.in, ORSET_SUBSCRIPTION_DOTS); k > 0; k--) {
+                orset_read_num(&again.in, ORSET_ORIGINS_MAX);
+                orset_read_num(&again.in, ORSET_COUNTER_MAX);
+            }
+        }
+        if (!there)
+            r = merge_subscription(os, x, p, name, len, NULL, 0);
+    }
+    orset_buf_free(&mine.list);
+    orset_buf_free(&theirs.list);
+    return r;
+}
+
+static int merge_attribute(struct orset *os, struct exec *in)
+{
+    struct folder *f = NULL;
+    struct stamp s;
+    size_t key_len, len = 0;
+    uint8_t server = orset_read_u8(&in->in);
+    int r = server == 1 ? 0 : orset_read_folder_made(in, &f);
+    if (r < 0)
+        return r;
+    const uint8_t *key = orset_read_text(&in->in, ORSET_ATTRIBUTE_KEY_MAX, &key_len), *value = NULL;
+    if ((r = orset_read_stamp(os, &in->in, &s)) < 0)
+        return r;
+    uint8_t set = orset_read_u8(&in->in);
+    if (set)
+        value = orset_read_text(&in->in, ORSET_ATTRIBUTE_MAX, &len);
+    if (in->in.bad || key_len == 0 || server > 1 || set > 1 || s.clock == 0)
+        return orset_fail(os, ORSET_E_MALFORMED, "an attribute that cannot be read");
+    return orset_attribute_exec(os, f ? f->index : ORSET_NO_FOLDER, key, key_len, value, len, set, s, false);
+}
+
+/* answer = subscriptions (first page only: cursor empty), n attributes, cursor (empty: the end) */
+int orset_merge_named(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in, bool *end)
+{
+    int r = x->cursor_len == 0 ? merge_subscriptions(os, x, p, in) : 0;
+    uint64_t n = r == 0 ? orset_read_num(&in->in, UINT32_MAX) : 0;
+    for (uint64_t i = 0; r == 0 && i < n; i++)
+        r = merge_attribute(os, in);
+    if (r < 0)
+        return r;
+    size_t len;
+    const uint8_t *cursor = orset_read_text(&in->in, ORSET_KEY_MAX - 8, &len);
+    if (in->in.bad)
+        return orset_fail(os, ORSET_E_MALFORMED, "an answer that cannot be read");
+    *end = len == 0;
+    memcpy(x->cursor, cursor, len);
+    x->cursor_len = len;
+    return 0;
+}
