@@ -16,7 +16,7 @@
  *
  *     exhaust              the part for "make test"
  *     exhaust long         all of it
- *     exhaust R N ALPHABET [deleted]   R replicas, up to N operations */
+ *     exhaust R N ALPHABET [deleted|seen [exchange]]   R replicas, up to N operations */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +30,7 @@
  * -------------------------------------------------------------------------------------------------------- */
 
 static unsigned replicas, operations_max, alphabet[OPERATIONS], nalphabet;
+static unsigned pulls_max;
 static struct model model;
 static unsigned first_event; /* those before it are the common start */
 static uint32_t event_ship[EVENTS_MAX];
@@ -38,6 +39,7 @@ static uint64_t histories[5], orders_walked, leaves;
 struct world {
     uint32_t state[SITES];
     unsigned known[SITES]; /* events in each replica's state */
+    unsigned pulls;        /* exchanges so far */
 };
 
 static unsigned find_folder(uint64_t site, uint64_t counter)
@@ -191,6 +193,7 @@ static bool in_normal_form(unsigned site, unsigned known)
 }
 
 static void walk(const struct world *w);
+static void pull_some(const struct world *w, unsigned site);
 
 static void issue_all(const struct world *w, unsigned site)
 {
@@ -218,6 +221,22 @@ static void deliver_some(const struct world *w, unsigned site)
             continue;
         next.state[site - 1] = deliver(site, w->state[site - 1], event_ship[e]);
         next.known[site - 1] |= 1U << e;
+        deliver_some(&next, site);
+    }
+    pull_some(w, site);
+}
+
+/* One state exchange somewhere in the history, from any replica as it is then. */
+static void pull_some(const struct world *w, unsigned site)
+{
+    for (unsigned from = 1; from <= replicas && w->pulls < pulls_max; from++) {
+        struct world next = *w;
+        if (from == site || w->known[from - 1] == w->known[site - 1])
+            continue;
+        next.state[site - 1] = pull(site, w->state[site - 1], from, w->state[from - 1]);
+        next.known[site - 1] |= w->known[from - 1];
+        next.pulls++;
+        check_end(&next);
         deliver_some(&next, site);
     }
 }
@@ -263,8 +282,9 @@ static void common_start(struct world *w)
     first_event = model.n;
 }
 
-static uint64_t run(unsigned r, unsigned n, const char *letters, bool deleted)
+static uint64_t run(unsigned r, unsigned n, const char *letters, bool deleted, unsigned pulls)
 {
+    pulls_max = pulls;
     struct world w = {.known = {0}};
     struct timespec a, b;
     uint64_t sum = 0;
@@ -287,8 +307,11 @@ static uint64_t run(unsigned r, unsigned n, const char *letters, bool deleted)
     clock_gettime(CLOCK_MONOTONIC, &b);
     printf("%u replicas, up to %u of %2u operations (%s%s): %13" PRIu64 " histories, %" PRIu32
            " states, %.1f s\n",
-           r, n, nalphabet, letters, deleted ? ", \\Deleted" : "", sum, nstates,
-           (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9);
+           r, n, nalphabet, letters,
+           deleted ? ", \\Deleted"
+           : pulls ? ", with an exchange"
+                   : "",
+           sum, nstates, (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9);
     fflush(stdout);
     forget_all();
     return sum;
@@ -298,15 +321,18 @@ int main(int argc, char **argv)
 {
     uint64_t all = 0;
     if (argc > 3) {
-        all = run((unsigned)atoi(argv[1]), (unsigned)atoi(argv[2]), argv[3], argc > 4);
+        all = run((unsigned)atoi(argv[1]), (unsigned)atoi(argv[2]), argv[3], argc > 4 && argv[4][0] == 'd',
+                  argc > 5);
     } else {
         bool full = argc == 2 && strcmp(argv[1], "long") == 0;
-        all += run(2, full ? 4 : 3, "all", false);
-        all += run(2, full ? 4 : 3, "all", true);
-        all += run(3, 3, "all", false);
+        all += run(2, full ? 4 : 3, "all", false, 0);
+        all += run(2, full ? 4 : 3, "all", true, 0);
+        all += run(3, 3, "all", false, 0);
         for (const char *part = "mfxr"; *part; part++)
-            all += run(3, full ? 4 : 3, (char[]){*part, 0}, false);
-        all += run(3, full ? 4 : 3, "m", true);
+            all += run(3, full ? 4 : 3, (char[]){*part, 0}, false, 0);
+        all += run(3, full ? 4 : 3, "m", true, 0);
+        all += run(2, 3, "all", false, 1);
+        all += run(3, full ? 3 : 2, "all", false, 1);
     }
     printf("%" PRIu64 " histories, all equal\n", all);
     return 0;

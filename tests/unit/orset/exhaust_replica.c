@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "batch.h"
+#include "exchange.h"
 #include "internal.h"
 #include "tiny.h"
 
@@ -242,6 +243,10 @@ static struct orset_dot some_dot(uint32_t folder, unsigned id)
 /* Ends the transaction and gives the state its number. */
 static uint32_t sleep_as_state(void)
 {
+    /* Which mailbox shows a folder is settled by the commit; then there may be mails to place anew. */
+    must(orset_commit(os));
+    must(orset_begin(os));
+    follow();
     must(orset_commit(os));
     struct state s = {.shown = shown_here(), .remembered = (uint32_t)orset_remembered(os)};
     orset_digest(os, s.digest);
@@ -297,6 +302,64 @@ uint32_t deliver(unsigned site, uint32_t state, uint32_t ship)
     follow();
     uint32_t to = sleep_as_state();
     map_put(&delivered, map_at(&delivered, key, 1), key, 1, to, 0);
+    return to;
+}
+
+/* The state after site took over what the giver's state has. */
+uint32_t pull(unsigned site, uint32_t state, unsigned giver, uint32_t giver_state)
+{
+    static uint8_t wire[65536];
+    uint64_t key = scramble((uint64_t)state << 32 | giver_state, site * 8 + giver);
+    struct entry *e = map_at(&delivered, key, 3);
+    if (e->value)
+        return e->value;
+    /* Two sites at work: one block and one arena, so each message wakes its site from the numbered state. */
+    struct orset_exchange *x = NULL;
+    struct tiny asker, kept;
+    size_t asker_arena;
+    struct orset *asking;
+    struct orset_buf q = {.alloc = &BUMP}, a = {.alloc = &BUMP};
+    int r;
+    load(state);
+    asker = work;
+    struct orset_store s;
+    struct orset_origin me = {site, 1000 + site};
+    tiny_interface(&asker, &s);
+    arena_used = 0;
+    must(orset_open(&os, &BUMP, &s, &me, NULL));
+    asking = os;
+    must(orset_ask_hello(os, giver, &x, &q));
+    do {
+        asker_arena = arena_used;
+        load(giver_state);
+        kept = work;
+        struct orset_origin other = {giver, 1000 + giver};
+        tiny_interface(&kept, &s);
+        must(orset_open(&os, &BUMP, &s, &other, NULL));
+        must(orset_begin(os));
+        a.data = NULL;
+        a.len = a.room = 0;
+        must(orset_answer(os, site, q.data, q.len, &a));
+        size_t len = a.len;
+        if (len > sizeof wire)
+            abort();
+        memcpy(wire, a.data, len);
+        arena_used = asker_arena;
+        os = asking;
+        must(orset_begin(os));
+        q.data = NULL;
+        q.len = q.room = 0;
+        must(r = orset_take(os, x, wire, len, &q));
+        if (r == ORSET_OK)
+            must(orset_commit(os));
+    } while (r == ORSET_OK);
+    /* Go on in the common block, in the open transaction. */
+    must(orset_commit(os));
+    work = asker;
+    wake(site);
+    follow();
+    uint32_t to = sleep_as_state();
+    map_put(&delivered, map_at(&delivered, key, 3), key, 3, to, 0);
     return to;
 }
 

@@ -51,6 +51,8 @@ void fail(const char *what);
 uint32_t first_state(unsigned site);
 /* The state after the batch came, twice, and the mailbox followed. */
 uint32_t deliver(unsigned site, uint32_t state, uint32_t ship);
+/* The state after site took over, by an exchange, what the giver's state has. */
+uint32_t pull(unsigned site, uint32_t state, unsigned giver, uint32_t giver_state);
 /* The operation at this replica: the new state and what it ships, or NONE when it is not possible there. */
 uint32_t issue(unsigned site, uint32_t state, unsigned operation, uint32_t *ship_r);
 void forget_all(void);
