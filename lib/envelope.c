@@ -12,6 +12,36 @@
         X(login_method) X(login_sender) X(tls_version) X(tls_cipher) X(tls_bits) X(tls_subject) X(tls_issuer)         \
             X(message_id)
 
+/* Times before the year 2200: what is later is no time, and could not be calculated with. */
+#define TIME_MOST ((uint64_t)7258118400 * 1000000)
+
+/* ---- check ---- */
+
+static bool in_command(const char *s)
+{
+    size_t n = 0;
+    for (; s && *s; s++, n++)
+        if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            return false;
+    return n <= ENVELOPE_TEXT_MAX;
+}
+
+const char *envelope_unfit(const struct envelope *e)
+{
+    if (!in_command(e->sender) || !in_command(e->sender_args))
+        return "control characters in the sender or its arguments, or more than 4,096 bytes";
+    if (!e->nrecipients)
+        return "no recipients";
+    if (e->nrecipients > ENVELOPE_RECIPIENTS_MAX)
+        return "too many recipients";
+    for (size_t i = 0; i < e->nrecipients; i++) {
+        const struct recipient *r = &e->recipient[i];
+        if (!r->address || !*r->address || !in_command(r->address) || !in_command(r->args))
+            return "an empty recipient, control characters in one or its arguments, or more than 4,096 bytes";
+    }
+    return NULL;
+}
+
 /* ---- encode ---- */
 
 static void put_number(struct buf *b, uint64_t v)
@@ -85,6 +115,14 @@ static uint64_t get_number(struct in *in)
     return 0;
 }
 
+static int64_t get_time(struct in *in)
+{
+    uint64_t t = get_number(in);
+    if (!in->wrong && t > TIME_MOST)
+        in->wrong = "time out of range";
+    return in->wrong ? 0 : (int64_t)t;
+}
+
 static char *get_text(struct in *in)
 {
     uint64_t n = get_number(in);
@@ -112,7 +150,7 @@ static void get_recipient(struct in *in, struct recipient *r)
     r->attempts = (uint32_t)get_number(in);
     r->code = (uint32_t)get_number(in);
     r->text = get_text(in);
-    r->last_attempt = (int64_t)get_number(in);
+    r->last_attempt = get_time(in);
 }
 
 static void get_recipients(struct in *in, struct envelope *e)
@@ -141,7 +179,7 @@ const char *envelope_decode(const void *data, size_t len, struct envelope *e)
         return "empty envelope";
     if (*in.p++ != ENVELOPE_VERSION)
         return "unknown version";
-    e->arrived = (int64_t)get_number(&in);
+    e->arrived = get_time(&in);
     e->size = get_number(&in);
 #define X(field) e->field = get_text(&in);
     TEXT_FIELDS(X)

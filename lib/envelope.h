@@ -55,7 +55,12 @@ struct envelope {
     struct recipient *recipient;
 };
 
-/* Appends the encoding. */
+/* NULL when it can be encoded without loss and its addresses and arguments can stand in SMTP commands; otherwise what is wrong (a constant
+ * text). The milter leaves such a mail to Postfix; the relay leaves such an entry in its lane. Addresses and arguments are bounded
+ * by ENVELOPE_TEXT_MAX and have no control characters, recipients are not empty. */
+const char *envelope_unfit(const struct envelope *);
+
+/* Appends the encoding. Texts that envelope_unfit does not look at (client, TLS facts, reasons) are cut at ENVELOPE_TEXT_MAX. */
 void envelope_encode(const struct envelope *, struct buf *out);
 
 /* Returns NULL, or what is wrong (a constant text); *out is then empty. The texts are malloc'd; free with envelope_free. */

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,12 +51,28 @@ static int syslog_priority(enum log_level level)
     return priority[level];
 }
 
-/* Bytes from 0x80 on stay: addresses may be UTF-8 (RFC 6531). */
+/* Length of the UTF-8 character at s (RFC 3629), 0 when there is none, or only a control character: C1 controls drive terminals, too. */
+static size_t character(const unsigned char *s)
+{
+    if (*s < 0x80)
+        return *s >= 0x20 && *s != 0x7f;
+    size_t n = *s >= 0xf0 && *s <= 0xf4 ? 4 : *s >= 0xe0 && *s < 0xf0 ? 3 : *s >= 0xc2 && *s < 0xe0 ? 2 : 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    bool c1 = n == 2 && *s == 0xc2 && s[1] < 0xa0, overlong = (*s == 0xe0 && s[1] < 0xa0) || (*s == 0xf0 && s[1] < 0x90);
+    return c1 || overlong ? 0 : n;
+}
+
+/* Addresses may be UTF-8 (RFC 6531); what is none, or moves a cursor, is not. */
 static void clean(char *s)
 {
-    for (; *s; s++)
-        if ((unsigned char)*s < 0x20 || *s == 0x7f)
+    while (*s) {
+        size_t n = character((unsigned char *)s);
+        if (!n)
             *s = '?';
+        s += n ? n : 1;
+    }
 }
 
 static void emit(enum log_level level, const char *format, va_list ap)

@@ -24,6 +24,7 @@ struct node {
 
     bool ready;
     unsigned life;
+    int64_t born;
     char run_id[64];
     ev_timer pinger;
     double answered;  /* last answer of any kind, or node_open */
@@ -136,6 +137,8 @@ static void on_info(struct wire *w, redisReply *reply, void *arg)
     if (new_life) {
         n->life++;
         snprintf(n->run_id, sizeof n->run_id, "%s", run_id);
+        /* It tells whole seconds: what was stored in its first moments must not count as older than it. */
+        n->born = clock_wall() - (number(reply, "uptime-s") + 2) * 1000000;
     }
     n->ready = true;
     n->nsaid = 0;
@@ -226,6 +229,11 @@ unsigned node_life(const struct node *n)
 const char *node_run_id(const struct node *n)
 {
     return n->run_id;
+}
+
+int64_t node_born(const struct node *n)
+{
+    return n->born;
 }
 
 struct wire *node_wire(const struct node *n)

@@ -36,6 +36,7 @@ const char *node_purpose(const struct node *);
 bool node_ready(const struct node *);
 unsigned node_life(const struct node *);        /* 0 before the first, then counts changes of run_id */
 const char *node_run_id(const struct node *);   /* "" before the first */
+int64_t node_born(const struct node *);         /* when the server was started: microseconds since 1970, 0 before the first */
 struct wire *node_wire(const struct node *);    /* to send on; only while ready */
 
 /* Seconds since this node last answered anything; grows while it is connecting, too. */

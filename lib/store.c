@@ -23,6 +23,12 @@ static int64_t boottime_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* Every destination's entry has the body. */
+static size_t request_bytes(const struct store_request *r)
+{
+    return r->body_len * r->nentries;
+}
+
 static int64_t deadline_ms(const struct config *c, size_t bytes)
 {
     return c->store_deadline + (int64_t)(bytes / 10000);
@@ -205,7 +211,7 @@ static void start_work(struct work *w)
     const char *name[LANENAME_OWNERS_MAX];
     size_t n = (size_t)s->config->copies;
     enter_live(w);
-    if (!store_place(s, w->request->body_len > (size_t)s->config->bulk_entry, owner)) {
+    if (!store_place(s, request_bytes(w->request) > (size_t)s->config->bulk_entry, owner)) {
         refuse_all(w);
         return;
     }
@@ -214,7 +220,7 @@ static void start_work(struct work *w)
         name[i] = node_name(owner[i]->node);
     ev_now_update(s->loop);
     double left = (double)(w->answer_limit - boottime_ns()) / 1e9;
-    size_t bytes = w->request->body_len;
+    size_t bytes = request_bytes(w->request);
     double slack = (double)(limit_ms(s->config, bytes) - deadline_ms(s->config, bytes)) / 1000;
     ev_timer_set(&w->limit, left > 0 ? left : 0, 0.);
     ev_timer_set(&w->deadline, left > slack ? left - slack : 0, 0.);
@@ -277,7 +283,7 @@ void store_submit(struct store *s, struct store_request *r)
     w->request = r;
     w->refs = 1;
     w->nentries = r->nentries;
-    w->answer_limit = boottime_ns() + limit_ms(s->config, r->body_len) * 1000000;
+    w->answer_limit = boottime_ns() + limit_ms(s->config, request_bytes(r)) * 1000000;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     ev_init(&w->deadline, on_deadline);

@@ -56,7 +56,7 @@ void store_close(struct store *);
 /* Fills in the ids and starts. The request, body and metas must stay until store_finish. */
 void store_submit(struct store *, struct store_request *);
 
-/* Waits until every entry has its outcome: acks must be there within store_deadline (+ 1 s per 10 MB); what lacks one is revoked, which takes at most revoke_wait and a
+/* Waits until every entry has its outcome: acks must be there within store_deadline (+ 1 s per 10 MB of all entries); what lacks one is revoked, which takes at most revoke_wait and a
  * little. The answer must be given within twice the deadline, and half a second before copies are compared (settle). store_wait reads CLOCK_BOOTTIME as the
  * last thing it does: past that limit entries are revoked rather than called held. Answer at once. */
 void store_wait(struct store *, struct store_request *);

@@ -52,7 +52,7 @@ static sfsistat on_negotiate(SMFICTX *ctx, unsigned long f0, unsigned long f1, u
     if (f0 & SMFIF_SETSYMLIST) {
         smfi_setsymlist(ctx, SMFIM_CONNECT, (char *)"j {client_addr} {client_name} {client_port} {daemon_name}");
         smfi_setsymlist(ctx, SMFIM_HELO, (char *)"{tls_version} {cipher} {cipher_bits} {cert_subject} {cert_issuer}");
-        smfi_setsymlist(ctx, SMFIM_ENVFROM, (char *)"{auth_type} {auth_authen} {auth_author}");
+        smfi_setsymlist(ctx, SMFIM_ENVFROM, (char *)"{auth_type} {auth_authen} {auth_author} {mail_addr}");
         smfi_setsymlist(ctx, SMFIM_ENVRCPT, (char *)"{rcpt_mailer} {rcpt_host} {rcpt_addr}");
         smfi_setsymlist(ctx, SMFIM_EOM, (char *)"i");
     }
@@ -138,17 +138,6 @@ static void session_facts(const struct session *s, struct envelope *e)
     set(&e->tls_issuer, s->tls_issuer);
 }
 
-static char *join_args(char **argv)
-{
-    struct buf b = {0};
-    for (size_t i = 1; argv[i]; i++) {
-        if (i > 1)
-            buf_addc(&b, ' ');
-        buf_adds(&b, argv[i]);
-    }
-    return b.data;
-}
-
 /* RFC 3848's names. Postfix gives a milter no macro with ESMTP or SMTP in it; a client that greeted with HELO cannot have given arguments. */
 static const char *protocol_name(const struct envelope *e)
 {
@@ -164,10 +153,7 @@ static sfsistat on_mail(SMFICTX *ctx, char **argv)
         return SMFIS_NOREPLY;
     struct mail *m = &s->mail;
     mail_reset(m);
-    size_t n = strlen(argv[0]);
-    bool brackets = n >= 2 && argv[0][0] == '<' && argv[0][n - 1] == '>';
-    m->envelope.sender = brackets ? mem_strndup(argv[0] + 1, n - 2) : mem_strdup(argv[0]);
-    m->envelope.sender_args = join_args(argv);
+    mail_set_sender(m, argv, smfi_getsymval(ctx, (char *)"{mail_addr}"));
     set_macro(ctx, &m->envelope.login, "{auth_authen}");
     set_macro(ctx, &m->envelope.login_method, "{auth_type}");
     set_macro(ctx, &m->envelope.login_sender, "{auth_author}");
@@ -183,7 +169,7 @@ static sfsistat on_rcpt(SMFICTX *ctx, char **argv)
         return SMFIS_NOREPLY;
     const char *mailer = smfi_getsymval(ctx, (char *)"{rcpt_mailer}"), *host = smfi_getsymval(ctx, (char *)"{rcpt_host}");
     char *destination = mem_printf("%s:%s", mailer ? mailer : "", host ? host : "");
-    mail_add_recipient(&s->mail, argv, destination);
+    mail_add_recipient(&s->mail, argv, destination, smfi_getsymval(ctx, (char *)"{rcpt_addr}"));
     free(destination);
     return SMFIS_NOREPLY;
 }
@@ -246,7 +232,7 @@ static sfsistat end_of_message(SMFICTX *ctx, struct session *s)
     const char *reason = rules_queue_reason(m, detail, sizeof detail);
     if (reason) {
         metric_add(mails_queued, 1);
-        log_info("%s: from=<%s>, size=%llu, nrcpt=%zu, action=queue reason=%s%s%s", m->envelope.queue_id ? m->envelope.queue_id : "NOQUEUE",
+        log_info("%s: from=<%.256s>, size=%llu, nrcpt=%zu, action=queue reason=%s%s%s", m->envelope.queue_id ? m->envelope.queue_id : "NOQUEUE",
                  m->envelope.sender ? m->envelope.sender : "", (unsigned long long)m->size, m->nrecipients, reason, *detail ? " " : "", detail);
         return SMFIS_ACCEPT;
     }
@@ -265,8 +251,10 @@ static sfsistat on_end_of_message(SMFICTX *ctx)
     if (!s)
         return SMFIS_ACCEPT;
     mail_end_header(&s->mail);
+    atomic_fetch_add(&milter.deciding, 1);
     sfsistat answer = end_of_message(ctx, s);
     mail_reset(&s->mail);
+    atomic_fetch_sub(&milter.deciding, 1);
     return answer;
 }
 

@@ -21,7 +21,8 @@ struct diversion {
     struct store_request request;
     struct buf body;
     struct buf *meta; /* per entry */
-    double ms;        /* storing took */
+    const char *unfit; /* why an envelope cannot be kept, or NULL */
+    double ms;         /* storing took */
 };
 
 static double now_ms(void)
@@ -40,9 +41,15 @@ static void encode_entry(struct diversion *d, const char *destination, struct bu
     e.recipient = mem_alloc(d->m->nrecipients * sizeof *e.recipient);
     e.nrecipients = 0;
     for (size_t i = 0; i < d->m->nrecipients; i++)
-        if (!strcmp(d->m->recipient[i].destination, destination))
+        if (!d->m->recipient[i].again && !strcmp(d->m->recipient[i].destination, destination))
             e.recipient[e.nrecipients++] = d->m->recipient[i].r;
-    envelope_encode(&e, out);
+    const char *unfit = envelope_unfit(&e);
+    if (unfit)
+        d->unfit = unfit;
+    else
+        envelope_encode(&e, out);
+    if (out->len > ENVELOPE_SIZE_MAX)
+        d->unfit = "an envelope of more than 1 MiB";
     free(e.recipient);
 }
 
@@ -66,7 +73,7 @@ static void make_entries(struct diversion *d)
     d->meta = mem_zero(m->nrecipients * sizeof *d->meta);
     for (size_t i = 0; i < m->nrecipients; i++) {
         size_t k = entry_for(d, m->recipient[i].destination);
-        if (k < d->request.nentries)
+        if (k < d->request.nentries || m->recipient[i].again)
             continue;
         d->request.nentries++;
         d->request.entry[k].destination = m->recipient[i].destination;
@@ -76,12 +83,16 @@ static void make_entries(struct diversion *d)
     }
 }
 
-static bool metas_fit(const struct diversion *d)
+/* Each entry has the whole body, and each copy of it waits as a request of its own until its connection has taken it. */
+static const char *cannot_store(struct diversion *d)
 {
-    for (size_t i = 0; i < d->request.nentries; i++)
-        if (d->meta[i].len > ENVELOPE_SIZE_MAX)
-            return false;
-    return true;
+    const struct config *c = milter.config;
+    size_t all = d->body.len * d->request.nentries;
+    if (d->unfit)
+        return "address";
+    if (all > (size_t)c->max_entry)
+        return "too-large";
+    return mail_claim(d->m, d->body.len + all * (size_t)c->copies) ? NULL : "busy";
 }
 
 static void free_entries(struct diversion *d)
@@ -135,36 +146,22 @@ static void log_entries(const struct diversion *d)
 static void log_mail(const struct diversion *d, const char *action)
 {
     const struct envelope *e = &d->m->envelope;
-    log_info("%s: from=<%s>, size=%zu, nrcpt=%zu, message-id=%s, client=%s[%s], action=%s, entries=%zu, nodes=%s, store=%.1fms", e->queue_id,
+    log_info("%s: from=<%.256s>, size=%zu, nrcpt=%zu, message-id=%.256s, client=%.256s[%s], action=%s, entries=%zu, nodes=%s, store=%.1fms", e->queue_id,
              e->sender, d->body.len, d->m->nrecipients, e->message_id ? e->message_id : "<>", d->s->client_name ? d->s->client_name : "unknown",
              d->s->client_addr ? d->s->client_addr : "", action, d->request.nentries, d->request.owners[0] ? d->request.owners : "none", d->ms);
 }
 
-/* False when Postfix refuses one: then what is held must not stay held. */
-static bool delete_done(struct diversion *d, delete_recipient_fn *delete, void *arg)
+/* Once one was deleted nothing may be revoked: Postfix's copy may be without it by now. What cannot be deleted comes twice, and the log says so. */
+static enum verdict split(struct diversion *d, delete_recipient_fn *delete, void *arg)
 {
     for (size_t i = 0; i < d->m->nrecipients; i++) {
         const struct mail_recipient *r = &d->m->recipient[i];
-        if (!done(&d->request.entry[entry_for(d, r->destination)]))
-            continue;
-        if (!delete(arg, r->given)) {
-            log_error("%s: Postfix does not let recipient %s be deleted: the mail may be sent more than once", d->request.queue_id, r->given);
-            return false;
-        }
+        if (done(&d->request.entry[entry_for(d, r->destination)]) && !delete(arg, r->given))
+            log_error("%s: to=<%.256s>: Postfix does not let it be deleted from its copy, it may be sent more than once", d->request.queue_id,
+                      r->r.address);
     }
-    return true;
-}
-
-static enum verdict split(struct diversion *d, delete_recipient_fn *delete, void *arg)
-{
-    if (delete_done(d, delete, arg)) {
-        metric_add(mails_split, 1);
-        log_mail(d, "split");
-        return VERDICT_ACCEPT;
-    }
-    store_revoke(milter.store, &d->request);
-    log_entries(d);
-    log_mail(d, "queue");
+    metric_add(mails_split, 1);
+    log_mail(d, "split");
     return VERDICT_ACCEPT;
 }
 
@@ -205,15 +202,18 @@ enum verdict divert(struct session *s, delete_recipient_fn *delete, void *arg)
     enum verdict v = VERDICT_ACCEPT;
     double start = now_ms();
     make_entries(&d);
-    if (metas_fit(&d)) {
+    const char *reason = cannot_store(&d);
+    if (!reason) {
         store_submit(milter.store, &d.request);
         store_wait(milter.store, &d.request);
         d.ms = now_ms() - start;
         v = decide(&d, delete, arg);
         store_finish(milter.store, &d.request);
     } else {
+        char action[200];
         metric_add(mails_queued, 1);
-        log_mail(&d, "queue reason=envelope-too-large");
+        snprintf(action, sizeof action, "queue reason=%s%s%s", reason, d.unfit ? " " : "", d.unfit ? d.unfit : "");
+        log_mail(&d, action);
     }
     free_entries(&d);
     return v;

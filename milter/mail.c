@@ -22,29 +22,59 @@ void mail_reset(struct mail *m)
         recipient_free(&m->recipient[i]);
     free(m->recipient);
     buf_free(&m->headers_body);
+    atomic_fetch_sub(&milter.bytes, (long long)m->counted);
     *m = (struct mail){0};
+}
+
+bool mail_claim(struct mail *m, size_t n)
+{
+    if (atomic_fetch_add(&milter.bytes, (long long)n) + (long long)n > milter.config->milter_memory) {
+        atomic_fetch_sub(&milter.bytes, (long long)n);
+        return false;
+    }
+    m->counted += n;
+    return true;
+}
+
+/* RFC 5321 section 4.5.3.1.6: 1,000 bytes with CRLF. Postfix's smtp(8) folds longer lines; the relay sends what it has. */
+static void watch_lines(struct mail *m, const char *s, size_t n)
+{
+    for (const char *end = s + n; s < end;) {
+        const char *eol = memchr(s, '\n', (size_t)(end - s));
+        m->line += (size_t)((eol ? eol : end) - s);
+        if (m->line > 999 || (m->line == 999 && !(eol && eol > s && eol[-1] == '\r')))
+            m->long_line = true;
+        if (!eol)
+            return;
+        m->line = 0;
+        s = eol + 1;
+    }
 }
 
 static void add_bytes(struct mail *m, const void *data, size_t n)
 {
     m->size += n;
-    if (m->too_large)
+    if (m->too_large || m->no_memory)
         return;
-    if (m->size > (uint64_t)milter.config->max_entry) {
-        m->too_large = true;
+    m->too_large = m->size > (uint64_t)milter.config->max_entry;
+    m->no_memory = !m->too_large && !mail_claim(m, n);
+    if (m->too_large || m->no_memory) {
         buf_free(&m->headers_body);
         return;
     }
+    watch_lines(m, data, n);
     buf_add(&m->headers_body, data, n);
 }
 
+/* For the log: only what looks like one, <...> without blanks. */
 static void keep_message_id(struct mail *m, const char *name, const char *value)
 {
     if (m->envelope.message_id || strcasecmp(name, "Message-ID"))
         return;
     value += strspn(value, " \t\r\n");
-    size_t n = strcspn(value, " \t\r\n");
-    m->envelope.message_id = mem_strndup(value, n < 998 ? n : 998);
+    size_t n = strcspn(value, "> \t\r\n");
+    if (*value == '<' && value[n] == '>' && n < 998)
+        m->envelope.message_id = mem_strndup(value, n + 1);
 }
 
 void mail_add_header(struct mail *m, const char *name, const char *value)
@@ -87,28 +117,69 @@ static char *bare(const char *given)
     return mem_strdup(given);
 }
 
-bool mail_add_recipient(struct mail *m, char *const *argv, const char *destination)
+/* The address with a quoted local part's quotes and backslashes taken away, as Postfix keeps it inside. */
+static char *unquoted(const char *address)
+{
+    char *out = mem_strdup(address), *p = out;
+    bool quoted = false;
+    for (const char *s = address; *s; s++) {
+        if (*s == '"')
+            quoted = !quoted;
+        else
+            *p++ = *s == '\\' && s[1] ? *++s : *s;
+    }
+    *p = '\0';
+    return out;
+}
+
+/* Postfix writes some addresses anew on their way through its queue (source routes, %, !, a missing domain, comments); what it would change is
+ * its work. */
+static bool rewritten(const char *address, const char *resolved)
+{
+    if (!resolved)
+        return true;
+    /* Without case: Postfix looks addresses up in lower case, and delivers them as given. */
+    if (!strcasecmp(address, resolved))
+        return false;
+    char *plain = unquoted(address);
+    bool differs = strcasecmp(plain, resolved) != 0;
+    free(plain);
+    return differs;
+}
+
+static char *join_args(char *const *argv)
+{
+    struct buf b = {0};
+    for (size_t i = 1; argv[i]; i++) {
+        if (i > 1)
+            buf_addc(&b, ' ');
+        buf_adds(&b, argv[i]);
+    }
+    return b.data;
+}
+
+void mail_set_sender(struct mail *m, char *const *argv, const char *resolved)
+{
+    m->envelope.sender = bare(argv[0]);
+    m->envelope.sender_args = join_args(argv);
+    m->rewritten |= *m->envelope.sender && rewritten(m->envelope.sender, resolved);
+}
+
+void mail_add_recipient(struct mail *m, char *const *argv, const char *destination, const char *resolved)
 {
     char *address = bare(argv[0]);
-    for (size_t i = 0; i < m->nrecipients; i++)
-        if (!strcasecmp(m->recipient[i].r.address, address)) {
-            free(address);
-            return false;
-        }
+    bool again = false;
+    for (size_t i = 0; i < m->nrecipients && !again; i++)
+        again = !strcasecmp(m->recipient[i].r.address, address);
     if (m->nrecipients == m->recipients_size) {
         m->recipients_size = m->recipients_size ? 2 * m->recipients_size : 8;
         m->recipient = mem_grow(m->recipient, m->recipients_size * sizeof *m->recipient);
     }
-    struct buf args = {0};
-    for (size_t i = 1; argv[i]; i++) {
-        if (i > 1)
-            buf_addc(&args, ' ');
-        buf_adds(&args, argv[i]);
-    }
+    m->rewritten |= rewritten(address, resolved);
     m->recipient[m->nrecipients++] = (struct mail_recipient){
         .given = mem_strdup(argv[0]),
         .destination = mem_strdup(destination),
-        .r = {.address = address, .args = args.data},
+        .again = again,
+        .r = {.address = address, .args = join_args(argv)},
     };
-    return true;
 }

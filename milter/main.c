@@ -38,10 +38,19 @@ int main(int argc, char **argv)
         log_fatal("%s", error);
     if (!callbacks_open(p.config->milter_socket, p.config->milter_socket_group))
         return 1;
+    if (p.config->divert.n && !*p.config->bounce_port)
+        log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and nobody is told");
     log_info("started: version %s, %zu next hops are diverted, copies = %lld of %zu nodes, on_store_failure = %s", DOVELANE_VERSION, p.config->divert.n,
              (long long)p.config->copies, p.config->nnodes, p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail");
     bool good = callbacks_run();
     unlink(p.config->milter_socket);
+    /* What is being stored gets its answer, or Postfix would keep a mail whose copies stay in the lanes. */
+    for (int i = 0; i < 500 && atomic_load(&milter.deciding); i++)
+        usleep(20000);
+    usleep(20000); /* the answers leave after their callbacks have returned */
+    int cut = atomic_load(&milter.deciding);
+    if (cut)
+        log_warning("ended in the middle of %d mails: they may be sent more than once", cut);
     log_info("ended");
     /* libmilter's workers may still be in a callback: the process ends as a whole. */
     _exit(good ? 0 : 1);

@@ -17,6 +17,13 @@ static void date(struct buf *out, int64_t us)
     buf_printf(out, "%s, %2d %s %d %s", day[tm.tm_wday], tm.tm_mday, month[tm.tm_mon], tm.tm_year + 1900, text);
 }
 
+/* The client's own words: printable, and short enough for one line of a header. */
+static void neutral(struct buf *out, const char *s)
+{
+    for (size_t i = 0; s[i] && i < 255; i++)
+        buf_addc(out, s[i] >= 0x20 && s[i] < 0x7f ? s[i] : '?');
+}
+
 static const char *or(const char *s, const char *otherwise)
 {
     return s && *s ? s : otherwise;
@@ -27,10 +34,19 @@ void received_line(const struct session *s, const struct mail *m, struct buf *ou
     const struct envelope *e = &m->envelope;
     const char *name = or(s->client_name, "unknown"), *addr = or(s->client_addr, "unknown");
     bool v6 = strchr(addr, ':') != NULL;
-    buf_printf(out, "Received: from %s (%s [%s%s])\r\n\tby %s (Dovelane) with %s id %s", or(s->helo, name), name, v6 ? "IPv6:" : "", addr,
-               or(e->host, "localhost"), or(e->protocol, "SMTP"), or(e->queue_id, "unknown"));
-    if (m->nrecipients == 1)
-        buf_printf(out, "\r\n\tfor <%s>", m->recipient[0].r.address);
+    size_t unique = 0;
+    const char *for_whom = NULL;
+    for (size_t i = 0; i < m->nrecipients; i++)
+        if (!m->recipient[i].again && ++unique == 1)
+            for_whom = m->recipient[i].r.address;
+    buf_adds(out, "Received: from ");
+    neutral(out, or(s->helo, name));
+    buf_adds(out, " (");
+    neutral(out, name);
+    buf_printf(out, " [%s%s])\r\n\tby %s (Dovelane) with %s id %s", v6 ? "IPv6:" : "", addr, or(e->host, "localhost"), or(e->protocol, "SMTP"),
+               or(e->queue_id, "unknown"));
+    if (unique == 1 && strlen(for_whom) < 900)
+        buf_printf(out, "\r\n\tfor <%s>", for_whom);
     buf_adds(out, "; ");
     date(out, e->arrived);
     buf_adds(out, "\r\n");

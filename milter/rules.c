@@ -33,20 +33,23 @@ const char *rules_queue_reason(const struct mail *m, char *detail, size_t size)
         snprintf(detail, size, "max_entry");
         return "too-large";
     }
+    if (m->no_memory) {
+        snprintf(detail, size, "milter_memory");
+        return "busy";
+    }
+    if (m->long_line)
+        return "long-line";
+    if (m->rewritten)
+        return "rewritten";
     for (size_t i = 0; i < m->nrecipients; i++) {
         const struct mail_recipient *r = &m->recipient[i];
         if (!config_list_has(&c->divert, r->destination)) {
-            snprintf(detail, size, "%s to=<%s>", r->destination, r->r.address);
+            snprintf(detail, size, "%.200s to=<%.256s>", r->destination, r->r.address);
             return "not-in-divert";
         }
         if (wants_notice(r->r.args)) {
-            snprintf(detail, size, "to=<%s>", r->r.address);
+            snprintf(detail, size, "to=<%.256s>", r->r.address);
             return "notify";
-        }
-        /* The codec would cut it, and a cut address is another one. */
-        if (strlen(r->r.address) > ENVELOPE_TEXT_MAX || strlen(r->r.args ? r->r.args : "") > ENVELOPE_TEXT_MAX) {
-            snprintf(detail, size, "%zu bytes", strlen(r->r.address));
-            return "too-long-address";
         }
     }
     return NULL;

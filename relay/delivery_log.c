@@ -5,6 +5,7 @@
 
 #include "clock.h"
 #include "log.h"
+#include "owners.h"
 
 const char *delivery_queue_id(const struct entry *e)
 {
@@ -25,6 +26,9 @@ const char *delivery_why(const struct entry *e, const struct recipient *r)
         return "unknown-reply";
     if (e->lane->place)
         return "takeover";
+    /* Stored before this Redis was started, so it comes from its disk: it may have been delivered since that was written. */
+    if (e->envelope.arrived < owners_born(e->relay))
+        return "return";
     /* A lease that failed without leaving a trace in the envelope: a relay ended in the middle of it. */
     return r->attempts || e->failed_leases ? "retry" : "first";
 }
@@ -62,7 +66,7 @@ void delivery_log(const struct entry *e, const struct smtp_mail *m, const struct
     double setup = m->setup < before ? m->setup : before;
     entryid_hex(e->id, hex);
     log_info(
-        "%s: to=<%s>, relay=%s, delay=%s, delays=%s/%s/%s/%s, dsn=%s, status=%s (%s), why=%s, lane=%s, id=%s",
+        "%s: to=<%.256s>, relay=%s, delay=%s, delays=%s/%s/%s/%s, dsn=%s, status=%s (%.512s), why=%s, lane=%.300s, id=%s",
         delivery_queue_id(e), to->address, relay, seconds(all, total), seconds(all - in_hand, a),
         seconds(before - setup, b), seconds(setup, c), seconds(transfer, d), from->dsn, status(from->verdict),
         from->text, why, e->lane->name, hex);
@@ -72,7 +76,7 @@ void delivery_log_away(const struct entry *e, const struct recipient *to, const 
 {
     char total[16], hex[ENTRYID_HEX];
     entryid_hex(e->id, hex);
-    log_info("%s: to=<%s>, relay=none, delay=%s, dsn=4.4.1, status=deferred (%s), why=%s, lane=%s, id=%s",
+    log_info("%s: to=<%.256s>, relay=none, delay=%s, dsn=4.4.1, status=deferred (%.512s), why=%s, lane=%.300s, id=%s",
              delivery_queue_id(e), to->address,
              seconds((double)(clock_wall() - e->envelope.arrived) / 1e6, total), reason, delivery_why(e, to),
              e->lane->name, hex);

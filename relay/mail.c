@@ -145,10 +145,9 @@ void mail_begin(struct entry *e, const char *meta, size_t len)
 {
     struct relay *r = e->relay;
     const char *wrong = envelope_decode(meta, len, &e->envelope);
-    if (!wrong && !e->envelope.nrecipients)
-        wrong = "no recipients";
-    if (!wrong && !smtp_envelope_safe(&e->envelope))
-        wrong = "control characters in an address, or an empty one";
+    /* No milter stores such a mail: somebody wrote into Redis. */
+    if (!wrong)
+        wrong = envelope_unfit(&e->envelope);
     if (wrong) {
         /* Never dropped: an admin can read it with LANE.GET, and a newer relay may understand it. */
         char hex[ENTRYID_HEX];

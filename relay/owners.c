@@ -47,6 +47,11 @@ struct wire *owners_wire(const struct relay *r)
     return node_wire(r->owners->own);
 }
 
+int64_t owners_born(const struct relay *r)
+{
+    return node_born(r->owners->own);
+}
+
 unsigned owners_generation(const struct relay *r)
 {
     return r->owners->generation;

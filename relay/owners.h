@@ -21,6 +21,9 @@ void owners_close(struct relay *);
 /* The config was read again: connections to peers that came, went or moved. */
 void owners_reload(struct relay *);
 
+/* When the own Redis was started: microseconds since 1970, 0 before it was ever reached. */
+int64_t owners_born(const struct relay *);
+
 /* The command connection to the own node. Its generation counts connections: a lease belongs to one. */
 bool owners_ready(const struct relay *);
 struct wire *owners_wire(const struct relay *);

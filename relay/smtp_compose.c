@@ -167,23 +167,3 @@ bool smtp_needs_utf8(const struct envelope *env, const size_t *index, size_t n, 
     const char *end = len ? memmem(message, len, "\r\n\r\n", 4) : NULL;
     return !ascii(message, end ? (size_t)(end - message) : len);
 }
-
-static bool no_control(const char *s)
-{
-    for (s = or_empty(s); *s; s++)
-        if ((unsigned char)*s < ' ' || *s == 0x7f)
-            return false;
-    return true;
-}
-
-bool smtp_envelope_safe(const struct envelope *env)
-{
-    if (!no_control(env->sender) || !no_control(env->sender_args))
-        return false;
-    for (size_t i = 0; i < env->nrecipients; i++) {
-        const struct recipient *r = &env->recipient[i];
-        if (!r->address || !*r->address || !no_control(r->address) || !no_control(r->args))
-            return false;
-    }
-    return true;
-}

@@ -29,9 +29,4 @@ bool smtp_asks_utf8(const struct envelope *);
  * or its header is not ASCII. Asking alone does not make it so, as in Postfix: most such mails are plain. */
 bool smtp_needs_utf8(const struct envelope *, const size_t *index, size_t n, const char *message, size_t len);
 
-/* false when a text of the envelope would end a command line early (control characters), or a recipient has
- * no address. No server accepts that in RCPT TO, so someone wrote into Redis; such a mail is never sent.
- * Whatever else an address may look like, the server that took it did so knowingly. */
-bool smtp_envelope_safe(const struct envelope *);
-
 #endif

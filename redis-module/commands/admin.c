@@ -156,7 +156,7 @@ static int lane_info(RedisModuleCtx *ctx, RedisModuleString *key)
     const struct lane_settings *s = lane_settings(lane);
     struct lane_counts n = lane_counts(lane);
     bool any = lane_next(lane, 0, &oldest);
-    RedisModule_ReplyWithArray(ctx, 30);
+    RedisModule_ReplyWithArray(ctx, 32);
     field(ctx, "length", n.length);
     field(ctx, "waiting", n.waiting);
     field(ctx, "delayed", n.delayed);
@@ -197,7 +197,7 @@ static int server_info(RedisModuleCtx *ctx)
     RedisModuleServerInfoData *info = RedisModule_GetServerInfo(ctx, "server");
     RedisModuleServerInfoData *memory = RedisModule_GetServerInfo(ctx, "memory");
     sessions_trim(now);
-    RedisModule_ReplyWithArray(ctx, 30);
+    RedisModule_ReplyWithArray(ctx, 32);
     text_field(ctx, "version", DOVELANE_VERSION, strlen(DOVELANE_VERSION));
     field(ctx, "grammar", GRAMMAR_VERSION);
     server_field(ctx, info, "run-id", "run_id");
@@ -212,6 +212,7 @@ static int server_info(RedisModuleCtx *ctx)
     field(ctx, "sessions", sessions_count());
     field(ctx, "remembered", letgo_count(now));
     field(ctx, "settle-ms", (uint64_t)server.settle_ms);
+    server_number(ctx, info, "uptime-s", "uptime_in_seconds");
     field(ctx, "clock-ms", (uint64_t)now);
     RedisModule_FreeServerInfo(ctx, info);
     RedisModule_FreeServerInfo(ctx, memory);

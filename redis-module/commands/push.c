@@ -165,8 +165,9 @@ static int64_t store(struct push *p, struct lane_key *k, uint64_t hash, RedisMod
     e.meta = RedisModule_StringPtrLen(entry[2], &e.meta_len);
     e.body = RedisModule_StringPtrLen(entry[3], &e.body_len);
     if (e.id) {
+        /* Revoked while it is delivered: it is let go unless it is acked, so nobody may count it as a copy. */
         if (k->value && lane_find(k->value->lane, e.id, &held))
-            return ANSWER_DONE;
+            return held.revoked ? ANSWER_REVOKED : ANSWER_DONE;
         enum letgo gone = letgo_find(hash, e.id, p->now);
         if (gone != LETGO_NOT)
             return gone == LETGO_REVOKED ? ANSWER_REVOKED : ANSWER_DONE;

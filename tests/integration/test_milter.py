@@ -2,6 +2,7 @@
 
 The relays do not run here: entries stay where the milter put them.
 """
+import concurrent.futures
 import re
 import smtplib
 import time
@@ -194,6 +195,69 @@ def test_the_rules_leave_the_whole_mail_to_postfix(system, reason, options):
     assert entries(system) == [[], []]
 
 
+def raw(system, *commands, content=b"Subject: x\r\n\r\nhello\r\n"):
+    """Commands as they stand, which smtplib would mend; the answer to the dot."""
+    host, _, port = system.smtp.rpartition(":")
+    with smtplib.SMTP(host, int(port)) as client:
+        client.ehlo("client.example")
+        for command in commands:
+            code, text = client.docmd(command)
+            assert code == 250, (command, text)
+        return client.data(content)
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("sender, recipient, reason", [
+    ("<\"a\tb\"@x.example>", "<u1@a.example>", "rewritten"),
+    ("<s@x.example>", "<\"c\x01d\"@a.example>", "address"),
+    ("<s>", "<u1@a.example>", "rewritten"),
+    ("<@q.example:s@x.example>", "<u1@a.example>", "rewritten"),
+    ("<s%y.example>", "<u1@a.example>", "rewritten"),
+    ("<s@x.example>", "<@q.example:u1@a.example>", "rewritten"),
+    ("<s@x.example>", "<u1@a.example.>", "rewritten"),
+])
+def test_addresses_that_postfix_would_write_anew_are_postfix_work(system, sender, recipient, reason):
+    code, text = raw(system, f"MAIL FROM:{sender}", f"RCPT TO:{recipient}")
+    assert code == 250
+    assert f"action=queue reason={reason}" in milter_log(system, queue_id(text))
+    assert entries(system) == [[], []]
+
+
+@pytest.mark.parametrize("address", ["\"quoted user\"@a.example", "\"a\\\"b\"@a.example", "u+tag@a.example", "U.Ser@a.example"])
+def test_addresses_that_stay_as_they_are_are_diverted(system, address):
+    code, text = raw(system, f"MAIL FROM:<{address}>", f"RCPT TO:<{address}>")
+    assert code == 250
+    envelope = entries(system)[0][0].envelope
+    assert (envelope["sender"], envelope["recipients"][0].address) == (address, address)
+
+
+def test_lines_that_postfix_would_fold_are_postfix_work(system):
+    for content in (b"Subject: x\r\n\r\n" + b"y" * 999 + b"\r\n", b"Subject: " + b"y" * 1500 + b"\r\n\r\nhello\r\n"):
+        code, text = send(system, "u1@a.example", content=content)
+        assert code == 250 and "action=queue reason=long-line" in milter_log(system, queue_id(text))
+    assert entries(system) == [[], []]
+
+
+def test_a_thousand_recipients_are_one_entry(system):
+    recipients = [f"u{number}@a.example" for number in range(1000)]
+    assert send(system, *recipients)[0] == 250
+    for node in entries(system):
+        assert [r.address for e in node for r in e.envelope["recipients"]] == recipients
+
+
+def test_many_mails_at_once_do_not_take_more_memory_than_they_may():
+    """The milter holds at most milter_memory; the rest goes to Postfix's queue."""
+    content = b"Subject: large\r\n\r\n" + (b"z" * 70 + b"\r\n") * 200000
+    with stack_of(settings={"max_entry": "25MB", "milter_memory": "64MB"}) as system:
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            answers = list(pool.map(lambda number: send(system, f"u{number}@a.example", content=content), range(6)))
+        assert all(code == 250 for code, _ in answers)
+        log = Path(system["milter"].log).read_text()
+        assert "action=queue reason=busy" in log
+        peak = int(re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{system['milter'].pid}/status").read_text())[1])
+        assert peak < 200 * 1024, f"{peak} kB"
+
+
 # ---- when storing fails ----
 
 def full_lane(system, destination):
@@ -215,6 +279,17 @@ def test_recipients_that_are_held_are_deleted_from_postfix_copy(system):
         assert time.monotonic() < end, "Postfix did not deliver the rest"
         time.sleep(0.1)
     assert f"{queue_id(text)}: to=<u2@b.example>" not in Path(system["postfix"].log).read_text()
+
+
+def test_each_spelling_of_a_held_recipient_is_deleted(system):
+    full_lane(system, "a")
+    code, text = send(system, "u1@a.example", "u2@b.example", "U2@b.example")
+    assert code == 250 and "action=split" in milter_log(system, queue_id(text))
+    end = time.monotonic() + 30
+    while not re.search(rf"{queue_id(text)}: removed", Path(system["postfix"].log).read_text()):
+        assert time.monotonic() < end, "Postfix did not deliver the rest"
+        time.sleep(0.1)
+    assert "@b.example" not in "".join(line for line in Path(system["postfix"].log).read_text().splitlines() if f"{queue_id(text)}: to=" in line)
 
 
 @pytest.mark.core
@@ -316,6 +391,26 @@ def test_two_milters_on_one_socket_are_refused(system):
     done = subprocess.run(service.argv, stderr=subprocess.PIPE, timeout=30, check=False)
     assert done.returncode == 1 and b"another milter answers there" in done.stderr
     assert send(system, "u1@a.example")[0] == 250
+
+
+def test_sigterm_lets_mails_finish_and_ends_cleanly():
+    with stack_of() as system:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            system.stop("redis-mx2")
+            answer = pool.submit(send, system, "u1@a.example")
+            time.sleep(0.4)
+            process = system["milter"].process
+            process.send(15)
+            code, text = answer.result()
+            system.cont("redis-mx2")
+        assert code == 250
+        end = time.monotonic() + 20
+        while process.alive():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        log = Path(system["milter"].log).read_text()
+        assert "action=queue" in log and log.rstrip().endswith("ended")
+        assert not Path(system["milter"].note["socket"]).exists()
 
 
 def test_a_port_probe_harms_nothing(system):

@@ -94,17 +94,17 @@ START_TEST(test_an_envelope_cannot_inject_commands)
     struct envelope e = env;
     struct recipient r = to;
     e.recipient = &r;
-    ck_assert(smtp_envelope_safe(&e));
+    ck_assert_ptr_null(envelope_unfit(&e));
     r.address = "b@example.net>\r\nRCPT TO:<c@example.net";
-    ck_assert(!smtp_envelope_safe(&e));
+    ck_assert_ptr_nonnull(envelope_unfit(&e));
     r.address = "";
-    ck_assert(!smtp_envelope_safe(&e));
+    ck_assert_ptr_nonnull(envelope_unfit(&e));
     r = to;
     r.args = "NOTIFY=NEVER\nDATA";
-    ck_assert(!smtp_envelope_safe(&e));
+    ck_assert_ptr_nonnull(envelope_unfit(&e));
     r = to;
     e.sender_args = "RET=HDRS\r\nQUIT";
-    ck_assert(!smtp_envelope_safe(&e));
+    ck_assert_ptr_nonnull(envelope_unfit(&e));
 }
 END_TEST
 
