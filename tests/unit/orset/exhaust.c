@@ -226,19 +226,34 @@ static void deliver_some(const struct world *w, unsigned site)
     pull_some(w, site);
 }
 
-/* One state exchange somewhere in the history, from any replica as it is then. */
-static void pull_some(const struct world *w, unsigned site)
+/* One state exchange somewhere in the history, from any replica in any state that deliveries bring it into.
+ */
+static void pull_from(const struct world *w, unsigned site, unsigned from)
 {
-    for (unsigned from = 1; from <= replicas && w->pulls < pulls_max; from++) {
-        struct world next = *w;
-        if (from == site || w->known[from - 1] == w->known[site - 1])
-            continue;
+    struct world next = *w;
+    if (w->known[from - 1] != w->known[site - 1]) {
         next.state[site - 1] = pull(site, w->state[site - 1], from, w->state[from - 1]);
         next.known[site - 1] |= w->known[from - 1];
         next.pulls++;
         check_end(&next);
         deliver_some(&next, site);
     }
+    for (unsigned origin = 1; origin <= replicas; origin++) {
+        unsigned e = next_of(w->known[from - 1], origin);
+        if (e == NONE)
+            continue;
+        next = *w;
+        next.state[from - 1] = deliver(from, w->state[from - 1], event_ship[e]);
+        next.known[from - 1] |= 1U << e;
+        pull_from(&next, site, from);
+    }
+}
+
+static void pull_some(const struct world *w, unsigned site)
+{
+    for (unsigned from = 1; from <= replicas && w->pulls < pulls_max; from++)
+        if (from != site)
+            pull_from(w, site, from);
 }
 
 static void walk(const struct world *w)
