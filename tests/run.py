@@ -19,6 +19,7 @@ import xml.etree.ElementTree as ET
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PYTHON = "/usr/bin/python3"
+# Not with --werror: the sanitizers' own checks make gcc guess at formats that are NULL.
 SANITIZE = ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dbuildtype=debugoptimized"]
 
 
@@ -42,7 +43,7 @@ def run(command, **keywords):
 def build(folder, options, tally):
     start = time.monotonic()
     if not (folder / "build.ninja").exists():
-        if run(["meson", "setup", folder, "--werror", *options]):
+        if run(["meson", "setup", folder, *options]):
             tally.add(f"setup {folder.name}", 0, 1, 0, time.monotonic() - start)
             return False
     ok = run(["ninja", "-C", folder]) == 0
@@ -96,7 +97,7 @@ def main():
     parts = set(options.only.split(","))
     plain, asan = ROOT / "build", ROOT / "build-asan"
     tally = Tally()
-    built = build(plain, [], tally)
+    built = build(plain, ["--werror"], tally)
     if built and "1" in parts:
         unit(plain, "unit", options.long, tally)
     if parts & {"2", "4"} and build(asan, SANITIZE, tally):

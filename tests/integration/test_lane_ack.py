@@ -158,6 +158,14 @@ def test_revoked_while_leased_is_let_go_when_the_lease_ends(server, c, end):
     assert c("EXISTS", "dead") == 0
 
 
+def test_push_of_what_is_revoked_while_leased_is_no_copy(c):
+    c.push(c.lane, 1)
+    c.take(c.lane)
+    assert c.push(c.lane, 1) == ["DONE"]
+    assert c("LANE.REVOKE", c.lane, ident(1)) == ["LEASED"]
+    assert c.push(c.lane, 1) == ["REVOKED"]
+
+
 def test_revoked_while_leased_and_then_acked_is_gone(c):
     c.push(c.lane, 1)
     c.take(c.lane)

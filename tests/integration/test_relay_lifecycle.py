@@ -3,6 +3,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,23 @@ def test_a_node_that_lost_everything_is_used_again(world):
     w.store(peer, "new@example.net")
     w.empty()
     assert [r for m in peer.mails for r in m.recipients] == ["held@example.net", "new@example.net"]
+
+
+def test_what_a_node_brings_back_from_its_disk_says_so(world):
+    w = world(retry_first="30s", retry_most="30s")
+    peer = w.peer()
+    gate = gated(peer)
+    w.store(peer, "again@example.net")
+    assert gate.reached.wait(30)
+    w.connections["mx1"].call("SAVE")
+    gate.opened.set()
+    w.logged("to=<again@example.net>.*status=sent.*why=first")
+    w.empty("mx1")
+    time.sleep(3)  # Redis tells its age in whole seconds
+    w.stack.kill("redis-mx1")
+    w.stack.start("redis-mx1")
+    w.logged("to=<again@example.net>.*status=sent.*why=return")
+    assert [m.recipients for m in peer.mails] == [["again@example.net"]] * 2
 
 
 # -- the other owners --------------------------------------------------------------------------------------------------------

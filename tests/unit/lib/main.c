@@ -8,6 +8,7 @@ int main(void)
     suite_add_tcase(s, config_tests());
     suite_add_tcase(s, envelope_tests());
     suite_add_tcase(s, wire_tests());
+    suite_add_tcase(s, log_tests());
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
     int failed = srunner_ntests_failed(r);

@@ -3,3 +3,4 @@
 TCase *config_tests(void);
 TCase *envelope_tests(void);
 TCase *wire_tests(void);
+TCase *log_tests(void);
