@@ -3,10 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "log.h"
 #include "mem.h"
 #include "metrics.h"
+#include "owed.h"
 
+#define AGAIN 1. /* seconds, after a refusal */
 #define UNSENT_MOST (8 * 1024 * 1024) /* to a peer that takes nothing; then it counts as away */
 
 struct peer {
@@ -15,6 +18,14 @@ struct peer {
     struct node *node;
     long long dropped; /* entries, in this outage: it is said once when it begins and once when it ends */
     size_t open;       /* requests */
+    struct owed_queue owed;
+    double refused_until; /* clock_monotonic: it refused an ack a moment ago, and is not asked again before */
+};
+
+/* An ack under way. */
+struct telling {
+    struct peer *peer;
+    struct owed *owed;
 };
 
 struct peers {
@@ -25,9 +36,52 @@ struct peers {
 static void drop(struct peer *p, size_t entries, const char *why)
 {
     if (!p->dropped)
-        log_warning("node %s: %s: it is not told of what is delivered until it is back", p->name, why);
+        log_warning("node %s: %s: it is not told of all that is delivered", p->name, why);
     p->dropped += (long long)entries;
     metric_add(relay_peer_dropped, (long long)entries);
+}
+
+/* ---- acks ---- */
+
+static void keep(struct peer *p, struct owed *o)
+{
+    size_t forgotten = owed_keep(&p->owed, o);
+    if (forgotten)
+        drop(p, forgotten, "it was away for too long");
+}
+
+static void on_acked(struct wire *w, redisReply *reply, void *arg)
+{
+    struct telling t = *(struct telling *)arg;
+    free(arg);
+    t.peer->open--;
+    if (reply && reply->type != REDIS_REPLY_ERROR) {
+        owed_end(t.owed);
+        return;
+    }
+    /* Lost with the connection, or refused (a peer that loads, whose disk is full): told again later. */
+    if (reply)
+        t.peer->refused_until = clock_monotonic() + AGAIN;
+    keep(t.peer, t.owed);
+}
+
+static bool can_be_told(const struct peer *p)
+{
+    return node_ready(p->node) && clock_monotonic() >= p->refused_until && wire_unsent_bytes(node_wire(p->node)) <= UNSENT_MOST;
+}
+
+static void tell_owed(struct peer *p)
+{
+    /* Only what is owed now: what is refused comes back into the queue, with the answers, later. */
+    for (size_t left = p->owed.n; left && can_be_told(p);) {
+        struct owed *o = owed_next(&p->owed);
+        left = left > o->n ? left - o->n : 0;
+        struct telling *t = mem_alloc(sizeof *t);
+        *t = (struct telling){p, o};
+        p->open++;
+        if (!owed_send(o, node_wire(p->node), on_acked, t))
+            on_acked(NULL, NULL, t);
+    }
 }
 
 static void on_state(struct node *node, bool ready, bool new_life, void *arg)
@@ -40,13 +94,14 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
         log_warning("node %s was restarted and does not know what it held: what it owned first waits on the other owners; put it into "
                     "`dead`, see the admin guide, \"When a node dies, or its Redis was restarted\"",
                     p->name);
+    tell_owed(p);
     if (!p->dropped)
         return;
-    log_warning(
-        "node %s is back; it holds up to %lld entries of which it does not know that they are delivered",
-        p->name, p->dropped);
+    log_warning("node %s is back; it holds up to %lld entries of which it does not know all that was done", p->name, p->dropped);
     p->dropped = 0;
 }
+
+/* ---- what became of recipients ---- */
 
 static void on_answer(struct wire *w, redisReply *reply, void *arg)
 {
@@ -90,22 +145,20 @@ void peers_send(struct peers *peers, const struct lane *lane, size_t entries, in
 
 void peers_ack(struct peers *peers, const struct lane *lane, struct entry *const *e, size_t n)
 {
-    if (lane->parsed.nowners < 2)
-        return;
-    char count[24];
-    const char **v = mem_alloc((4 + n) * sizeof *v);
-    size_t *len = mem_alloc((4 + n) * sizeof *len);
-    v[0] = "LANE.ACK", len[0] = 8;
-    v[1] = lane->name, len[1] = lane->name_len;
-    v[2] = "IDS", len[2] = 3;
-    v[3] = count, len[3] = (size_t)snprintf(count, sizeof count, "%zu", n);
-    for (size_t i = 0; i < n; i++) {
-        v[4 + i] = (const char *)e[i]->id;
-        len[4 + i] = ENTRYID_LEN;
+    for (size_t i = 0; i < lane->parsed.nowners; i++) {
+        if (!strcmp(lane->parsed.owner[i], peers->relay->node))
+            continue;
+        struct peer *p = find(peers, lane->parsed.owner[i]);
+        if (!p) {
+            metric_add(relay_peer_dropped, (long long)n);
+            continue;
+        }
+        struct owed *o = owed_make(lane->name, lane->name_len, n);
+        for (size_t k = 0; k < n; k++)
+            memcpy(o->id[k], e[k]->id, ENTRYID_LEN);
+        keep(p, o);
+        tell_owed(p);
     }
-    peers_send(peers, lane, n, (int)(4 + n), v, len);
-    free(v);
-    free(len);
 }
 
 size_t peers_open_requests(const struct peers *peers)
@@ -123,6 +176,7 @@ static void add(struct peers *peers, const struct config_node *n)
     struct peer *p = mem_zero(sizeof *p);
     p->name = mem_strdup(n->name);
     p->address = mem_strdup(n->redis);
+    owed_init(&p->owed);
     p->next = peers->first;
     peers->first = p;
     p->node = node_open(peers->relay->loop, &(struct node_options){.name = p->name,
@@ -138,7 +192,8 @@ static void remove_peer(struct peer **at)
 {
     struct peer *p = *at;
     *at = p->next;
-    node_close(p->node);
+    node_close(p->node); /* what is under way comes back into the queue */
+    owed_free(&p->owed);
     free(p->name);
     free(p->address);
     free(p);

@@ -1,0 +1,77 @@
+#include "owed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem.h"
+
+void owed_init(struct owed_queue *q)
+{
+    TAILQ_INIT(&q->list);
+    q->n = 0;
+}
+
+struct owed *owed_make(const char *lane, size_t lane_len, size_t n)
+{
+    struct owed *o = mem_alloc(sizeof *o + n * ENTRYID_LEN);
+    o->lane = mem_strndup(lane, lane_len);
+    o->lane_len = lane_len;
+    o->n = n;
+    return o;
+}
+
+void owed_end(struct owed *o)
+{
+    free(o->lane);
+    free(o);
+}
+
+struct owed *owed_next(struct owed_queue *q)
+{
+    struct owed *o = TAILQ_FIRST(&q->list);
+    if (o) {
+        TAILQ_REMOVE(&q->list, o, next);
+        q->n -= o->n;
+    }
+    return o;
+}
+
+void owed_free(struct owed_queue *q)
+{
+    struct owed *o;
+    while ((o = owed_next(q)))
+        owed_end(o);
+}
+
+size_t owed_keep(struct owed_queue *q, struct owed *o)
+{
+    size_t forgotten = 0;
+    TAILQ_INSERT_TAIL(&q->list, o, next);
+    q->n += o->n;
+    while (q->n > OWED_MOST) {
+        struct owed *oldest = owed_next(q);
+        forgotten += oldest->n;
+        owed_end(oldest);
+    }
+    return forgotten;
+}
+
+bool owed_send(const struct owed *o, struct wire *w, wire_reply_fn *fn, void *arg)
+{
+    char count[24];
+    const char **v = mem_alloc((4 + o->n) * sizeof *v);
+    size_t *len = mem_alloc((4 + o->n) * sizeof *len);
+    v[0] = "LANE.ACK", len[0] = 8;
+    v[1] = o->lane, len[1] = o->lane_len;
+    v[2] = "IDS", len[2] = 3;
+    v[3] = count, len[3] = (size_t)snprintf(count, sizeof count, "%zu", o->n);
+    for (size_t i = 0; i < o->n; i++) {
+        v[4 + i] = (const char *)o->id[i];
+        len[4 + i] = ENTRYID_LEN;
+    }
+    bool sent = wire_send(w, fn, arg, (int)(4 + o->n), v, len);
+    free(v);
+    free(len);
+    return sent;
+}
