@@ -65,11 +65,9 @@ def counts(junit):
     return total - failed - skipped, failed, skipped
 
 
-def unit(folder, name, long, tally):
+def unit(folder, name, suites, tally):
     start = time.monotonic()
-    command = ["meson", "test", "-C", folder, "--print-errorlogs", "--suite", "unit"]
-    if long:
-        command += ["--suite", "long"]
+    command = ["meson", "test", "-C", folder, "--print-errorlogs", *suites]
     code = run(command)
     passed, failed, skipped = counts(folder / "meson-logs" / "testlog.junit.xml")
     if code and not failed:
@@ -99,10 +97,10 @@ def main():
     tally = Tally()
     built = build(plain, ["--werror"], tally)
     if built and "1" in parts:
-        unit(plain, "unit", options.long, tally)
+        unit(plain, "unit", ["--suite", "unit"] + ["--suite", "long"] * options.long, tally)
     if parts & {"2", "4"} and build(asan, SANITIZE, tally):
         if "2" in parts:
-            unit(asan, "unit, ASan + UBSan", False, tally)
+            unit(asan, "unit, ASan + UBSan", ["--suite", "unit", "--no-suite", "slow"], tally)
         if "4" in parts:
             integration(asan, "integration core, ASan + UBSan", "core and not long", tally, {"DOVELANE_ASAN": "1"})
     if built and "3" in parts:
