@@ -156,7 +156,7 @@ static int lane_info(RedisModuleCtx *ctx, RedisModuleString *key)
     const struct lane_settings *s = lane_settings(lane);
     struct lane_counts n = lane_counts(lane);
     bool any = lane_next(lane, 0, &oldest);
-    RedisModule_ReplyWithArray(ctx, 32);
+    RedisModule_ReplyWithArray(ctx, 30);
     field(ctx, "length", n.length);
     field(ctx, "waiting", n.waiting);
     field(ctx, "delayed", n.delayed);

@@ -290,7 +290,7 @@ def test_info_of_the_server(c):
     c.push("two", 3)
     c.take("one")
     i = c.info()
-    assert list(i) == ("version grammar run-id node policy maxmemory used-memory lanes entries bytes leased sessions remembered settle-ms "
+    assert list(i) == ("version grammar run-id node policy maxmemory used-memory lanes entries bytes leased sessions remembered settle-ms uptime-s "
                        "clock-ms").split()
     assert (i["grammar"], i["node"], i["policy"], i["lanes"], i["entries"], i["leased"]) == (1, b"mx1", b"noeviction", 2, 3, 1)
     assert i["run-id"] in c("INFO", "server") and len(i["run-id"]) == 40
