@@ -398,6 +398,7 @@ static void open_links(struct store *s)
         l->bulk = i & 1;
         l->index = i / 2;
         l->outbox_last = &l->outbox;
+        l->owed_last = &l->owed;
         struct node_options o = {
             .name = s->config->node[l->index].name,
             .address = s->config->node[l->index].redis,
@@ -446,8 +447,10 @@ void store_close(struct store *s)
     pthread_mutex_unlock(&s->lock);
     ev_async_send(s->loop, &s->wake);
     pthread_join(s->thread, NULL);
-    for (size_t i = 0; i < s->nlinks; i++)
+    for (size_t i = 0; i < s->nlinks; i++) {
         node_close(s->link[i].node);
+        store_revoke_forget(&s->link[i]);
+    }
     ev_loop_destroy(s->loop);
     pthread_mutex_destroy(&s->lock);
     free(s->link);

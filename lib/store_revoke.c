@@ -8,13 +8,76 @@
  * stood still executes both. What it may deliver meanwhile is called unsure. */
 #include "store_work.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "clock.h"
 #include "log.h"
+#include "mem.h"
 #include "metrics.h"
 
+#define OWED_MOST 10000
+
+/* A revocation whose entry was given up as unsure: the sooner its owner hears it, the less is delivered twice. */
+struct owed_revoke {
+    struct owed_revoke *next;
+    char *lane;
+    unsigned char id[ENTRYID_LEN];
+};
+
 static void send_revoke(struct copy *c);
+
+static void owe(const struct copy *c)
+{
+    struct link *l = c->link;
+    if (l->nowed == OWED_MOST)
+        return;
+    struct owed_revoke *o = mem_alloc(sizeof *o);
+    o->next = NULL;
+    o->lane = mem_strdup(c->entry->lane);
+    memcpy(o->id, c->entry->id, ENTRYID_LEN);
+    *l->owed_last = o;
+    l->owed_last = &o->next;
+    l->nowed++;
+}
+
+static struct owed_revoke *next_owed(struct link *l)
+{
+    struct owed_revoke *o = l->owed;
+    if (!o)
+        return NULL;
+    l->owed = o->next;
+    if (!l->owed)
+        l->owed_last = &l->owed;
+    l->nowed--;
+    return o;
+}
+
+static void ignore(struct wire *w, redisReply *reply, void *arg)
+{
+    (void)w, (void)reply, (void)arg;
+}
+
+void store_revoke_forget(struct link *l)
+{
+    struct owed_revoke *o;
+    while ((o = next_owed(l))) {
+        free(o->lane);
+        free(o);
+    }
+}
+
+static void send_owed(struct link *l)
+{
+    struct owed_revoke *o;
+    while ((o = next_owed(l))) {
+        const char *argv[] = {"LANE.REVOKE", o->lane, (const char *)o->id};
+        size_t len[] = {11, strlen(o->lane), ENTRYID_LEN};
+        wire_send(node_wire(l->node), ignore, NULL, 3, argv, len);
+        free(o->lane);
+        free(o);
+    }
+}
 
 /* Whether all copies are known to be gone or clear; or the patience with them is over. */
 static void look(struct entry_work *e)
@@ -42,6 +105,9 @@ static void look(struct entry_work *e)
         work_poll_later(e->work);
     } else {
         if (unsure) {
+            for (size_t i = 0; i < e->ncopies; i++)
+                if (e->copy[i].revoke == REVOKE_AGAIN)
+                    owe(&e->copy[i]);
             metric_add(store_unsure, 1);
             store_reason(e, "%s; could not be revoked everywhere, may be sent more than once", e->entry->reason);
         }
@@ -64,6 +130,8 @@ static void on_revoke(struct wire *w, redisReply *reply, void *arg)
     else
         c->revoke = REVOKE_AGAIN; /* leased, connection lost, or refused by Redis itself */
     struct work *work = c->entry->work;
+    if (!reply && c->entry->phase == PHASE_DONE)
+        owe(c);
     look(c->entry);
     work_unref(work);
 }
@@ -113,6 +181,7 @@ void store_revoke_poll(struct work *w)
 
 void store_revoke_again(struct link *l)
 {
+    send_owed(l);
     for (struct work *w = l->store->live; w; w = w->live_next)
         for (size_t i = 0; i < w->nentries; i++)
             ask_again(&w->entry[i], l);

@@ -18,6 +18,7 @@
 #include "node.h"
 #include "store.h"
 
+struct owed_revoke; /* store_revoke.c's own */
 struct link; /* one connection to one node: the small one or the bulk one */
 
 enum copy_state {
@@ -76,6 +77,8 @@ struct link {
     uint64_t session;
     uint64_t txn; /* of the last PUSH of this session */
     struct copy *outbox, **outbox_last;
+    struct owed_revoke *owed, **owed_last; /* that nobody waits for any more, for when the connection is back */
+    size_t nowed;
 };
 
 struct store {
@@ -114,6 +117,7 @@ void store_copy_refused(struct copy *, const char *why);
 /* store_revoke.c */
 void store_revoke_start(struct entry_work *);
 void store_revoke_again(struct link *);    /* after a reconnect */
+void store_revoke_forget(struct link *);   /* at the end */
 void store_revoke_poll(struct work *);     /* the `again` timer */
 
 #endif

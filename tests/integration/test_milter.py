@@ -317,6 +317,27 @@ def test_a_node_that_stands_still_gets_revoked_and_keeps_nothing(system, node):
     assert entries(system) == [[], []]
 
 
+def test_a_node_that_was_away_hears_of_revocations_when_it_is_back(system):
+    """mx2 takes its copy, then nobody can reach it; mx1 never answers. The mail is Postfix's, and mx2 must not deliver it later."""
+    system.stop("redis-mx1")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, resp.Connection(system.nodes["mx2"]) as redis:
+        answer = pool.submit(send, system, "u1@a.example")
+        end = time.monotonic() + 1.2
+        while not lanes.length(system.nodes["mx2"]) and time.monotonic() < end:
+            time.sleep(0.01)
+        redis.call("CONFIG", "SET", "lane.node", "mx9")  # it answers under another name, so it is not talked to
+        redis.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        code, text = answer.result()
+        assert code == 250 and "may be sent more than once" in milter_log(system, queue_id(text))
+        assert lanes.length(system.nodes["mx2"]) == 1
+        redis.call("CONFIG", "SET", "lane.node", "mx2")
+        system.cont("redis-mx1")
+        end = time.monotonic() + 20
+        while any(entries(system)):
+            assert time.monotonic() < end, "the revocation was forgotten"
+            time.sleep(0.05)
+
+
 def test_a_full_node_means_postfix_queue(system):
     with resp.Connection(system.nodes["mx2"]) as redis:
         redis.call("CONFIG", "SET", "maxmemory", 1)
