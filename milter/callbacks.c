@@ -268,7 +268,18 @@ static sfsistat on_abort(SMFICTX *ctx)
 
 /* ---- socket ---- */
 
-/* libmilter removes no stale socket when it runs as root. */
+static bool answers(const char *path)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool answered = fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a) == 0;
+    if (fd >= 0)
+        close(fd);
+    return answered;
+}
+
+/* libmilter removes no stale socket when it runs as root. A milter that was killed a moment ago still answers until the last of its threads is gone. */
 static bool remove_stale(const char *path)
 {
     struct stat st;
@@ -278,17 +289,14 @@ static bool remove_stale(const char *path)
         errno = ENOTSOCK;
         return false;
     }
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool answered = fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a) == 0;
-    if (fd >= 0)
-        close(fd);
-    if (answered) {
-        errno = EADDRINUSE;
-        return false;
+    for (int i = 0; answers(path); i++) {
+        if (i == 30) {
+            errno = EADDRINUSE;
+            return false;
+        }
+        usleep(100000);
     }
-    return unlink(path) == 0;
+    return unlink(path) == 0 || errno == ENOENT;
 }
 
 static bool guard_socket(const char *path, const char *group)
