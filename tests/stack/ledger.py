@@ -42,8 +42,12 @@ class Ledger:
         return self.pairs[key]
 
     def known(self):
-        """All (key, pair) of now. A list, taken at once: tests look while the generator's thread goes on."""
-        return list(self.pairs.items())
+        """All pairs, also while a generator in another thread adds some: copying may run into that, and begins anew."""
+        while True:
+            try:
+                return list(self.pairs.items())
+            except RuntimeError:
+                pass
 
     @property
     def promised(self):
