@@ -17,6 +17,27 @@ struct config_node {
     char *name; /* [a-z0-9.-], unique, at most 64 */
 #define NODE_TEXT(name, def, help) char *name;
 #include "settings.def"
+    bool learned; /* it has no section: membership = learned */
+    bool dropped; /* it is in dead because it was forgotten while it was in use */
+};
+
+#define CONFIG_NODES_MAX 256
+#define CONFIG_REPLICAS_MAX 64
+
+struct config_replica {
+    char *name; /* as a node's */
+#define REPLICA_TEXT(name, def, help) char *name;
+#define REPLICA_INT(name, unit, least, most, help) int64_t name;
+#include "settings.def"
+};
+
+/* What is special about one next hop; "*" is for those without a section of their own. */
+struct config_destination {
+    char *name; /* as in divert: "lmtp:[10.0.0.5]:24" */
+#define DESTINATION_WORD(name, def, words, help) int name;
+#define DESTINATION_TEXT(name, def, help) char *name;
+#define DESTINATION_LIST(name, words, help) struct config_list name;
+#include "settings.def"
 };
 
 struct config {
@@ -28,19 +49,72 @@ struct config {
 #define LIST(name, help) struct config_list name;
 #include "settings.def"
     size_t nnodes;
-    struct config_node *node; /* in the file's order */
+    struct config_node *node; /* in the file's order, then those that were learned, by name */
+    struct config_list forgotten; /* nodes that were taken out for good, and have no section */
+    char *unlearned;          /* NULL, or what keeps a node that was heard of from being used */
+    size_t nreplicas;
+    struct config_replica *replica; /* the same */
+    size_t ndestinations;
+    struct config_destination *destination;
+    struct config_destination other; /* "*", or the defaults */
 };
 
 enum { ON_STORE_FAILURE_QUEUE, ON_STORE_FAILURE_TEMPFAIL };
+enum { PLACEMENT_SPREAD, PLACEMENT_ORDERED };
+enum { TLS_NONE, TLS_MAY, TLS_ENCRYPT, TLS_VERIFY };
+enum { TRUST_NONE, TRUST_XFORWARD, TRUST_XCLIENT };
+enum { TAKEOVER_MANUAL, TAKEOVER_AUTOMATIC };
+enum { MEMBERSHIP_FILE, MEMBERSHIP_LEARNED };
+enum { WITHOUT_8BITMIME_CONVERT, WITHOUT_8BITMIME_SEND };
 
 /* Reads and checks the file. Returns NULL and sets *error_r to a malloc'd text ("file:line: what, and what would do") that the
  * caller frees. The caller frees the result with config_free. */
 struct config *config_read(const char *path, char **error_r);
 void config_free(struct config *);
 
-/* Index of the node, or -1. */
+/* Index of the node or replica, or -1. */
 int config_node_index(const struct config *, const char *name);
+int config_replica_index(const struct config *, const char *name);
 bool config_list_has(const struct config_list *, const char *text);
+
+/* membership = learned: what this program's file of nodes (members.h) has beyond the sections. In a config that is in use nodes are added behind the others, and those
+ * that are forgotten keep their place and are in dead. False: nothing has changed. */
+bool config_learn(struct config *);
+
+/* For a program that goes on with its nodes' indexes: those of before come first in config, in their order, and new ones behind them. A forgotten one that was there
+ * stays, and is in config->dead. False, and nothing is changed: another one is missing. */
+bool config_keep_nodes(struct config *, const struct config *before);
+
+/* How many sets of `copies` owners each node belongs to; 0 without nodes. */
+size_t config_sets(const struct config *);
+
+/* The section of a destination ("lmtp:[10.0.0.5]:24"), or the one for all others. The config's; never NULL. */
+const struct config_destination *config_destination(const struct config *, const char *name);
+
+/* Sixteen hex digits that are equal where the settings are that must be equal on all hosts: the nodes, what a 250 means, what is diverted and
+ * how it is delivered, who is dead. What may differ (sockets, ports, logs) is not in it. */
+#define CONFIG_DIGEST 17
+void config_digest(const struct config *, char out[CONFIG_DIGEST]);
+
+/* How the Redis of a node or a replica is reached. The texts are the config's; NULL or "": not set. */
+struct config_link {
+    const char *address, *standby; /* as in config_address, checked */
+    bool tls;                      /* not over UNIX sockets */
+    const char *tls_name, *ca_file, *cert_file, *key_file;
+    const char *user_file;         /* with its %p */
+    int64_t path_timeout;          /* ms */
+};
+struct config_link config_node_link(const struct config *, size_t node);
+struct config_link config_replica_link(const struct config *, size_t replica);
+
+/* Equal for links that are, to be freed. */
+char *config_link_text(const struct config_link *);
+
+/* Whether only this host can be at the other end: 127.0.0.0/8, ::1, localhost, a UNIX socket. */
+bool config_loopback(const char *address);
+
+/* Where a UNIX socket that Postfix calls name is for us (socket_at); NULL: not said. The config's. */
+const char *config_socket_at(const struct config *, const char *name);
 
 /* A node's or next hop's address: "host:port", "[v6]:port" or "unix:/path". Points host and port into buf (at least strlen + 1
  * bytes). Returns -1 when it is not one of these. For unix, *port_r is NULL and *host_r the path. */

@@ -1,10 +1,12 @@
 /* config-doc - writes the sample dovelane.conf, the man page dovelane.conf(5) or docs/settings.md from settings.def.
  *
  * config-doc sample | config-doc man | config-doc markdown */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-enum kind { KIND_HEAD, KIND_INT, KIND_TIME, KIND_SIZE, KIND_WORD, KIND_TEXT, KIND_LIST, KIND_NODE_TEXT };
+enum kind { KIND_HEAD, KIND_INT, KIND_TIME, KIND_SIZE, KIND_WORD, KIND_TEXT, KIND_LIST, KIND_NODE_TEXT, KIND_REPLICA,
+            KIND_DESTINATION_WORD, KIND_DESTINATION_TEXT, KIND_DESTINATION_LIST };
 
 static const struct setting {
     enum kind kind;
@@ -21,9 +23,25 @@ static const struct setting {
 #define TEXT(name, def, help) {KIND_TEXT, #name, 0, 0, 0, def, help},
 #define LIST(name, help) {KIND_LIST, #name, 0, 0, 0, "", help},
 #define NODE_TEXT(name, def, help) {KIND_NODE_TEXT, #name, 0, 0, 0, def, help},
+#define REPLICA_TEXT(name, def, help) {KIND_REPLICA, #name, 0, 0, 0, def, help},
+#define REPLICA_INT(name, unit, least, most, help) {KIND_REPLICA, #name, 0, least, most, "", help},
+#define DESTINATION_WORD(name, def, words, help) {KIND_DESTINATION_WORD, #name, def, 0, 0, words, help},
+#define DESTINATION_TEXT(name, def, help) {KIND_DESTINATION_TEXT, #name, 0, 0, 0, def, help},
+#define DESTINATION_LIST(name, words, help) {KIND_DESTINATION_LIST, #name, 0, 0, 0, words, help},
 #include "settings.def"
 };
 #define SETTINGS (sizeof settings / sizeof *settings)
+
+/* The section that a setting stands in, NULL for none. */
+static const char *section(const struct setting *s)
+{
+    return s->kind == KIND_NODE_TEXT ? "node" : s->kind == KIND_REPLICA ? "replica" : s->kind >= KIND_DESTINATION_WORD ? "destination" : NULL;
+}
+
+static bool has_default(const struct setting *s)
+{
+    return s->kind != KIND_NODE_TEXT && s->kind != KIND_REPLICA;
+}
 
 /* ---- values and ranges as one writes them ---- */
 
@@ -56,11 +74,13 @@ static void default_value(const struct setting *s, char *out, size_t size)
     case KIND_INT:
     case KIND_TIME:
     case KIND_SIZE: number(out, size, s->kind, s->value); return;
+    case KIND_DESTINATION_WORD:
     case KIND_WORD:
         for (long long i = 0; i < s->value; i++)
             word += strcspn(word, "|") + 1;
         snprintf(out, size, "%.*s", (int)strcspn(word, "|"), word);
         return;
+    case KIND_DESTINATION_LIST:
     case KIND_LIST: snprintf(out, size, "{}"); return;
     default: snprintf(out, size, "\"%s\"", s->text);
     }
@@ -70,10 +90,14 @@ static void range(const struct setting *s, char *out, size_t size)
 {
     char least[32], most[32];
     *out = '\0';
-    if (s->kind == KIND_WORD) {
+    if (s->kind == KIND_WORD || s->kind == KIND_DESTINATION_WORD) {
         snprintf(out, size, "one of %s", s->text);
+    } else if (s->kind == KIND_DESTINATION_LIST) {
+        snprintf(out, size, "a list of %s", s->text);
     } else if (s->kind == KIND_LIST) {
         snprintf(out, size, "a list: { \"one\", \"two\" }");
+    } else if (s->kind == KIND_REPLICA && s->most) {
+        snprintf(out, size, "%lld to %lld", s->least, s->most);
     } else if (s->kind == KIND_INT || s->kind == KIND_TIME || s->kind == KIND_SIZE) {
         number(least, sizeof least, s->kind, s->least);
         number(most, sizeof most, s->kind, s->most);
@@ -108,8 +132,14 @@ static void sample(const struct setting *s, const char *value, const char *limit
     wrapped("# ", s->help);
     if (*limits)
         printf("# (%s)\n", limits);
-    if (s->kind == KIND_NODE_TEXT)
+    if (s->kind == KIND_REPLICA)
+        printf("#replica site-a { %s = ... }\n\n", s->name);
+    else if (s->kind == KIND_NODE_TEXT && strcmp(s->name, "redis"))
+        printf("#node mx1 { %s = ... }\n\n", s->name);
+    else if (s->kind == KIND_NODE_TEXT)
         printf("#node mx1 { %s = \"10.0.0.1:7001\" }\n#node mx2 { %s = \"10.0.0.2:7001\" }\n\n", s->name, s->name);
+    else if (section(s))
+        printf("#destination \"lmtp:[10.0.0.5]:24\" { %s = %s }\n\n", s->name, value);
     else
         printf("#%s = %s\n\n", s->name, value);
 }
@@ -130,11 +160,12 @@ static void man(const struct setting *s, const char *value, const char *limits)
         printf(".SH %s\n", s->name);
         return;
     }
-    if (s->kind == KIND_NODE_TEXT)
-        printf(".TP\n.B node NAME { %s = ... }\n", s->name);
+    if (section(s))
+        printf(".TP\n.B %s NAME { %s = ... }\n", section(s), s->name);
     else
-        printf(".TP\n.B %s\n(default: ", s->name);
-    if (s->kind != KIND_NODE_TEXT) {
+        printf(".TP\n.B %s\n", s->name);
+    if (has_default(s)) {
+        printf("(default: ");
         escaped(value, "\\-");
         if (*limits) {
             printf("; ");
@@ -152,8 +183,8 @@ static void markdown(const struct setting *s, const char *value, const char *lim
         printf("\n## %s\n\n| setting | default | range | what |\n|---|---|---|---|\n", s->name);
         return;
     }
-    if (s->kind == KIND_NODE_TEXT)
-        printf("| `node NAME { %s }` | none | ", s->name);
+    if (section(s))
+        printf("| `%s NAME { %s }` | %s | ", section(s), s->name, has_default(s) ? value : "none");
     else
         printf("| `%s` | %s | ", s->name, value);
     escaped(limits, "|<");
@@ -175,7 +206,7 @@ static const struct form {
      ".SH DESCRIPTION\nOne file serves all programs on all hosts; it holds no secrets. A line is\n.IR \"name = value\" ;\n"
      "texts with other characters than letters, digits and . \\- _ are quoted; lists are written\n.IR \"{ one, two }\" ;\n# begins a comment.\n"
      "Times have a unit (ms, s, min, h, d), sizes may have one (kB, MB, GB, 1024\\-based).\n",
-     ".SH SEE ALSO\n.BR dovelane\\-milter (8),\n.BR dovelane\\-relay (8)\n", man},
+     ".SH SEE ALSO\n.BR dovelane\\-milter (8),\n.BR dovelane\\-relay (8),\n.BR dovelane\\-replicator (8)\n", man},
     {"markdown",
      "# Settings of dovelane.conf\n\nOne file serves all programs on all hosts. Times: 400ms, 1.5s, 10min, 1h; sizes: 512, 256kB, 25MB; lists: "
      "`{ \"one\", \"two\" }`.\nThis page is made from `lib/settings.def` by `config-doc markdown`.\n",

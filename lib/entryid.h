@@ -9,6 +9,10 @@
 #define ENTRYID_LEN 16
 #define ENTRYID_HEX (2 * ENTRYID_LEN + 1)
 
+/* The header line by which our own Dovecot knows a mail (dovecot-plugin/plugin/delivery_id.h): the relay writes it, the milter drops what a
+ * sender wrote. */
+#define ENTRYID_HEADER "Dovelane-Id"
+
 void entryid_make(unsigned char id[ENTRYID_LEN]); /* thread safe */
 void entryid_hex(const unsigned char id[ENTRYID_LEN], char hex[ENTRYID_HEX]);
 

@@ -69,7 +69,7 @@ static void put_text(struct buf *b, const char *s)
 
 void envelope_encode(const struct envelope *e, struct buf *b)
 {
-    buf_addc(b, ENVELOPE_VERSION);
+    buf_addc(b, e->marks ? ENVELOPE_VERSION_MARKED : ENVELOPE_VERSION);
     put_number(b, (uint64_t)e->arrived);
     put_number(b, e->size);
 #define X(field) put_text(b, e->field);
@@ -86,6 +86,8 @@ void envelope_encode(const struct envelope *e, struct buf *b)
         put_text(b, r->text);
         put_number(b, (uint64_t)r->last_attempt);
     }
+    if (e->marks)
+        put_number(b, e->marks);
 }
 
 /* ---- decode ---- */
@@ -134,7 +136,8 @@ static char *get_text(struct in *in)
         in->wrong = "NUL in text";
     if (in->wrong)
         return NULL;
-    char *s = mem_strndup((const char *)in->p, (size_t)n);
+    /* Half of a mail's texts are empty, and an allocation for each would be what reading an envelope costs most. */
+    char *s = n ? mem_strndup((const char *)in->p, (size_t)n) : NULL;
     in->p += n;
     return s;
 }
@@ -169,6 +172,15 @@ static void get_recipients(struct in *in, struct envelope *e)
         get_recipient(in, &e->recipient[i]);
 }
 
+/* One that we do not know may say that the mail must not be delivered. */
+static uint32_t get_marks(struct in *in)
+{
+    uint64_t marks = get_number(in);
+    if (!in->wrong && (!marks || marks & ~(uint64_t)ENVELOPE_MARKS))
+        in->wrong = "unknown marks";
+    return in->wrong ? 0 : (uint32_t)marks;
+}
+
 const char *envelope_decode(const void *data, size_t len, struct envelope *e)
 {
     *e = (struct envelope){0};
@@ -177,16 +189,21 @@ const char *envelope_decode(const void *data, size_t len, struct envelope *e)
     struct in in = {data, (const unsigned char *)data + len, NULL};
     if (in.p == in.end)
         return "empty envelope";
-    if (*in.p++ != ENVELOPE_VERSION)
+    unsigned char version = *in.p++;
+    if (version != ENVELOPE_VERSION && version != ENVELOPE_VERSION_MARKED)
         return "unknown version";
     e->arrived = get_time(&in);
     e->size = get_number(&in);
 #define X(field) e->field = get_text(&in);
     TEXT_FIELDS(X)
 #undef X
+    if (!e->sender)
+        e->sender = mem_strdup("");
     get_recipients(&in, e);
+    if (version == ENVELOPE_VERSION_MARKED)
+        e->marks = get_marks(&in);
     if (!in.wrong && in.p != in.end)
-        in.wrong = "bytes behind the last recipient";
+        in.wrong = "bytes behind the last field";
     if (in.wrong)
         envelope_free(e);
     return in.wrong;

@@ -13,9 +13,20 @@
 #include "mem.h"
 
 #define ENVELOPE_VERSION 1
+#define ENVELOPE_VERSION_MARKED 2 /* the same, with the marks behind the last recipient; a program of before leaves such a mail in its lane */
 #define ENVELOPE_TEXT_MAX 4096
 #define ENVELOPE_RECIPIENTS_MAX 10000
 #define ENVELOPE_SIZE_MAX (1024 * 1024)
+
+/* What an admin wants done with the mail, before anything else. On every owner's copy, so that it holds after a takeover, too. */
+enum envelope_mark {
+    ENVELOPE_HELD = 1,    /* not delivered until it is released */
+    ENVELOPE_REQUEUE = 2, /* to Postfix's own queue, through reinject_port */
+    ENVELOPE_DELETED = 4, /* removed unseen, as soon as every owner can be told */
+    ENVELOPE_ASIDE = 8,   /* not an admin's: it was the first of an ordered lane for head_hold, and those behind it need not wait for it any more */
+};
+#define ENVELOPE_ADMIN (ENVELOPE_HELD | ENVELOPE_REQUEUE | ENVELOPE_DELETED)
+#define ENVELOPE_MARKS (ENVELOPE_ADMIN | ENVELOPE_ASIDE)
 
 enum recipient_state {
     RECIPIENT_WAITING, /* to be delivered (again) */
@@ -53,6 +64,7 @@ struct envelope {
     uint64_t size;      /* bytes of the body part of the entry */
     size_t nrecipients;
     struct recipient *recipient;
+    uint32_t marks; /* of enum envelope_mark */
 };
 
 /* NULL when it can be encoded without loss and its addresses and arguments can stand in SMTP commands; otherwise what is wrong (a constant
@@ -63,7 +75,8 @@ const char *envelope_unfit(const struct envelope *);
 /* Appends the encoding. Texts that envelope_unfit does not look at (client, TLS facts, reasons) are cut at ENVELOPE_TEXT_MAX. */
 void envelope_encode(const struct envelope *, struct buf *out);
 
-/* Returns NULL, or what is wrong (a constant text); *out is then empty. The texts are malloc'd; free with envelope_free. */
+/* Returns NULL, or what is wrong (a constant text); *out is then empty. The texts are malloc'd, empty ones but the sender are NULL; free with
+ * envelope_free. */
 const char *envelope_decode(const void *data, size_t len, struct envelope *out);
 void envelope_free(struct envelope *);
 

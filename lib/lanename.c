@@ -1,5 +1,6 @@
 #include "lanename.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,7 +52,7 @@ static char *decode(const char *s, size_t n)
     return out;
 }
 
-char *lanename_make(const char *destination, const char *const *owner, size_t nowners)
+char *lanename_make(const char *destination, const char *const *owner, size_t nowners, const char *origin, uint64_t generation)
 {
     struct buf b = {0};
     buf_adds(&b, LANENAME_PREFIX);
@@ -60,13 +61,18 @@ char *lanename_make(const char *destination, const char *const *owner, size_t no
         buf_addc(&b, i ? '>' : '|');
         encode(&b, owner[i]);
     }
+    if (origin && generation) {
+        buf_addc(&b, '|');
+        encode(&b, origin);
+        buf_printf(&b, ".%" PRIu64, generation);
+    }
     return b.data;
 }
 
 void lanename_free(struct lanename *n)
 {
     free(n->destination);
-    free(n->generation);
+    free(n->origin);
     for (size_t i = 0; i < n->nowners; i++)
         free(n->owner[i]);
     *n = (struct lanename){0};
@@ -90,6 +96,33 @@ static bool parse_owners(const char *s, const char *end, struct lanename *out)
     }
 }
 
+/* "<origin>.<generation>": digits behind the last dot, that make a number from 1 on. */
+static bool parse_generation(const char *s, const char *end, struct lanename *out)
+{
+    const char *dot = memrchr(s, '.', (size_t)(end - s));
+    uint64_t n = 0;
+    if (!dot || end - dot < 2 || end - dot > 20 || memchr(s, '|', (size_t)(end - s)))
+        return false;
+    for (const char *p = dot + 1; p < end; p++) {
+        if (*p < '0' || *p > '9')
+            return false;
+        n = 10 * n + (uint64_t)(*p - '0');
+    }
+    out->origin = decode(s, (size_t)(dot - s));
+    out->generation = n;
+    return out->origin && n;
+}
+
+bool lanename_same_series(const struct lanename *a, const struct lanename *b)
+{
+    return a->generation && b->generation && !strcmp(a->origin, b->origin) && !strcmp(a->destination, b->destination);
+}
+
+bool lanename_of_replicas(const char *name)
+{
+    return strncmp(name, LANENAME_REPLICA, strlen(LANENAME_REPLICA)) == 0;
+}
+
 bool lanename_parse(const char *name, size_t len, struct lanename *out)
 {
     *out = (struct lanename){0};
@@ -104,10 +137,8 @@ bool lanename_parse(const char *name, size_t len, struct lanename *out)
     const char *bar2 = memchr(owners, '|', (size_t)(end - owners));
     out->destination = decode(s, (size_t)(bar - s));
     bool ok = out->destination && parse_owners(owners, bar2 ? bar2 : end, out);
-    if (ok && bar2) {
-        out->generation = decode(bar2 + 1, (size_t)(end - bar2 - 1));
-        ok = out->generation && !memchr(bar2 + 1, '|', (size_t)(end - bar2 - 1));
-    }
+    if (ok && bar2)
+        ok = parse_generation(bar2 + 1, end, out);
     if (!ok)
         lanename_free(out);
     return ok;

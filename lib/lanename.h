@@ -2,25 +2,34 @@
  *
  *   dovelane:<transport>:<next hop>|<owner>><owner>...[|<origin>.<generation>]
  *
+ * The last part makes it an ordered lane: of one origin's mail to one destination, what has a lower generation goes first (docs/takeover.md, "Order").
  * Bytes outside [!-~] and '%', '|', '>' inside a part are percent-encoded. */
 #ifndef DOVELANE_LANENAME_H
 #define DOVELANE_LANENAME_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define LANENAME_PREFIX "dovelane:"
+#define LANENAME_REPLICA LANENAME_PREFIX "replica:" /* between Dovecot replicas, which may use a node's server: no mail of ours */
 #define LANENAME_OWNERS_MAX 8
 
 struct lanename {
     char *destination; /* "lmtp:[10.0.0.5]:24", decoded */
     size_t nowners;
     char *owner[LANENAME_OWNERS_MAX];
-    char *generation; /* "mx1.3" for ordered lanes, else NULL */
+    char *origin;        /* "mx1" for ordered lanes, else NULL */
+    uint64_t generation; /* of that origin, from 1; 0: not an ordered lane */
 };
 
-/* A malloc'd name. */
-char *lanename_make(const char *destination, const char *const *owner, size_t nowners);
+/* A malloc'd name; with origin NULL, or generation 0, of a lane that is not ordered. */
+char *lanename_make(const char *destination, const char *const *owner, size_t nowners, const char *origin, uint64_t generation);
+
+/* Whether both are ordered lanes of one origin and destination. */
+bool lanename_same_series(const struct lanename *, const struct lanename *);
+
+bool lanename_of_replicas(const char *name);
 
 /* Returns false when it is not the name of a lane of ours; nothing is left to free then. */
 bool lanename_parse(const char *name, size_t len, struct lanename *out);

@@ -13,15 +13,46 @@
 #include <time.h>
 #include <unistd.h>
 
-static char program_name[64] = "dovelane";
+static char program_name[128] = "dovelane", host_name[65] = "localhost";
 static int fd = STDERR_FILENO;
 static int use_syslog;
+static void (*instead)(enum log_level, const char *line);
 static enum log_level most = LOG_LEVEL_INFO;
+static bool gathering;
+static char gathered[32768];
+static size_t ngathered;
 
-int log_open(const char *program, const char *where, enum log_level level)
+static void write_all(const char *data, size_t len)
 {
-    snprintf(program_name, sizeof program_name, "%s", program);
+    while (len) {
+        ssize_t n = write(fd, data, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return;
+        data += n;
+        len -= (size_t)n;
+    }
+}
+
+void log_flush(void)
+{
+    write_all(gathered, ngathered);
+    ngathered = 0;
+}
+
+void log_gather(void)
+{
+    if (!gathering)
+        atexit(log_flush);
+    gathering = true;
+}
+
+int log_open(const char *tag, const char *where, enum log_level level)
+{
+    snprintf(program_name, sizeof program_name, "%s", tag);
     most = level;
+    gethostname(host_name, sizeof host_name - 1);
     if (!strcmp(where, "syslog")) {
         /* LOG_NDELAY: a chroot or a lost descriptor table must not end logging later. */
         openlog(program_name, LOG_PID | LOG_NDELAY, LOG_MAIL);
@@ -33,6 +64,7 @@ int log_open(const char *program, const char *where, enum log_level level)
         int f = open(where + 5, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
         if (f < 0)
             return -1;
+        log_flush();
         if (fd != STDERR_FILENO)
             close(fd);
         fd = f;
@@ -43,6 +75,11 @@ int log_open(const char *program, const char *where, enum log_level level)
         return -1;
     }
     return 0;
+}
+
+void log_stderr_to(void (*fn)(enum log_level, const char *line))
+{
+    instead = fn;
 }
 
 static int syslog_priority(enum log_level level)
@@ -68,6 +105,10 @@ static size_t character(const unsigned char *s)
 static void clean(char *s)
 {
     while (*s) {
+        if (*s >= ' ' && *s < 0x7f) {
+            s++;
+            continue;
+        }
         size_t n = character((unsigned char *)s);
         if (!n)
             *s = '?';
@@ -75,30 +116,82 @@ static void clean(char *s)
     }
 }
 
-static void emit(enum log_level level, const char *format, va_list ap)
+/* What stands before a line's text, "2026-11-21T10:14:15.123456+01:00 host program[123]: "; its length. Most of it is made once a second. */
+static size_t stamp(char *out, size_t size)
+{
+    static _Thread_local time_t second;
+    static _Thread_local char date[40], rest[240];
+    static _Thread_local size_t date_len, rest_len;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (now.tv_sec != second || !date_len) {
+        struct tm tm;
+        char zone[8];
+        second = now.tv_sec;
+        localtime_r(&second, &tm);
+        date_len = strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S.", &tm);
+        strftime(zone, sizeof zone, "%z", &tm); /* "+0100", in RFC 3339 "+01:00" */
+        rest_len = (size_t)snprintf(rest, sizeof rest, "%.3s:%s %s %s[%d]: ", zone, zone + 3, host_name, program_name, (int)getpid());
+    }
+    if (date_len + 6 + rest_len > size)
+        return 0;
+    memcpy(out, date, date_len);
+    long micro = now.tv_nsec / 1000;
+    for (size_t i = 6; i--; micro /= 10)
+        out[date_len + i] = (char)('0' + micro % 10);
+    memcpy(out + date_len + 6, rest, rest_len);
+    return date_len + 6 + rest_len;
+}
+
+static void emit(enum log_level level, char *text)
 {
     static const char *const word[] = {"error: ", "warning: ", "", "debug: "};
-    char text[2048];
-    int n = vsnprintf(text, sizeof text, format, ap);
-    if (n < 0)
-        return;
-    if ((size_t)n >= sizeof text)
-        memcpy(text + sizeof text - 5, "[..]", 5);
     clean(text);
     if (use_syslog) {
         syslog(syslog_priority(level), "%s%s", word[level], text);
         return;
     }
-    struct timespec now;
-    struct tm tm;
-    char stamp[40], line[2300];
-    clock_gettime(CLOCK_REALTIME, &now);
-    localtime_r(&now.tv_sec, &tm);
-    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &tm);
-    n = snprintf(line, sizeof line, "%s.%06ld %s[%d]: %s%s\n", stamp, now.tv_nsec / 1000, program_name, (int)getpid(), word[level], text);
-    /* One write per line: lines of several threads and processes do not mix (O_APPEND). */
-    if (write(fd, line, (size_t)n) < 0)
+    if (instead && fd == STDERR_FILENO) {
+        instead(level, text);
         return;
+    }
+    char line[LOG_TEXT_MAX + 400];
+    size_t n = stamp(line, 300), kind = strlen(word[level]), len = strlen(text);
+    memcpy(line + n, word[level], kind);
+    memcpy(line + n + kind, text, len);
+    n += kind + len;
+    line[n++] = '\n';
+    if (!gathering) {
+        /* One write per line: lines of several threads and processes do not mix (O_APPEND). */
+        write_all(line, n);
+        return;
+    }
+    if (ngathered + n > sizeof gathered)
+        log_flush();
+    memcpy(gathered + ngathered, line, n);
+    ngathered += n;
+    if (level <= LOG_LEVEL_WARNING)
+        log_flush();
+}
+
+static void format_line(enum log_level level, const char *format, va_list ap)
+{
+    char text[LOG_TEXT_MAX + 1];
+    int n = vsnprintf(text, sizeof text, format, ap);
+    if (n < 0)
+        return;
+    if ((size_t)n >= sizeof text)
+        memcpy(text + sizeof text - 5, "[..]", 5);
+    emit(level, text);
+}
+
+void log_text(enum log_level level, char *text)
+{
+    if (level > most)
+        return;
+    if (strlen(text) > LOG_TEXT_MAX)
+        memcpy(text + LOG_TEXT_MAX - 4, "[..]", 5);
+    emit(level, text);
 }
 
 void log_line(enum log_level level, const char *format, ...)
@@ -107,7 +200,7 @@ void log_line(enum log_level level, const char *format, ...)
         return;
     va_list ap;
     va_start(ap, format);
-    emit(level, format, ap);
+    format_line(level, format, ap);
     va_end(ap);
 }
 
@@ -115,7 +208,7 @@ void log_fatal(const char *format, ...)
 {
     va_list ap;
     va_start(ap, format);
-    emit(LOG_LEVEL_ERROR, format, ap);
+    format_line(LOG_LEVEL_ERROR, format, ap);
     va_end(ap);
     exit(1);
 }

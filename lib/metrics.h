@@ -20,6 +20,7 @@ enum metric {
 extern atomic_llong metrics[METRICS];
 
 #define metric_add(name, n) atomic_fetch_add_explicit(&metrics[METRIC_##name], (n), memory_order_relaxed)
+#define metric_value(name) atomic_load_explicit(&metrics[METRIC_##name], memory_order_relaxed)
 #define metric_set(name, n) atomic_store_explicit(&metrics[METRIC_##name], (n), memory_order_relaxed)
 
 /* The text form of all metrics. */

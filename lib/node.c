@@ -16,7 +16,9 @@
 struct node {
     struct ev_loop *loop;
     struct wire *wire;
-    char *name, *address, *purpose;
+    char *name, *address, *purpose; /* address: the active one */
+    double turn;      /* seconds within which another path must be found; 0: there is none */
+    double lost_at;
     bool ping;
     int64_t settle;
     node_state_fn *state;
@@ -24,7 +26,7 @@ struct node {
 
     bool ready;
     unsigned life;
-    int64_t born;
+    double loaded;
     char run_id[64];
     ev_timer pinger;
     double answered;  /* last answer of any kind, or node_open */
@@ -92,7 +94,7 @@ static const char *unfit(struct node *n, const redisReply *info, char *text, siz
         bool password = !strncmp(info->str, "NOAUTH", 6);
         snprintf(text, size, "%s%s", info->str,
                  unknown    ? " (lane.so is not loaded: loadmodule /path/lane.so)"
-                 : password ? " (it wants a password, which cannot be given yet)"
+                 : password ? " (it wants to know its clients: name a file with user and password in node_user_file)"
                             : "");
         return text;
     }
@@ -137,13 +139,14 @@ static void on_info(struct wire *w, redisReply *reply, void *arg)
     if (new_life) {
         n->life++;
         snprintf(n->run_id, sizeof n->run_id, "%s", run_id);
-        /* It tells whole seconds: what was stored in its first moments must not count as older than it. */
-        n->born = clock_wall() - (number(reply, "uptime-s") + 2) * 1000000;
     }
+    long long loaded = number(reply, "loaded-ms");
+    n->loaded = loaded > 0 ? clock_boottime() - (double)(number(reply, "clock-ms") - loaded) / 1000. : 0.;
     n->ready = true;
     n->nsaid = 0;
     metric_add(node_connects, 1);
-    log_info("node %s (%s, %s): connected%s", n->name, n->address, n->purpose, new_life && n->life > 1 ? ", it was restarted" : "");
+    log_info("node %s (%s, %s): connected%s%s", n->name, wire_address(n->wire), n->purpose, wire_on_standby(n->wire) ? " at its standby address" : "",
+             new_life && n->life > 1 ? ", it was restarted" : "");
     n->state(n, true, new_life, n->arg);
 }
 
@@ -159,7 +162,7 @@ static void on_wire(struct wire *w, bool up, const char *why, void *arg)
 {
     struct node *n = arg;
     if (up) {
-        wire_sendf(w, on_name, n, "CLIENT SETNAME dovelane-%s", n->purpose);
+        wire_sendf(w, on_name, n, "CLIENT SETNAME dovelane-%s%s", n->purpose, wire_on_standby(w) ? ":standby" : "");
         wire_sendf(w, on_info, n, "LANE.INFO");
         return;
     }
@@ -167,6 +170,7 @@ static void on_wire(struct wire *w, bool up, const char *why, void *arg)
     if (!n->ready)
         return;
     n->ready = false;
+    n->lost_at = clock_monotonic();
     metric_add(node_losses, 1);
     n->state(n, false, false, n->arg);
 }
@@ -178,14 +182,15 @@ struct node *node_open(struct ev_loop *loop, const struct node_options *o)
     struct node *n = mem_zero(sizeof *n);
     n->loop = loop;
     n->name = mem_strdup(o->name);
-    n->address = mem_strdup(o->address);
+    n->address = mem_strdup(o->link.address);
+    n->turn = o->link.standby && *o->link.standby ? 2. * (double)o->link.path_timeout / 1000. : 0.;
     n->purpose = mem_strdup(o->purpose);
     n->ping = o->ping;
     n->settle = o->settle;
     n->state = o->state;
     n->arg = o->arg;
     n->answered = clock_monotonic();
-    n->wire = wire_open(loop, o->address, on_wire, n);
+    n->wire = wire_open(loop, &o->link, o->blocks, on_wire, n);
     ev_timer_init(&n->pinger, on_ping, PING_EVERY, PING_EVERY);
     n->pinger.data = n;
     if (n->ping)
@@ -231,14 +236,29 @@ const char *node_run_id(const struct node *n)
     return n->run_id;
 }
 
-int64_t node_born(const struct node *n)
+double node_loaded(const struct node *n)
 {
-    return n->born;
+    return n->loaded;
 }
 
 struct wire *node_wire(const struct node *n)
 {
     return n->wire;
+}
+
+bool node_has_standby(const struct node *n)
+{
+    return n->turn > 0.;
+}
+
+bool node_turning(const struct node *n)
+{
+    return !n->ready && n->turn > 0. && n->life && clock_monotonic() - n->lost_at < n->turn;
+}
+
+bool node_on_standby(const struct node *n)
+{
+    return wire_on_standby(n->wire);
 }
 
 double node_silence(const struct node *n)

@@ -4,6 +4,7 @@
  * drop lanes by itself, a shorter settle time, or a module that does not speak our grammar make it unusable, said once per connection in the log. Its run_id tells whether it
  * is still the server that acked what it acked: `life` grows whenever that changes.
  *
+ * Its connection's name (CLIENT SETNAME) is dovelane-<purpose>, with ":standby" behind it over the standby address.
  * A ping every quarter of a second keeps silence measurable (node_silence). Not thread safe. */
 #ifndef DOVELANE_NODE_H
 #define DOVELANE_NODE_H
@@ -20,9 +21,10 @@ typedef void node_state_fn(struct node *, bool ready, bool new_life, void *arg);
 
 struct node_options {
     const char *name;      /* of the node, as in the config */
-    const char *address;   /* of its Redis */
+    struct config_link link; /* to its Redis; copied */
     const char *purpose;   /* for CLIENT SETNAME and the log: "milter", "relay-take" */
-    bool ping;             /* false for connections that block (READY BLOCK) */
+    bool ping;
+    bool blocks;           /* READY BLOCK goes over it */
     int64_t settle;        /* ms that the server must remember what it let go, at least */
     node_state_fn *state;
     void *arg;
@@ -36,8 +38,13 @@ const char *node_purpose(const struct node *);
 bool node_ready(const struct node *);
 unsigned node_life(const struct node *);        /* 0 before the first, then counts changes of run_id */
 const char *node_run_id(const struct node *);   /* "" before the first */
-int64_t node_born(const struct node *);         /* when the server was started: microseconds since 1970, 0 before the first */
+double node_loaded(const struct node *);        /* when it last loaded a file: clock_boottime(), 0 when it never did */
 struct wire *node_wire(const struct node *);    /* to send on; only while ready */
+
+/* It was lost a moment ago, and there is another address at which it may answer in the next one. */
+bool node_turning(const struct node *);
+bool node_has_standby(const struct node *);
+bool node_on_standby(const struct node *);
 
 /* Seconds since this node last answered anything; grows while it is connecting, too. */
 double node_silence(const struct node *);

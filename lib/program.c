@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "endpoint.h"
 #include "log.h"
 #include "metrics.h"
 
@@ -16,15 +17,23 @@ static void usage(const char *name)
     exit(2);
 }
 
-void program_start(struct program *p, const char *name, bool node_needed, int argc, char **argv)
+int program_log(const struct config *c, const char *name)
+{
+    char tag[128];
+    snprintf(tag, sizeof tag, "%s%s%s", c->syslog_name, *c->syslog_name ? "/" : "", name);
+    return log_open(tag, c->log, (enum log_level)c->log_level);
+}
+
+void program_start(struct program *p, const char *name, bool node_needed, program_check *check, int argc, char **argv)
 {
     bool only_check = false;
+    endpoint_program(name);
     int o;
     *p = (struct program){.name = name, .config_path = "/etc/dovelane/dovelane.conf"};
     while ((o = getopt(argc, argv, "c:n:tV")) != -1) {
         switch (o) {
         case 'c': p->config_path = optarg; break;
-        case 'n': p->node = optarg; break;
+        case 'n': p->node = *optarg ? optarg : NULL; break; /* the units say -n ${DOVELANE_NODE}, which is empty on a host without a node */
         case 't': only_check = true; break;
         case 'V': printf("%s " DOVELANE_VERSION "\n", name); exit(0);
         default: usage(name);
@@ -47,11 +56,18 @@ void program_start(struct program *p, const char *name, bool node_needed, int ar
         exit(2);
     }
     if (only_check) {
+        error = endpoint_check(p->config);
+        if (!error && check)
+            error = check(p->config);
+        if (error) {
+            fprintf(stderr, "%s: %s: %s\n", name, p->config_path, error);
+            exit(2);
+        }
         printf("%s: %s is good\n", name, p->config_path);
         exit(0);
     }
     signal(SIGPIPE, SIG_IGN);
-    if (log_open(name, p->config->log, (enum log_level)p->config->log_level) < 0) {
+    if (program_log(p->config, name) < 0) {
         fprintf(stderr, "%s: log = %s: %s\n", name, p->config->log, strerror(errno));
         exit(2);
     }

@@ -1,6 +1,6 @@
 /* program - what the daemons' main functions share: options, config, log, metrics.
  *
- *   -c FILE  the config, default /etc/dovelane/dovelane.conf      -t  check it and exit
+ *   -c FILE  the config, default /etc/dovelane/dovelane.conf      -t  check it, and the files it names, and exit
  *   -n NODE  the node this program works for                      -V  print the version and exit */
 #ifndef DOVELANE_PROGRAM_H
 #define DOVELANE_PROGRAM_H
@@ -14,8 +14,14 @@ struct program {
     struct config *config;
 };
 
+/* What -t looks at beyond the config itself: NULL, or what is wrong (malloc'd). */
+typedef char *program_check(const struct config *);
+
 /* Parses the options and opens the log and metrics socket. Does not return for -t, -V and errors (exit status 0, 0, 2 with a line on
- * stderr). node_needed: -n must be given; when given, the node must be in the config. */
-void program_start(struct program *, const char *name, bool node_needed, int argc, char **argv);
+ * stderr). node_needed: -n must be given; when given, the node must be in the config. check may be NULL. */
+void program_start(struct program *, const char *name, bool node_needed, program_check *check, int argc, char **argv);
+
+/* Opens the log as the config says, also anew. -1 with errno. */
+int program_log(const struct config *, const char *name);
 
 #endif

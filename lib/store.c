@@ -8,11 +8,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "endpoint.h"
 #include "log.h"
 #include "mem.h"
 #include "metrics.h"
 
 #define POLL_AGAIN 0.05     /* seconds between two looks at an entry being revoked */
+#define UNSENT_LEAST (32 << 20)
 #define SETTLE_MARGIN 500   /* ms between the last promise and the first comparison of copies */
 
 /* CLOCK_BOOTTIME goes on while the machine sleeps: a promise must not outlive a suspended laptop or VM either. */
@@ -100,6 +102,10 @@ static void leave_live(struct work *w)
 static void tell_caller(struct work *w)
 {
     leave_live(w);
+    if (w->request->done) {
+        w->request->done(w->request);
+        return;
+    }
     pthread_mutex_lock(&w->lock);
     w->done = true;
     pthread_cond_signal(&w->changed);
@@ -185,12 +191,13 @@ void work_poll_later(struct work *w)
 
 /* ---- submission ---- */
 
-static void refuse_all(struct work *w)
+static void refuse_all(struct work *w, bool bulk)
 {
     struct store *s = w->store;
     w->refs++;
     for (size_t i = 0; i < w->nentries; i++) {
-        store_reason(&w->entry[i], "%zu of %zu nodes can be used, copies = %lld", store_usable(s), s->config->nnodes, (long long)s->config->copies);
+        store_reason(&w->entry[i], "%zu of %zu nodes can be used%s, copies = %lld", store_usable(s, bulk), s->config->nnodes,
+                     s->heard ? " (takeover = automatic: those that are alive, hear each other and are whole)" : "", (long long)s->config->copies);
         store_entry_done(&w->entry[i], STORE_REFUSED);
     }
     work_unref(w);
@@ -204,6 +211,33 @@ static void owners_text(struct store_request *r, struct link *const *owner, size
         len += (size_t)snprintf(r->owners + len, sizeof r->owners - len, "%s%s", i ? ">" : "", node_name(owner[i]->node));
 }
 
+static bool is_ordered(const struct store *s, const struct store_entry *e)
+{
+    return config_destination(s->config, e->destination)->placement == PLACEMENT_ORDERED;
+}
+
+static bool any_ordered(const struct work *w)
+{
+    for (size_t i = 0; i < w->nentries; i++)
+        if (is_ordered(w->store, w->entry[i].entry))
+            return true;
+    return false;
+}
+
+static void start_timers(struct work *w)
+{
+    struct store *s = w->store;
+    ev_now_update(s->loop);
+    double left = (double)(w->answer_limit - boottime_ns()) / 1e9;
+    size_t bytes = request_bytes(w->request);
+    int64_t limit = limit_ms(s->config, bytes), deadline = deadline_ms(s->config, bytes);
+    double slack = deadline < limit ? (double)(limit - deadline) / 1000 : 0.; /* large bodies for many destinations: nothing that comes later is worth anything */
+    ev_timer_set(&w->limit, left > 0 ? left : 0, 0.);
+    ev_timer_set(&w->deadline, left > slack ? left - slack : 0, 0.);
+    ev_timer_start(s->loop, &w->limit);
+    ev_timer_start(s->loop, &w->deadline);
+}
+
 static void start_work(struct work *w)
 {
     struct store *s = w->store;
@@ -211,37 +245,30 @@ static void start_work(struct work *w)
     const char *name[LANENAME_OWNERS_MAX];
     size_t n = (size_t)s->config->copies;
     enter_live(w);
-    if (!store_place(s, request_bytes(w->request) > (size_t)s->config->bulk_entry, owner)) {
-        refuse_all(w);
+    bool ordered = any_ordered(w), bulk = request_bytes(w->request) > (size_t)s->config->bulk_entry;
+    if (!(ordered ? store_order_place(s, bulk, owner) : store_place(s, bulk, owner))) {
+        refuse_all(w, bulk || ordered);
         return;
     }
     owners_text(w->request, owner, n);
     for (size_t i = 0; i < n; i++)
         name[i] = node_name(owner[i]->node);
-    ev_now_update(s->loop);
-    double left = (double)(w->answer_limit - boottime_ns()) / 1e9;
-    size_t bytes = request_bytes(w->request);
-    double slack = (double)(limit_ms(s->config, bytes) - deadline_ms(s->config, bytes)) / 1000;
-    ev_timer_set(&w->limit, left > 0 ? left : 0, 0.);
-    ev_timer_set(&w->deadline, left > slack ? left - slack : 0, 0.);
-    ev_timer_start(s->loop, &w->limit);
-    ev_timer_start(s->loop, &w->deadline);
+    start_timers(w);
     for (size_t i = 0; i < w->nentries; i++) {
         struct entry_work *e = &w->entry[i];
-        e->lane = lanename_make(e->entry->destination, name, n);
+        e->generation = ordered && is_ordered(s, e->entry) ? store_order_generation(s) : 0;
+        e->lane = lanename_make(e->entry->destination, name, n, store_order_origin(s), e->generation);
         e->ncopies = n;
         metric_add(store_entries, 1);
         for (size_t k = 0; k < n; k++) {
-            e->copy[k] = (struct copy){.entry = e, .link = owner[k]};
+            e->copy[k] = (struct copy){.entry = e, .link = owner[k], .born = node_life(owner[k]->node)};
             store_push_queue(&e->copy[k]);
         }
     }
 }
 
-static void on_wake(struct ev_loop *loop, ev_async *a, int events)
+static void do_queued(struct store *s)
 {
-    (void)events;
-    struct store *s = a->data;
     pthread_mutex_lock(&s->lock);
     struct work *w = s->queue, *next;
     s->queue = NULL;
@@ -262,7 +289,23 @@ static void on_wake(struct ev_loop *loop, ev_async *a, int events)
     }
     store_push_flush(s);
     if (stop)
-        ev_break(loop, EVBREAK_ALL);
+        ev_break(s->loop, EVBREAK_ALL);
+}
+
+static void on_wake(struct ev_loop *loop, ev_async *a, int events)
+{
+    (void)loop, (void)events;
+    do_queued(a->data);
+}
+
+/* Until nothing is left: a refusal is answered at once, and the caller's next step may be queued by that. */
+static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
+{
+    (void)events;
+    struct store *s = p->data;
+    while (s->queue)
+        do_queued(s);
+    ev_prepare_stop(loop, p);
 }
 
 static void hand_over(struct work *w)
@@ -273,7 +316,10 @@ static void hand_over(struct work *w)
     *s->queue_last = w;
     s->queue_last = &w->next;
     pthread_mutex_unlock(&s->lock);
-    ev_async_send(s->loop, &s->wake);
+    if (s->here)
+        ev_prepare_start(s->loop, &s->turn);
+    else
+        ev_async_send(s->loop, &s->wake);
 }
 
 void store_submit(struct store *s, struct store_request *r)
@@ -325,27 +371,46 @@ static void revoke_and_wait(struct store_request *r)
     struct work *w = r->state;
     w->done = false;
     hand_over(w);
-    wait_done(w);
+    if (!w->store->here)
+        wait_done(w);
+}
+
+/* False: in time, or nothing is promised. */
+static bool too_late(struct store_request *r)
+{
+    struct work *w = r->state;
+    if (!anything_held(r) || boottime_ns() <= w->answer_limit)
+        return false;
+    for (size_t i = 0; i < r->nentries; i++)
+        if (r->entry[i].outcome == STORE_HELD)
+            snprintf(r->entry[i].reason, sizeof r->entry[i].reason, "this process stood still for too long");
+    return true;
 }
 
 void store_wait(struct store *s, struct store_request *r)
 {
     (void)s;
-    struct work *w = r->state;
-    wait_done(w);
-    if (anything_held(r) && boottime_ns() > w->answer_limit) {
-        for (size_t i = 0; i < r->nentries; i++)
-            if (r->entry[i].outcome == STORE_HELD)
-                snprintf(r->entry[i].reason, sizeof r->entry[i].reason, "this process stood still for too long");
+    wait_done(r->state);
+    if (too_late(r))
         revoke_and_wait(r);
-    }
 }
 
-void store_revoke(struct store *s, struct store_request *r)
+bool store_check(struct store *s, struct store_request *r)
 {
     (void)s;
-    if (anything_held(r))
+    bool late = too_late(r);
+    if (late)
         revoke_and_wait(r);
+    return !late;
+}
+
+bool store_revoke(struct store *s, struct store_request *r)
+{
+    (void)s;
+    bool held = anything_held(r);
+    if (held)
+        revoke_and_wait(r);
+    return held;
 }
 
 void store_finish(struct store *s, struct store_request *r)
@@ -365,10 +430,12 @@ void store_finish(struct store *s, struct store_request *r)
 
 static void on_node(struct node *n, bool ready, bool new_life, void *arg)
 {
-    (void)n, (void)new_life;
+    (void)n;
     struct link *l = arg;
     if (!ready)
         return;
+    if (new_life && !l->bulk)
+        store_watch_restarted(l->store, l->index);
     /* Revocations first: an id that is taken back must not be stored again by what follows. */
     store_revoke_again(l);
     store_push_again(l);
@@ -378,7 +445,15 @@ static void on_watch(struct ev_loop *loop, ev_timer *t, int events)
 {
     (void)loop, (void)events;
     struct store *s = t->data;
-    atomic_store(&s->able, store_usable(s) >= (size_t)s->config->copies);
+    size_t owed = 0;
+    for (size_t i = 0; i < s->nlinks; i++)
+        owed += s->link[i].nowed;
+    atomic_store(&s->owed, owed);
+    store_watch_look(s);
+    store_order_look(s);
+    struct link *owner[LANENAME_OWNERS_MAX];
+    atomic_store(&s->able, store_usable(s, false) >= (size_t)s->config->copies && store_place(s, false, owner));
+    atomic_fetch_add(&s->beat, 1);
 }
 
 static void *run(void *arg)
@@ -401,7 +476,7 @@ static void open_links(struct store *s)
         l->owed_last = &l->owed;
         struct node_options o = {
             .name = s->config->node[l->index].name,
-            .address = s->config->node[l->index].redis,
+            .link = config_node_link(s->config, l->index),
             .purpose = l->bulk ? "store-bulk" : "store",
             .ping = !l->bulk,
             .settle = s->config->settle,
@@ -412,7 +487,15 @@ static void open_links(struct store *s)
     }
 }
 
-struct store *store_open(const struct config *c, const char *origin, char **error_r)
+/* All copies of what the program holds at one time count against its memory, so one node's share is no more than a part. What waits beyond that was given up at its deadline,
+ * and its connection has not taken it yet: nothing else bounds that. */
+static size_t unsent_most(const struct config *c)
+{
+    int64_t all = strcmp(endpoint_program_name(), "dovelane-proxy") ? c->milter_memory : c->proxy_memory, share = all / c->copies;
+    return (size_t)(share > UNSENT_LEAST ? share : UNSENT_LEAST);
+}
+
+static struct store *open_on(struct ev_loop *loop, const struct config *c, const char *origin, char **error_r)
 {
     if (origin && config_node_index(c, origin) < 0) {
         *error_r = mem_printf("there is no node %s in the config", origin);
@@ -421,18 +504,36 @@ struct store *store_open(const struct config *c, const char *origin, char **erro
     struct store *s = mem_zero(sizeof *s);
     s->config = c;
     s->origin = origin ? config_node_index(c, origin) : -1;
-    s->loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK);
+    s->here = loop != NULL;
+    s->loop = loop ? loop : ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK);
+    s->unsent_most = unsent_most(c);
     s->full_until = mem_zero((c->nnodes + 1) * sizeof *s->full_until);
     s->queue_last = &s->queue;
     pthread_mutex_init(&s->lock, NULL);
     ev_async_init(&s->wake, on_wake);
     s->wake.data = s;
     ev_async_start(s->loop, &s->wake);
+    ev_prepare_init(&s->turn, on_turn);
+    ev_set_priority(&s->turn, EV_MAXPRI); /* before the connections' own, which write what this one sends */
+    s->turn.data = s;
     ev_timer_init(&s->watch, on_watch, 0.05, 0.1);
     s->watch.data = s;
     ev_timer_start(s->loop, &s->watch);
     open_links(s);
-    int e = pthread_create(&s->thread, NULL, run, s);
+    store_watch_open(s);
+    store_order_open(s);
+    return s;
+}
+
+struct store *store_open_on(struct ev_loop *loop, const struct config *c, const char *origin, char **error_r)
+{
+    return open_on(loop, c, origin, error_r);
+}
+
+struct store *store_open(const struct config *c, const char *origin, char **error_r)
+{
+    struct store *s = open_on(NULL, c, origin, error_r);
+    int e = s ? pthread_create(&s->thread, NULL, run, s) : 0;
     if (e) {
         *error_r = mem_printf("cannot start a thread: %s", strerror(e));
         return NULL;
@@ -440,18 +541,34 @@ struct store *store_open(const struct config *c, const char *origin, char **erro
     return s;
 }
 
-void store_close(struct store *s)
+static void end_thread(struct store *s)
 {
     pthread_mutex_lock(&s->lock);
     s->stop = true;
     pthread_mutex_unlock(&s->lock);
     ev_async_send(s->loop, &s->wake);
     pthread_join(s->thread, NULL);
+}
+
+void store_close(struct store *s)
+{
+    if (s->here) {
+        while (s->queue)
+            do_queued(s);
+        ev_prepare_stop(s->loop, &s->turn);
+        ev_async_stop(s->loop, &s->wake);
+        ev_timer_stop(s->loop, &s->watch);
+    } else {
+        end_thread(s);
+    }
     for (size_t i = 0; i < s->nlinks; i++) {
         node_close(s->link[i].node);
         store_revoke_forget(&s->link[i]);
     }
-    ev_loop_destroy(s->loop);
+    store_watch_close(s);
+    store_order_close(s);
+    if (!s->here)
+        ev_loop_destroy(s->loop);
     pthread_mutex_destroy(&s->lock);
     free(s->link);
     free(s->full_until);
@@ -461,4 +578,14 @@ void store_close(struct store *s)
 bool store_able(struct store *s)
 {
     return atomic_load(&s->able);
+}
+
+size_t store_owed(struct store *s)
+{
+    return atomic_load(&s->owed);
+}
+
+unsigned long store_beat(struct store *s)
+{
+    return atomic_load(&s->beat);
 }

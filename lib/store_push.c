@@ -204,7 +204,7 @@ static void flush_link(struct link *l)
     l->outbox_last = &l->outbox;
     for (; c; c = next) {
         next = c->next;
-        /* Given up, or the connection went away meanwhile: nothing of it is on the wire. */
+        /* Given up, or the connection went away meanwhile: nothing of it is on the wire, and store_push_again finds it. */
         if (c->entry->phase != PHASE_STORING || !node_ready(l->node))
             continue;
         size_t size = c->entry->work->request->body_len + c->entry->entry->meta_len;
@@ -232,22 +232,36 @@ void store_push_flush(struct store *s)
             flush_link(&s->link[i]);
 }
 
-/* The server may have executed what it did not answer: it answers DONE then. In a new life it knows nothing: what the old one
+/* Those that another life of the server had are not wanted in this one, if they are ordered: it has to be refilled with what was promised before them first. */
+static void push_copy_again(struct copy *c)
+{
+    struct entry_work *e = c->entry;
+    bool stale = c->state == COPY_ACKED && c->life != node_life(c->link->node);
+    if (c->state != COPY_SENT && c->state != COPY_UNSENT && !stale)
+        return;
+    if (e->generation && c->born != node_life(c->link->node)) {
+        store_copy_refused(c, "it was restarted, and the lane is an ordered one");
+        return;
+    }
+    c->state = COPY_UNSENT;
+    store_push_queue(c);
+}
+
+/* Nothing is in the outbox now: that lasts for one turn of the loop only. The server may have executed what it did not answer: it answers DONE then. In a new life it knows nothing: what the old one
  * acked goes again, too. */
 void store_push_again(struct link *l)
 {
     new_session(l);
-    for (struct work *w = l->store->live; w; w = w->live_next)
+    for (struct work *w = l->store->live, *next; w; w = next) {
+        next = w->live_next; /* w leaves the list when that was its last open entry */
+        w->refs++;
         for (size_t i = 0; i < w->nentries; i++) {
             struct entry_work *e = &w->entry[i];
-            for (size_t k = 0; k < e->ncopies && e->phase == PHASE_STORING; k++) {
-                struct copy *c = &e->copy[k];
-                bool stale = c->state == COPY_ACKED && c->life != node_life(l->node);
-                if (c->link == l && (c->state == COPY_SENT || stale)) {
-                    c->state = COPY_UNSENT;
-                    store_push_queue(c);
-                }
-            }
+            for (size_t k = 0; k < e->ncopies && e->phase == PHASE_STORING; k++)
+                if (e->copy[k].link == l)
+                    push_copy_again(&e->copy[k]);
         }
+        work_unref(w);
+    }
     store_push_flush(l->store);
 }

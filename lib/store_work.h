@@ -22,7 +22,7 @@ struct owed_revoke; /* store_revoke.c's own */
 struct link; /* one connection to one node: the small one or the bulk one */
 
 enum copy_state {
-    COPY_UNSENT,  /* not on the wire of any connection */
+    COPY_UNSENT,  /* not on the wire of any connection: about to be, or waiting for the next (node_turning) */
     COPY_SENT,    /* PUSH is under way, or its connection was lost before the answer */
     COPY_ACKED,   /* in the life noted */
     COPY_REFUSED, /* the server said it has not stored it */
@@ -35,6 +35,7 @@ struct copy {
     struct link *link;
     enum copy_state state;
     unsigned life; /* of the node that acked */
+    unsigned born; /* of the node when this mail began */
     enum revoke_state revoke;
     bool leased;        /* the last revocation found it being delivered */
     struct copy *next;  /* in the link's outbox */
@@ -47,6 +48,7 @@ struct entry_work {
     struct store_entry *entry; /* the caller's; NULL once the caller has gone on */
     unsigned char id[ENTRYID_LEN];
     char *lane;
+    uint64_t generation; /* of an ordered lane; 0: it is none */
     enum entry_phase phase;
     double revoke_started; /* clock_monotonic */
     size_t ncopies;
@@ -87,15 +89,21 @@ struct store {
     ev_async wake;
     pthread_t thread;
     bool stop;
+    bool here; /* on the caller's loop: no thread, and what is queued is done before the loop waits */
+    ev_prepare turn;
     int origin; /* index in the config, -1: none */
     size_t nlinks; /* 2 per node: small, bulk */
     struct link *link;
+    size_t unsent_most; /* bytes that wait for one connection; one with more gets no new mail */
     double *full_until; /* per node: it said MEMORY, others are tried first until then */
     pthread_mutex_t lock; /* of the queue */
     struct work *queue, **queue_last;
     struct work *live; /* all that a caller waits for */
     atomic_bool able; /* enough nodes can be used: looked up by any thread */
+    atomic_ulong beat, owed; /* likewise */
     ev_timer watch;
+    struct store_order *order;
+    struct store_watch *heard; /* NULL with takeover = manual */
 };
 
 /* store.c */
@@ -106,7 +114,30 @@ void work_poll_later(struct work *); /* store_revoke_poll will be called in a mo
 
 /* store_place.c: chooses the owners; false when too few nodes can be used. */
 bool store_place(struct store *, bool bulk, struct link *owner[LANENAME_OWNERS_MAX]);
-size_t store_usable(struct store *);
+size_t store_usable(struct store *, bool bulk);
+/* The same as indexes of nodes; first: those that come before all others, in this order, if they can be used. */
+bool store_choose(struct store *, bool bulk, bool ordered, const size_t *first, size_t nfirst, size_t chosen[LANENAME_OWNERS_MAX]);
+bool store_node_usable(struct store *, size_t node, bool bulk);
+struct link *store_link(struct store *, size_t node, bool bulk);
+
+/* store_order.c: the one list of owners of all that is for ordered destinations, and its generation. */
+void store_order_open(struct store *);
+void store_order_close(struct store *);
+/* The owners and the generation of a mail that begins now. false: too few nodes can be used. */
+bool store_order_place(struct store *, bool bulk, struct link *owner[LANENAME_OWNERS_MAX]);
+void store_order_look(struct store *); /* ten times a second */
+const char *store_order_origin(const struct store *);
+uint64_t store_order_generation(const struct store *);
+
+/* store_watch.c: what the nodes say of each other, with takeover = automatic. */
+void store_watch_open(struct store *);
+void store_watch_close(struct store *);
+void store_watch_look(struct store *); /* ten times a second */
+void store_watch_restarted(struct store *, size_t node); /* another run_id: it is whole for nothing that it said before */
+/* Whether new mail may be placed on these nodes: they live, hear each other alive, none of them took another over, and all are whole for this set. */
+bool store_watch_fit(const struct store *, const size_t *node, size_t n, bool all);
+/* Their relays know of all nodes that this program knows of. Ordered mail needs it: a relay asks those that it knows for a lower generation. */
+bool store_watch_known(const struct store *, const size_t *node, size_t n);
 
 /* store_push.c */
 void store_push_queue(struct copy *);      /* into the outbox */

@@ -3,26 +3,27 @@
 #include "wire.h"
 
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include "config.h"
 #include "clock.h"
 #include "mem.h"
+#include "path.h"
 
 #define READ_SIZE (64 * 1024)
+#define REPLY_MOST ((size_t)1 << 30) /* bytes of one answer, and of what came with it: ours are smaller, whoever sends more is no server of ours */
 #define IOV_MOST 64
 #define RECONNECT_FIRST 0.05
 #define RECONNECT_MOST 2.0
-#define CONNECT_PATIENCE 5.0
+#define RECONNECT_REFUSED 5.0 /* an admin must do something first */
+#define CONNECT_PATIENCE 5.0  /* with TLS, AUTH and all */
 #define LASTED 2.0 /* a connection that lived so long was a good one: the next attempt comes at once */
+#define LOOKS 4       /* within path_timeout */
+#define TRY_FOR 5     /* times path_timeout: how long the other path may take to show that it works */
+#define TRY_EVERY 1.0 /* seconds: the active path, while the standby is in use */
+#define GOOD_TRIES 5  /* then we go back */
+#define BACK_WITHIN 1.0 /* seconds; at once when nothing is open */
 
 struct request {
     struct request *next;
@@ -36,29 +37,37 @@ struct chunk {
     size_t len;
 };
 
-/* The bytes go through these two: TLS will put its own pair here. */
-struct transport {
-    ssize_t (*read)(struct wire *, void *, size_t);
-    ssize_t (*writev)(struct wire *, const struct iovec *, int);
-};
-
 struct wire {
     struct ev_loop *loop;
-    char *address;
+    struct endpoint *to;
+    bool blocks;
     wire_state_fn *state;
     void *arg;
-    const struct transport *transport;
 
-    int fd; /* -1: not connected */
-    bool connecting, up;
+    struct path *path; /* NULL: not connected */
+    size_t at;         /* which of the addresses */
+    bool up;
     bool in_replies; /* inside the loop over replies: a drop must leave the reader alone until it is over */
+    bool read_wants_write;
     ev_io reading, writing;
-    ev_timer reconnect, patience;
+    ev_timer reconnect;
     ev_prepare flush; /* what was sent in one turn of the loop leaves in one writev */
     double wait;     /* before the next attempt: doubles while connections do not last */
-    double up_since; /* clock_monotonic */
+    double up_since, down_since; /* clock_monotonic */
+
+    /* With two addresses. */
+    ev_timer look;
+    struct path *other;   /* to the address that is not in use */
+    bool turned;          /* since the last connection that lasted both were tried */
+    bool going_back;      /* other is open and will be used */
+    double other_next;    /* when other may be tried */
+    double other_since;   /* when other became open */
+    unsigned good;        /* tries of the active path that went well, one after the other */
+    double progress_at;
+    long long written, confirmed; /* bytes of this connection */
 
     redisReader *reader;
+    size_t unanswered; /* bytes that came since the last whole answer */
     struct request *first, **last; /* open requests, oldest first */
     size_t nopen;
     struct chunk *out, **out_last;
@@ -68,44 +77,53 @@ struct wire {
     unsigned generation;  /* of connections: tells a reply loop that its connection is gone */
 };
 
-/* ---- plain transport ---- */
-
-static ssize_t plain_read(struct wire *w, void *p, size_t n)
-{
-    return read(w->fd, p, n);
-}
-
-static ssize_t plain_writev(struct wire *w, const struct iovec *iov, int n)
-{
-    struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)n};
-    return sendmsg(w->fd, &m, MSG_NOSIGNAL);
-}
-
-static const struct transport plain = {plain_read, plain_writev};
-
 /* ---- the life of a connection ---- */
 
-static void start_connect(struct wire *w);
+static void on_path(struct path *, const char *why, void *arg);
 
-static void schedule_reconnect(struct wire *w)
+static bool two_paths(const struct wire *w)
+{
+    return endpoint_addresses(w->to) > 1;
+}
+
+static void reconnect_in(struct wire *w, double seconds)
+{
+    ev_timer_stop(w->loop, &w->reconnect);
+    ev_timer_set(&w->reconnect, seconds, 0.);
+    ev_timer_start(w->loop, &w->reconnect);
+}
+
+static void schedule_reconnect(struct wire *w, bool refused)
 {
     double jitter = 0.75 + 0.5 * (double)rand() / RAND_MAX;
-    ev_timer_stop(w->loop, &w->reconnect);
-    ev_timer_set(&w->reconnect, w->wait * jitter, 0.);
-    ev_timer_start(w->loop, &w->reconnect);
+    if (two_paths(w) && !w->turned) {
+        w->turned = true;
+        w->at = !w->at;
+        reconnect_in(w, 0.);
+        return;
+    }
+    if (two_paths(w))
+        w->at = !w->at;
+    reconnect_in(w, (refused ? RECONNECT_REFUSED : w->wait) * jitter);
     w->wait = w->wait * 2 > RECONNECT_MOST ? RECONNECT_MOST : w->wait * 2;
 }
 
-static void close_socket(struct wire *w)
+static void drop_other(struct wire *w)
+{
+    path_close(w->other, true);
+    w->other = NULL;
+    w->going_back = false;
+}
+
+/* forget: see path_close. */
+static void close_socket(struct wire *w, bool forget)
 {
     ev_io_stop(w->loop, &w->reading);
     ev_io_stop(w->loop, &w->writing);
-    ev_timer_stop(w->loop, &w->patience);
     ev_prepare_stop(w->loop, &w->flush);
-    if (w->fd >= 0)
-        close(w->fd);
-    w->fd = -1;
-    w->connecting = w->up = false;
+    path_close(w->path, forget);
+    w->path = NULL;
+    w->up = w->read_wants_write = false;
     w->generation++;
     while (w->out) {
         struct chunk *c = w->out;
@@ -134,102 +152,176 @@ static void fail_requests(struct wire *w)
     }
 }
 
-static void lost(struct wire *w, const char *why)
-{
-    if (w->up && clock_monotonic() - w->up_since > LASTED)
-        w->wait = RECONNECT_FIRST;
-    close_socket(w);
-    fail_requests(w);
-    schedule_reconnect(w);
-    w->state(w, false, why, w->arg);
-}
-
 static void established(struct wire *w)
 {
-    w->connecting = false;
     w->up = true;
-    w->up_since = clock_monotonic();
-    ev_timer_stop(w->loop, &w->patience);
-    ev_io_stop(w->loop, &w->writing);
+    w->up_since = w->progress_at = clock_monotonic();
+    w->written = w->confirmed = 0;
+    ev_io_set(&w->reading, path_fd(w->path), EV_READ);
+    ev_io_set(&w->writing, path_fd(w->path), EV_WRITE);
     ev_io_start(w->loop, &w->reading);
     w->reader = redisReaderCreate();
     if (!w->reader)
         abort();
     w->reader->maxbuf = 1024 * 1024;
+    w->unanswered = 0;
     w->state(w, true, "connected", w->arg);
 }
 
-static int open_socket(const char *address, char *why, size_t size)
+/* The other path takes the place of this one, which is closed. */
+static void use_other(struct wire *w)
 {
-    char text[512];
-    const char *host, *port;
-    struct sockaddr_storage sa = {0};
-    socklen_t len;
-    if (config_address(address, text, sizeof text, &host, &port) < 0) {
-        snprintf(why, size, "bad address %s", address);
-        return -1;
+    w->path = w->other;
+    w->other = NULL;
+    w->going_back = false;
+    w->good = 0;
+    w->other_next = clock_monotonic() + TRY_EVERY;
+    w->at = path_index(w->path);
+    ev_timer_stop(w->loop, &w->reconnect);
+    if (path_is_open(w->path))
+        established(w);
+}
+
+/* What is unanswered is repeated by whoever sent it, on a connection that comes later: what was sent here must not arrive after that. */
+static void lost(struct wire *w, const char *why)
+{
+    char text[1300];
+    bool refused = w->path && path_refused(w->path);
+    if (w->up && clock_monotonic() - w->up_since > LASTED) {
+        w->wait = RECONNECT_FIRST;
+        w->turned = false; /* a server that answers and is of no use is not to be asked at its two addresses in turn without a pause */
     }
-    if (!port) {
-        struct sockaddr_un *un = (struct sockaddr_un *)&sa;
-        un->sun_family = AF_UNIX;
-        if (strlen(host) >= sizeof un->sun_path) {
-            snprintf(why, size, "socket path too long: %s", host);
-            return -1;
-        }
-        strcpy(un->sun_path, host);
-        len = sizeof *un;
-    } else {
-        struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *ai;
-        int e = getaddrinfo(host, port, &hints, &ai);
-        if (e) {
-            snprintf(why, size, "%s: %s", host, gai_strerror(e));
-            return -1;
-        }
-        memcpy(&sa, ai->ai_addr, ai->ai_addrlen);
-        len = ai->ai_addrlen;
-        freeaddrinfo(ai);
-    }
-    int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && port) {
-        int one = 1, dead_after = 10000;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_after, sizeof dead_after);
-    }
-    if (fd < 0 || (connect(fd, (struct sockaddr *)&sa, len) < 0 && errno != EINPROGRESS)) {
-        snprintf(why, size, "connect: %s", strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return -1;
-    }
-    return fd;
+    if (w->up)
+        w->down_since = clock_monotonic();
+    if (two_paths(w))
+        snprintf(text, sizeof text, "%s: %s", wire_address(w), why);
+    else
+        snprintf(text, sizeof text, "%s", why);
+    close_socket(w, true);
+    fail_requests(w);
+    if (w->other)
+        reconnect_in(w, 0.); /* not at once: we may stand in the loop over replies */
+    else
+        schedule_reconnect(w, refused);
+    w->state(w, false, text, w->arg);
 }
 
 static void start_connect(struct wire *w)
 {
-    char why[640];
-    w->fd = open_socket(w->address, why, sizeof why);
-    if (w->fd < 0) {
-        lost(w, why);
-        return;
-    }
-    w->connecting = true;
-    ev_io_set(&w->reading, w->fd, EV_READ);
-    ev_io_set(&w->writing, w->fd, EV_WRITE);
-    ev_io_start(w->loop, &w->writing);
-    ev_timer_set(&w->patience, CONNECT_PATIENCE, 0.);
-    ev_timer_start(w->loop, &w->patience);
+    bool ask = two_paths(w);
+    w->path = path_open(w->loop, w->to, w->at, ask, CONNECT_PATIENCE, on_path, w);
 }
 
 static void on_reconnect(struct ev_loop *loop, ev_timer *t, int events)
 {
     (void)loop, (void)events;
-    start_connect(t->data);
+    struct wire *w = t->data;
+    if (w->other)
+        use_other(w);
+    else
+        start_connect(w);
 }
 
-static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
+/* ---- the other path ---- */
+
+static double quiet_since(const struct wire *w)
+{
+    return w->owed_since > w->progress_at ? w->owed_since : w->progress_at;
+}
+
+/* An answer is owed, and for path_timeout nothing came and nothing went. */
+static bool stalled(const struct wire *w, double now)
+{
+    return w->up && w->nopen && !w->blocks && now - quiet_since(w) >= endpoint_path_timeout(w->to);
+}
+
+static bool in_trouble(const struct wire *w, double now)
+{
+    return w->up ? stalled(w, now) : now - w->down_since >= endpoint_path_timeout(w->to);
+}
+
+/* What the other end's kernel has confirmed: a large mail over a slow link is progress, though its answer is far. */
+static void look_for_progress(struct wire *w, double now)
+{
+    long long confirmed = w->written - (long long)path_unconfirmed(w->path);
+    if (confirmed > w->confirmed)
+        w->progress_at = now;
+    w->confirmed = confirmed;
+}
+
+static void go_back(struct wire *w)
+{
+    if (w->up)
+        lost(w, "the active path works again");
+}
+
+static void switch_now(struct wire *w)
+{
+    char why[120];
+    if (w->up) {
+        snprintf(why, sizeof why, "no answer for %.0f ms, and the server answers at its other address", 1000 * endpoint_path_timeout(w->to));
+        lost(w, why);
+        return;
+    }
+    close_socket(w, true);
+    use_other(w);
+}
+
+static void on_other(struct wire *w, const char *why)
+{
+    double now = clock_monotonic();
+    if (!why && !w->path) {
+        use_other(w);
+    } else if (why) {
+        bool refused = path_refused(w->other);
+        drop_other(w);
+        w->good = 0;
+        w->other_next = now + (refused ? RECONNECT_REFUSED : w->up && !in_trouble(w, now) ? TRY_EVERY : endpoint_path_timeout(w->to));
+    } else if (in_trouble(w, now)) {
+        w->other_since = now; /* on_look goes on: a server that stood still answers on both paths now, and on this one in a moment */
+        if (!w->up)
+            switch_now(w);
+    } else if (w->at && w->up && ++w->good >= GOOD_TRIES) {
+        w->going_back = true;
+        w->other_since = now;
+    } else {
+        drop_other(w);
+        w->other_next = now + TRY_EVERY;
+    }
+}
+
+static void on_look(struct ev_loop *loop, ev_timer *t, int events)
 {
     (void)loop, (void)events;
-    lost(t->data, "connect: timed out");
+    struct wire *w = t->data;
+    double now = clock_monotonic();
+    if (w->up)
+        look_for_progress(w, now);
+    bool trouble = in_trouble(w, now);
+    if (w->going_back) {
+        if (!w->nopen || w->blocks || trouble || now - w->other_since >= BACK_WITHIN)
+            go_back(w);
+    } else if (w->other && path_is_open(w->other)) {
+        if (!trouble)
+            drop_other(w);
+        else if (now - w->other_since >= endpoint_path_timeout(w->to) / LOOKS)
+            switch_now(w);
+    } else if (!w->other && now >= w->other_next && (trouble || (w->up && w->at))) {
+        w->other = path_open(w->loop, w->to, !w->at, true, TRY_FOR * endpoint_path_timeout(w->to), on_path, w);
+    }
+}
+
+static void on_path(struct path *p, const char *why, void *arg)
+{
+    struct wire *w = arg;
+    if (p == w->other)
+        on_other(w, why);
+    else if (why)
+        lost(w, why);
+    else {
+        drop_other(w);
+        established(w);
+    }
 }
 
 /* ---- output ---- */
@@ -244,7 +336,7 @@ static void write_some(struct wire *w)
             iov[n].iov_base = c->data + skip;
             iov[n].iov_len = c->len - skip;
         }
-        ssize_t done = w->transport->writev(w, iov, n);
+        ssize_t done = path_writev(w->path, iov, n);
         if (done < 0) {
             if (errno == EINTR)
                 continue;
@@ -252,9 +344,10 @@ static void write_some(struct wire *w)
                 ev_io_start(w->loop, &w->writing);
                 return;
             }
-            lost(w, strerror(errno));
+            lost(w, path_error(w->path));
             return;
         }
+        w->written += done;
         w->out_bytes -= (size_t)done;
         size_t left = (size_t)done + w->out_done;
         while (w->out && left >= w->out->len) {
@@ -271,24 +364,19 @@ static void write_some(struct wire *w)
     ev_io_stop(w->loop, &w->writing);
 }
 
+static void read_some(struct wire *w);
+
 static void on_writable(struct ev_loop *loop, ev_io *io, int events)
 {
     (void)loop, (void)events;
     struct wire *w = io->data;
-    if (w->connecting) {
-        int e = 0;
-        socklen_t len = sizeof e;
-        getsockopt(w->fd, SOL_SOCKET, SO_ERROR, &e, &len);
-        if (e) {
-            char why[160];
-            snprintf(why, sizeof why, "connect: %s", strerror(e));
-            lost(w, why);
-        } else {
-            established(w);
-        }
-        return;
+    unsigned generation = w->generation;
+    if (w->read_wants_write) {
+        w->read_wants_write = false;
+        read_some(w);
     }
-    write_some(w);
+    if (w->up && w->generation == generation)
+        write_some(w);
 }
 
 static void on_flush(struct ev_loop *loop, ev_prepare *p, int events)
@@ -322,6 +410,7 @@ static void give_replies(struct wire *w)
             broken = "an answer that nobody asked for";
             break;
         }
+        w->unanswered = 0;
         w->first = r->next;
         if (!w->first)
             w->last = &w->first;
@@ -334,7 +423,7 @@ static void give_replies(struct wire *w)
     w->in_replies = false;
     if (broken && w->generation == generation) {
         char why[200];
-        snprintf(why, sizeof why, "protocol: %s", broken);
+        snprintf(why, sizeof why, "protocol: %s%s", broken, strstr(broken, "\\x15") ? " (that port wants TLS: write tls = yes)" : "");
         lost(w, why);
     }
     /* The connection was dropped by a callback: the reader was left for us to free. A new one cannot be there yet, since connecting
@@ -345,16 +434,24 @@ static void give_replies(struct wire *w)
     }
 }
 
-static void on_readable(struct ev_loop *loop, ev_io *io, int events)
+static void read_some(struct wire *w)
 {
-    (void)loop, (void)events;
-    struct wire *w = io->data;
     static _Thread_local char input[READ_SIZE];
-    ssize_t n = w->transport->read(w, input, sizeof input);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    ssize_t n = path_read(w->path, input, sizeof input);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        w->read_wants_write = path_wants_write(w->path);
+        if (w->read_wants_write)
+            ev_io_start(w->loop, &w->writing);
         return;
+    }
     if (n <= 0) {
-        lost(w, n ? strerror(errno) : "closed by the server");
+        lost(w, n ? path_error(w->path) : "closed by the server");
+        return;
+    }
+    w->progress_at = clock_monotonic();
+    w->unanswered += (size_t)n;
+    if (w->unanswered > REPLY_MOST) {
+        lost(w, "an answer of more than 1 GiB");
         return;
     }
     if (redisReaderFeed(w->reader, input, (size_t)n) != REDIS_OK) {
@@ -364,29 +461,37 @@ static void on_readable(struct ev_loop *loop, ev_io *io, int events)
     give_replies(w);
 }
 
+static void on_readable(struct ev_loop *loop, ev_io *io, int events)
+{
+    (void)loop, (void)events;
+    read_some(io->data);
+}
+
 /* ---- interface ---- */
 
-struct wire *wire_open(struct ev_loop *loop, const char *address, wire_state_fn *state, void *arg)
+struct wire *wire_open(struct ev_loop *loop, const struct config_link *link, bool blocks, wire_state_fn *state, void *arg)
 {
     struct wire *w = mem_zero(sizeof *w);
     w->loop = loop;
-    w->address = mem_strdup(address);
+    w->to = endpoint_new(link);
+    w->blocks = blocks;
     w->state = state;
     w->arg = arg;
-    w->transport = &plain;
-    w->fd = -1;
     w->wait = RECONNECT_FIRST;
+    w->down_since = clock_monotonic();
     w->last = &w->first;
     w->out_last = &w->out;
     ev_init(&w->reading, on_readable);
     ev_init(&w->writing, on_writable);
     ev_init(&w->reconnect, on_reconnect);
-    ev_init(&w->patience, on_patience);
     ev_prepare_init(&w->flush, on_flush);
-    w->reading.data = w->writing.data = w->reconnect.data = w->patience.data = w->flush.data = w;
+    double look = endpoint_path_timeout(w->to) / LOOKS;
+    ev_timer_init(&w->look, on_look, look, look);
+    w->reading.data = w->writing.data = w->reconnect.data = w->flush.data = w->look.data = w;
+    if (two_paths(w))
+        ev_timer_start(loop, &w->look);
     /* From the loop, so that state is never called from within wire_open. */
-    ev_timer_set(&w->reconnect, 0., 0.);
-    ev_timer_start(loop, &w->reconnect);
+    reconnect_in(w, 0.);
     return w;
 }
 
@@ -394,18 +499,29 @@ void wire_close(struct wire *w)
 {
     if (!w)
         return;
-    ev_timer_stop(w->loop, &w->reconnect);
-    close_socket(w);
+    ev_timer_stop(w->loop, &w->look);
+    drop_other(w);
+    close_socket(w, false);
     fail_requests(w);
     ev_timer_stop(w->loop, &w->reconnect);
-    free(w->address);
+    endpoint_free(w->to);
     free(w);
 }
 
 void wire_drop(struct wire *w, const char *why)
 {
-    if (w->fd >= 0)
+    if (w->path)
         lost(w, why);
+}
+
+const char *wire_address(const struct wire *w)
+{
+    return endpoint_address(w->to, w->at);
+}
+
+bool wire_on_standby(const struct wire *w)
+{
+    return w->at == 1;
 }
 
 bool wire_up(const struct wire *w)
@@ -458,6 +574,11 @@ bool wire_sendf(struct wire *w, wire_reply_fn *fn, void *arg, const char *format
 double wire_silence(const struct wire *w)
 {
     return w->nopen ? clock_monotonic() - w->owed_since : 0.;
+}
+
+double wire_standstill(const struct wire *w)
+{
+    return w->nopen ? clock_monotonic() - quiet_since(w) : 0.;
 }
 
 size_t wire_open_requests(const struct wire *w)

@@ -1,9 +1,13 @@
 /* wire - one pipelined connection to one Redis server, on a libev loop.
  *
- * hiredis formats requests and parses replies; the socket, its buffers and its reconnection are ours (Debian 12's hiredis has no
+ * hiredis formats requests and parses replies; the socket (path.h: TCP or UNIX, plain or TLS), its buffers and its reconnection are ours (Debian 12's hiredis has no
  * TLS). Requests go out in the order of wire_send and their replies come back in that order (RESP has no numbers). A connection that fails
- * answers every request still open with NULL, closes, and tries again with growing waits (50 ms to 2 s, jittered).
- * Not thread safe: everything happens on the loop's thread. */
+ * answers every request still open with NULL, closes, and tries again with growing waits (50 ms to 2 s, 5 s after a refused certificate or password; jittered).
+ *
+ * With a standby address: a request that got neither an answer nor any progress for path_timeout makes it connect to the other address; when the server
+ * answers there, and still not here, the connection goes on there: open requests are answered with NULL, as ever, and what was not confirmed on the old path never
+ * leaves this host any more. A server that stands still answers on neither, so that nothing is lost by trying. Back to the active address when
+ * that has answered for five seconds. Not thread safe: everything happens on the loop's thread. */
 #ifndef DOVELANE_WIRE_H
 #define DOVELANE_WIRE_H
 
@@ -13,18 +17,20 @@
 #include <ev.h>
 #include <hiredis/hiredis.h>
 
+#include "config.h"
+
 struct wire;
 
 /* reply is NULL when the connection was lost before the answer: the request may or may not have been executed. The reply is
  * freed after the call. wire_close must not be called from within. */
 typedef void wire_reply_fn(struct wire *, redisReply *reply, void *arg);
 
-/* Called when a connection is established (up = true; nothing sent yet) and when one is lost (up = false, after every open request was
+/* Called when a connection is established (up = true; nothing sent yet but AUTH and PING) and when one is lost (up = false, after every open request was
  * answered with NULL; why is a text for the log, also for a failed attempt to connect). */
 typedef void wire_state_fn(struct wire *, bool up, const char *why, void *arg);
 
-/* address as in config_address (checked before). Starts to connect at once. */
-struct wire *wire_open(struct ev_loop *loop, const char *address, wire_state_fn *state, void *arg);
+/* The link is copied. blocks: it carries requests that wait (READY BLOCK), so that silence means nothing. Starts to connect at once. */
+struct wire *wire_open(struct ev_loop *loop, const struct config_link *, bool blocks, wire_state_fn *state, void *arg);
 
 /* Answers every open request with NULL, does not call state, and frees. */
 void wire_close(struct wire *);
@@ -34,6 +40,10 @@ void wire_drop(struct wire *, const char *why);
 
 bool wire_up(const struct wire *);
 
+/* The address in use, or tried now; the wire's. */
+const char *wire_address(const struct wire *);
+bool wire_on_standby(const struct wire *);
+
 /* Sends a command. The arguments are copied. Returns false when the connection is not up (fn is not called then). */
 bool wire_send(struct wire *, wire_reply_fn *fn, void *arg, int argc, const char **argv, const size_t *argvlen);
 
@@ -42,6 +52,9 @@ bool wire_sendf(struct wire *, wire_reply_fn *fn, void *arg, const char *format,
 
 /* Seconds for which the peer has owed an answer without giving any; 0 when nothing is open. */
 double wire_silence(const struct wire *);
+
+/* The same, but each byte of an answer counts: a large one over a slow link is not silence. */
+double wire_standstill(const struct wire *);
 
 size_t wire_open_requests(const struct wire *);
 size_t wire_unsent_bytes(const struct wire *);

@@ -4,217 +4,274 @@
  *   none                                     the policy: ACCEPT (Postfix's queue) or TEMPFAIL
  *   some, policy queue                       their recipients are deleted from Postfix's copy, ACCEPT for the rest
  *   some, policy tempfail                    what is held is revoked, TEMPFAIL; unless something was delivered already: a client's retry would
- *                                            deliver it twice, so the rest goes to Postfix's queue as with the policy queue */
+ *                                            deliver it twice, so the rest goes to Postfix's queue as with the policy queue
+ *
+ * What is stored is promised only as long as store_check says so: it is asked right before the answer, and what it takes back is looked at again. When nobody waits for
+ * the answer any more, Postfix has done something else with the mail: everything is taken back. Both are asked behind the log, which blocks while syslog or a disk hang. */
 #include "session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "log.h"
 #include "metrics.h"
+#include "postfix.h"
 
-struct diversion {
-    struct session *s;
-    struct mail *m;
-    struct store_request request;
-    struct buf body;
-    struct buf *meta; /* per entry */
-    const char *unfit; /* why an envelope cannot be kept, or NULL */
-    double ms;         /* storing took */
-};
+#define FOREIGN_IDS_MOST 32 /* that are deleted: for each Postfix looks through the header from its beginning */
 
-static double now_ms(void)
+/* ---- log ---- */
+
+static void log_mail(const struct session *s, const char *action)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+    const struct envelope *e = &s->mail.envelope;
+    const struct store_request *r = &s->deposit.request;
+    log_info("%s: from=<%.256s>, size=%zu, nrcpt=%zu, message-id=%.256s, client=%.256s[%s], action=%s, entries=%zu, nodes=%s, store=%.1fms", e->queue_id,
+             e->sender, s->body.len, s->mail.nrecipients, e->message_id ? e->message_id : "<>", s->client_name ? s->client_name : "unknown",
+             s->client_addr ? s->client_addr : "", action, r->nentries, r->owners[0] ? r->owners : "none", s->stored ? (clock_monotonic() - s->began) * 1e3 : 0.);
 }
 
-/* ---- entries ---- */
-
-static void encode_entry(struct diversion *d, const char *destination, struct buf *out)
+static const char *name_of(const struct session *s)
 {
-    struct envelope e = d->m->envelope; /* borrows its texts */
-    e.size = d->body.len;
-    e.recipient = mem_alloc(d->m->nrecipients * sizeof *e.recipient);
-    e.nrecipients = 0;
-    for (size_t i = 0; i < d->m->nrecipients; i++)
-        if (!d->m->recipient[i].again && !strcmp(d->m->recipient[i].destination, destination))
-            e.recipient[e.nrecipients++] = d->m->recipient[i].r;
-    const char *unfit = envelope_unfit(&e);
-    if (unfit)
-        d->unfit = unfit;
-    else
-        envelope_encode(&e, out);
-    if (out->len > ENVELOPE_SIZE_MAX)
-        d->unfit = "an envelope of more than 1 MiB";
-    free(e.recipient);
+    return s->mail.envelope.queue_id ? s->mail.envelope.queue_id : "NOQUEUE";
 }
 
-static size_t entry_for(const struct diversion *d, const char *destination)
-{
-    size_t i = 0;
-    while (i < d->request.nentries && strcmp(d->request.entry[i].destination, destination))
-        i++;
-    return i;
-}
+/* ---- answers ---- */
 
-static void make_entries(struct diversion *d)
+/* Postfix is gone, or may be: what is held is taken back, then the session ends. */
+static void take_back(struct session *s)
 {
-    struct mail *m = d->m;
-    received_line(d->s, m, &d->body);
-    buf_add(&d->body, m->headers_body.data, m->headers_body.len);
-    d->request.queue_id = m->envelope.queue_id;
-    d->request.body = d->body.data;
-    d->request.body_len = d->body.len;
-    d->request.entry = mem_zero(m->nrecipients * sizeof *d->request.entry);
-    d->meta = mem_zero(m->nrecipients * sizeof *d->meta);
-    for (size_t i = 0; i < m->nrecipients; i++) {
-        size_t k = entry_for(d, m->recipient[i].destination);
-        if (k < d->request.nentries || m->recipient[i].again)
-            continue;
-        d->request.nentries++;
-        d->request.entry[k].destination = m->recipient[i].destination;
-        encode_entry(d, m->recipient[i].destination, &d->meta[k]);
-        d->request.entry[k].meta = d->meta[k].data;
-        d->request.entry[k].meta_len = d->meta[k].len;
+    if (s->stored && !s->revoked && store_revoke(milter.store, &s->deposit.request)) {
+        s->revoked = true;
+        s->stage = STAGE_REVOKE;
+        return;
     }
+    if (s->stored && deposit_count_done(&s->deposit))
+        log_warning("%s: some recipients have it already: they may be sent it more than once", name_of(s));
+    session_mail_over(s);
+}
+
+static void leave_it(struct session *s, const char *why)
+{
+    log_warning("%s: %s: what is stored is taken back", name_of(s), why);
+    session_gone(s);
+    take_back(s);
+}
+
+static void answer(struct session *s, enum engine_answer answer, const char *reply)
+{
+    if (answer == ENGINE_ACCEPT) /* Postfix may deliver it to the same Dovecot */
+        for (unsigned n = s->mail.foreign_ids; n; n--)
+            engine_delete_header(&s->engine, ENTRYID_HEADER, n);
+    if (session_answer(s, answer, reply))
+        session_mail_over(s);
+    else
+        leave_it(s, session_waits(s) ? "Postfix hung up before the answer" : "Postfix may not wait for the answer any more");
+}
+
+static void to_queue(struct session *s, const char *reason, const char *detail)
+{
+    metric_add(mails_queued, 1);
+    /* Without its size: Postfix's qmgr is going to log that. */
+    log_info("%s: from=<%.256s>, nrcpt=%zu, action=queue reason=%s%s%s", name_of(s), s->mail.envelope.sender ? s->mail.envelope.sender : "", s->mail.nrecipients, reason,
+             *detail ? " " : "", detail);
+    answer(s, ENGINE_ACCEPT, NULL);
+}
+
+static void refuse(struct session *s)
+{
+    metric_add(mails_refused, 1);
+    log_info("%s: from=<%.256s>, nrcpt=%zu, action=refuse reason=" ENTRYID_HEADER " lines: %u", name_of(s), s->mail.envelope.sender ? s->mail.envelope.sender : "",
+             s->mail.nrecipients, s->mail.foreign_ids);
+    answer(s, ENGINE_REPLY, "550 5.6.0 Too many " ENTRYID_HEADER " header lines");
+}
+
+/* Once one was deleted nothing may be revoked: Postfix's copy may be without it by now. */
+static void split(struct session *s)
+{
+    log_mail(s, "split");
+    if (!session_waits(s)) {
+        leave_it(s, "Postfix may not wait for the answer any more");
+        return;
+    }
+    for (size_t i = 0; i < s->mail.nrecipients; i++) {
+        const struct mail_recipient *r = &s->mail.recipient[i];
+        if (deposit_done(&s->deposit.request.entry[deposit_entry(&s->deposit, r->destination)]))
+            engine_delete_recipient(&s->engine, r->given);
+    }
+    metric_add(mails_split, 1);
+    s->revoked = true;
+    answer(s, ENGINE_ACCEPT, NULL);
+}
+
+/* ---- storing ---- */
+
+/* False: it is too late for that, what was held is being taken back, and on_stored is called again. */
+static bool promised(struct session *s)
+{
+    bool good = store_check(milter.store, &s->deposit.request);
+    if (!good)
+        s->stage = STAGE_STORE;
+    return good;
+}
+
+static void decide(struct session *s)
+{
+    size_t n = s->deposit.request.nentries, ndone = deposit_count_done(&s->deposit);
+    if (ndone == n) {
+        log_mail(s, s->deposit.held ? "lane, hold=rule" : "lane");
+        if (!promised(s))
+            return;
+        metric_add(mails_diverted, 1);
+        answer(s, ENGINE_DISCARD, NULL);
+    } else if (ndone) {
+        split(s);
+    } else if (milter.config->on_store_failure == ON_STORE_FAILURE_TEMPFAIL) {
+        metric_add(mails_tempfailed, 1);
+        log_mail(s, "tempfail");
+        answer(s, ENGINE_REPLY, "451 4.3.0 Mail could not be stored on enough hosts, try again later");
+    } else {
+        metric_add(mails_failed_over, 1);
+        log_mail(s, "queue");
+        answer(s, ENGINE_ACCEPT, NULL);
+    }
+}
+
+static void on_stored(struct store_request *r)
+{
+    struct session *s = r->arg;
+    size_t ndone = deposit_count_done(&s->deposit);
+    bool tempfail = milter.config->on_store_failure == ON_STORE_FAILURE_TEMPFAIL;
+    if (ndone < r->nentries)
+        deposit_log(&s->deposit);
+    if (s->gone) {
+        take_back(s);
+        return;
+    }
+    if (!session_waits(s)) {
+        leave_it(s, "Postfix may not wait for the answer any more");
+        return;
+    }
+    if (ndone && ndone < r->nentries && tempfail && !s->revoked && !deposit_count_delivered(&s->deposit)) {
+        s->revoked = true;
+        if (store_revoke(milter.store, r)) {
+            s->stage = STAGE_REVOKE;
+            return;
+        }
+    }
+    if (promised(s))
+        decide(s);
+}
+
+static void make_entries(struct session *s)
+{
+    struct mail *m = &s->mail;
+    received_line(s, m, &s->body);
+    buf_add(&s->body, m->headers_body.data, m->headers_body.len);
+    deposit_make(&s->deposit, &m->envelope, m->recipient, m->nrecipients, s->body.data, s->body.len);
 }
 
 /* Each entry has the whole body, and each copy of it waits as a request of its own until its connection has taken it. */
-static const char *cannot_store(struct diversion *d)
+static const char *cannot_store(struct session *s)
 {
     const struct config *c = milter.config;
-    size_t all = d->body.len * d->request.nentries;
-    if (d->unfit)
+    size_t all = s->body.len * s->deposit.request.nentries;
+    if (s->deposit.unfit)
         return "address";
     if (all > (size_t)c->max_entry)
         return "too-large";
-    return mail_claim(d->m, d->body.len + all * (size_t)c->copies) ? NULL : "busy";
+    return mail_claim(&s->mail, s->body.len + all * (size_t)c->copies) ? NULL : "busy";
 }
 
-static void free_entries(struct diversion *d)
+static void store(struct session *s)
 {
-    for (size_t i = 0; i < d->request.nentries; i++)
-        buf_free(&d->meta[i]);
-    free(d->meta);
-    free(d->request.entry);
-    buf_free(&d->body);
-}
-
-/* ---- outcomes ---- */
-
-static bool done(const struct store_entry *e)
-{
-    return e->outcome == STORE_HELD || e->outcome == STORE_DELIVERED;
-}
-
-static size_t count(const struct diversion *d, bool (*which)(const struct store_entry *))
-{
-    size_t n = 0;
-    for (size_t i = 0; i < d->request.nentries; i++)
-        n += which(&d->request.entry[i]);
-    return n;
-}
-
-static bool delivered(const struct store_entry *e)
-{
-    return e->outcome == STORE_DELIVERED;
-}
-
-static const char *outcome_word(const struct store_entry *e)
-{
-    static const char *const word[] = {"pending", "held", "delivered", "refused", "unsure"};
-    return word[e->outcome];
-}
-
-static void log_entries(const struct diversion *d)
-{
-    char hex[ENTRYID_HEX];
-    for (size_t i = 0; i < d->request.nentries; i++) {
-        const struct store_entry *e = &d->request.entry[i];
-        entryid_hex(e->id, hex);
-        if (e->outcome == STORE_HELD)
-            log_debug("%s: id=%s, dest=%s, store=held", d->request.queue_id, hex, e->destination);
-        else
-            log_warning("%s: id=%s, dest=%s, store=%s (%s)", d->request.queue_id, hex, e->destination, outcome_word(e), e->reason);
-    }
-}
-
-static void log_mail(const struct diversion *d, const char *action)
-{
-    const struct envelope *e = &d->m->envelope;
-    log_info("%s: from=<%.256s>, size=%zu, nrcpt=%zu, message-id=%.256s, client=%.256s[%s], action=%s, entries=%zu, nodes=%s, store=%.1fms", e->queue_id,
-             e->sender, d->body.len, d->m->nrecipients, e->message_id ? e->message_id : "<>", d->s->client_name ? d->s->client_name : "unknown",
-             d->s->client_addr ? d->s->client_addr : "", action, d->request.nentries, d->request.owners[0] ? d->request.owners : "none", d->ms);
-}
-
-/* Once one was deleted nothing may be revoked: Postfix's copy may be without it by now. What cannot be deleted comes twice, and the log says so. */
-static enum verdict split(struct diversion *d, delete_recipient_fn *delete, void *arg)
-{
-    for (size_t i = 0; i < d->m->nrecipients; i++) {
-        const struct mail_recipient *r = &d->m->recipient[i];
-        if (done(&d->request.entry[entry_for(d, r->destination)]) && !delete(arg, r->given))
-            log_error("%s: to=<%.256s>: Postfix does not let it be deleted from its copy, it may be sent more than once", d->request.queue_id,
-                      r->r.address);
-    }
-    metric_add(mails_split, 1);
-    log_mail(d, "split");
-    return VERDICT_ACCEPT;
-}
-
-static enum verdict decide(struct diversion *d, delete_recipient_fn *delete, void *arg)
-{
-    size_t n = d->request.nentries, ndone = count(d, done);
-    if (ndone == n) {
-        metric_add(mails_diverted, 1);
-        log_mail(d, "lane");
-        return VERDICT_DISCARD;
-    }
-    log_entries(d);
-    bool tempfail = milter.config->on_store_failure == ON_STORE_FAILURE_TEMPFAIL;
-    if (ndone && tempfail && !count(d, delivered)) {
-        store_revoke(milter.store, &d->request);
-        log_entries(d);
-        ndone = count(d, done);
-        if (ndone == n) {
-            log_mail(d, "lane");
-            return VERDICT_DISCARD;
-        }
-    }
-    if (ndone)
-        return split(d, delete, arg);
-    if (tempfail) {
-        metric_add(mails_tempfailed, 1);
-        log_mail(d, "tempfail");
-        return VERDICT_TEMPFAIL;
-    }
-    metric_add(mails_failed_over, 1);
-    log_mail(d, "queue");
-    return VERDICT_ACCEPT;
-}
-
-enum verdict divert(struct session *s, delete_recipient_fn *delete, void *arg)
-{
-    struct diversion d = {.s = s, .m = &s->mail};
-    enum verdict v = VERDICT_ACCEPT;
-    double start = now_ms();
-    make_entries(&d);
-    const char *reason = cannot_store(&d);
-    if (!reason) {
-        store_submit(milter.store, &d.request);
-        store_wait(milter.store, &d.request);
-        d.ms = now_ms() - start;
-        v = decide(&d, delete, arg);
-        store_finish(milter.store, &d.request);
-    } else {
+    s->began = clock_monotonic();
+    make_entries(s);
+    const char *reason = cannot_store(s);
+    if (reason) {
         char action[200];
         metric_add(mails_queued, 1);
-        snprintf(action, sizeof action, "queue reason=%s%s%s", reason, d.unfit ? " " : "", d.unfit ? d.unfit : "");
-        log_mail(&d, action);
+        snprintf(action, sizeof action, "queue reason=%s%s%s", reason, s->deposit.unfit ? " " : "", s->deposit.unfit ? s->deposit.unfit : "");
+        log_mail(s, action);
+        answer(s, ENGINE_ACCEPT, NULL);
+        return;
     }
-    free_entries(&d);
-    return v;
+    s->stage = STAGE_STORE;
+    s->stored = true;
+    s->deposit.request.done = on_stored;
+    s->deposit.request.arg = s;
+    store_submit(milter.store, &s->deposit.request);
+}
+
+/* ---- whose is it ---- */
+
+static void choose(struct session *s)
+{
+    char detail[600];
+    const char *reason = rules_maps(&s->mail, detail, sizeof detail);
+    if (!session_waits(s))
+        leave_it(s, "Postfix may not wait for the answer any more");
+    else if (reason)
+        to_queue(s, reason, detail);
+    else
+        store(s);
+}
+
+static void on_looked_up(void *arg)
+{
+    struct session *s = arg;
+    s->lookup = NULL;
+    choose(s);
+}
+
+/* Asks Postfix's maps what they are going to be asked. */
+static void look_up(struct session *s)
+{
+    const struct mail *m = &s->mail;
+    const char **address = mem_alloc(m->nrecipients * sizeof *address);
+    size_t n = 0;
+    for (size_t i = 0; i < m->nrecipients; i++)
+        if (!m->recipient[i].again)
+            address[n++] = m->recipient[i].r.address;
+    s->stage = STAGE_MAPS;
+    s->lookup = lookup_start(m->envelope.sender, address, n, on_looked_up, s);
+    free(address);
+}
+
+void divert_begin(struct session *s)
+{
+    struct mail *m = &s->mail;
+    const char *id = engine_macro(&s->engine, "i");
+    char detail[600];
+    mail_end_header(m);
+    m->envelope.arrived = clock_wall();
+    m->envelope.queue_id = id ? mem_strdup(id) : NULL;
+    const char *reason = rules_queue_reason(m, detail, sizeof detail);
+    if (!session_waits(s)) {
+        leave_it(s, "this process stood still, and Postfix may not wait for the answer any more");
+        return;
+    }
+    if (m->foreign_ids > FOREIGN_IDS_MOST) {
+        refuse(s);
+        return;
+    }
+    if (reason) {
+        to_queue(s, reason, detail);
+        return;
+    }
+    mail_note_encoding(m);
+    look_up(s);
+    if (!s->lookup)
+        choose(s);
+}
+
+void divert_gone(struct session *s)
+{
+    log_warning("%s: Postfix hung up before the answer, or may not wait for it any more: what is stored is taken back", name_of(s));
+    if (s->stage == STAGE_MAPS) {
+        lookup_forget(s->lookup);
+        s->lookup = NULL;
+        session_mail_over(s);
+    } /* else on_stored sees it */
 }

@@ -1,37 +1,28 @@
 /* The bytes of a mail, as the milter protocol gives them (measured facts): the name and the value of a header with everything behind the
  * colon (SMFIP_HDR_LEADSPC), folded lines joined by a bare line feed; the body with CRLF, not dot-stuffed, without the empty line before it. */
+#include "mime.h"
 #include "session.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-static void recipient_free(struct mail_recipient *r)
-{
-    free(r->given);
-    free(r->destination);
-    free(r->r.address);
-    free(r->r.args);
-    free(r->r.text);
-}
-
 void mail_reset(struct mail *m)
 {
     envelope_free(&m->envelope);
     for (size_t i = 0; i < m->nrecipients; i++)
-        recipient_free(&m->recipient[i]);
+        mail_recipient_free(&m->recipient[i]);
     free(m->recipient);
     buf_free(&m->headers_body);
-    atomic_fetch_sub(&milter.bytes, (long long)m->counted);
+    milter.bytes -= (long long)m->counted;
     *m = (struct mail){0};
 }
 
 bool mail_claim(struct mail *m, size_t n)
 {
-    if (atomic_fetch_add(&milter.bytes, (long long)n) + (long long)n > milter.config->milter_memory) {
-        atomic_fetch_sub(&milter.bytes, (long long)n);
+    if (milter.bytes + (long long)n > milter.config->milter_memory)
         return false;
-    }
+    milter.bytes += (long long)n;
     m->counted += n;
     return true;
 }
@@ -79,6 +70,11 @@ static void keep_message_id(struct mail *m, const char *name, const char *value)
 
 void mail_add_header(struct mail *m, const char *name, const char *value)
 {
+    /* A sender who copied one from a mail that he got would make his own look as if it were delivered already. */
+    if (!strcasecmp(name, ENTRYID_HEADER)) {
+        m->foreign_ids++;
+        return;
+    }
     keep_message_id(m, name, value);
     add_bytes(m, name, strlen(name));
     add_bytes(m, ":", 1);
@@ -117,34 +113,12 @@ static char *bare(const char *given)
     return mem_strdup(given);
 }
 
-/* The address with a quoted local part's quotes and backslashes taken away, as Postfix keeps it inside. */
-static char *unquoted(const char *address)
-{
-    char *out = mem_strdup(address), *p = out;
-    bool quoted = false;
-    for (const char *s = address; *s; s++) {
-        if (*s == '"')
-            quoted = !quoted;
-        else
-            *p++ = *s == '\\' && s[1] ? *++s : *s;
-    }
-    *p = '\0';
-    return out;
-}
-
-/* Postfix writes some addresses anew on their way through its queue (source routes, %, !, a missing domain, comments); what it would change is
- * its work. */
+/* Postfix writes some addresses anew on their way through its queue (source routes, %, !, a missing domain, comments, needless quotes); what it
+ * would change is its work. resolved is in the form that smtp(8) sends, but for its case: Postfix looks addresses up in lower case, and delivers them
+ * as given. (Its lower case of a few letters outside ASCII, such as the German sharp s, is another word: such a mail is left to it, too.) */
 static bool rewritten(const char *address, const char *resolved)
 {
-    if (!resolved)
-        return true;
-    /* Without case: Postfix looks addresses up in lower case, and delivers them as given. */
-    if (!strcasecmp(address, resolved))
-        return false;
-    char *plain = unquoted(address);
-    bool differs = strcasecmp(plain, resolved) != 0;
-    free(plain);
-    return differs;
+    return !resolved || strcasecmp(address, resolved) != 0;
 }
 
 static char *join_args(char *const *argv)
@@ -156,6 +130,11 @@ static char *join_args(char *const *argv)
         buf_adds(&b, argv[i]);
     }
     return b.data;
+}
+
+void mail_note_encoding(struct mail *m)
+{
+    mime_note_8bit(&m->envelope.sender_args, m->headers_body.data, m->headers_body.len);
 }
 
 void mail_set_sender(struct mail *m, char *const *argv, const char *resolved)

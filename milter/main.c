@@ -1,57 +1,103 @@
 /* dovelane-milter - the way in: diverts accepted mail into lanes on enough nodes before Postfix answers 250.
  *
  * It must be the last milter of its smtpd, on a UNIX socket; docs/admin-guide.md has the lines for main.cf. */
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "callbacks.h"
+#include "handover.h"
+#include "listener.h"
 #include "log.h"
+#include "metrics.h"
+#include "notify.h"
+#include "postfix.h"
 #include "program.h"
 #include "session.h"
+#include "switch.h"
+
+#define FINISH_WITHIN 2. /* seconds for mails whose content is still coming */
+#define LEAVE_WITHIN 50. /* seconds for those that are being stored; our unit's TimeoutStopSec is 60 */
 
 struct milter milter;
 
-/* libmilter waits for these in a thread of its own: every other thread must have them blocked from its start, or the signal ends the process
- * there. */
-static void leave_signals_to_libmilter(void)
+static ev_timer leaving;
+static ev_signal stop_signal[3];
+static double left;
+static bool stopping;
+
+/* What is being stored gets its answer, or Postfix would keep a mail whose copies stay in the lanes. */
+static void on_leaving(struct ev_loop *loop, ev_timer *t, int events)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGALRM);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    left += t->repeat;
+    session_leave(left > FINISH_WITHIN);
+    if (session_count() == 0 && (store_owed(milter.store) == 0 || left > FINISH_WITHIN)) {
+        ev_break(loop, EVBREAK_ALL);
+    } else if (left > LEAVE_WITHIN) {
+        log_warning("ended in the middle of %zu mails: they may be sent more than once", session_count());
+        ev_break(loop, EVBREAK_ALL);
+    }
+}
+
+static void on_stop(struct ev_loop *loop, ev_signal *w, int events)
+{
+    if (stopping)
+        return;
+    stopping = true;
+    notify("STOPPING=1");
+    listener_close();
+    ev_timer_init(&leaving, on_leaving, 0., 0.05);
+    ev_timer_start(loop, &leaving);
+}
+
+static void catch_signals(void)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    for (int i = 0; i < 3; i++) {
+        ev_signal_init(&stop_signal[i], on_stop, numbers[i]);
+        ev_signal_start(milter.loop, &stop_signal[i]);
+    }
+}
+
+static long long sessions(void)
+{
+    return metric_value(milter_sessions);
+}
+
+static bool busy(void)
+{
+    return false;
 }
 
 int main(int argc, char **argv)
 {
     struct program p;
     char *error = NULL;
-    leave_signals_to_libmilter();
-    program_start(&p, "dovelane-milter", false, argc, argv);
+    handover_prepare(argv);
+    program_start(&p, "dovelane-milter", false, NULL, argc, argv);
     milter.config = p.config;
-    milter.store = store_open(p.config, p.node, &error);
+    milter.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/run.c) */
+    if (!milter.loop)
+        log_fatal("libev finds no way to wait for events");
+    catch_signals();
+    milter.store = store_open_on(milter.loop, p.config, p.node, &error);
     if (!milter.store)
         log_fatal("%s", error);
-    if (!callbacks_open(p.config->milter_socket, p.config->milter_socket_group))
+    switch_open(p.config, NULL); /* before the first mail */
+    postfix_open(p.config, POSTFIX_MILTER);
+    lookup_open(milter.loop);
+    session_open();
+    handover_await(milter.loop, milter.store, &stopping);
+    if (stopping) /* the old one goes on */
+        _exit(0);
+    if (!listener_open(p.config->milter_socket, p.config->milter_socket_group, handover_takes_over()))
         return 1;
     if (p.config->divert.n && !*p.config->bounce_port)
         log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and nobody is told");
     log_info("started: version %s, %zu next hops are diverted, copies = %lld of %zu nodes, on_store_failure = %s", DOVELANE_VERSION, p.config->divert.n,
              (long long)p.config->copies, p.config->nnodes, p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail");
-    bool good = callbacks_run();
-    unlink(p.config->milter_socket);
-    /* What is being stored gets its answer, or Postfix would keep a mail whose copies stay in the lanes. */
-    for (int i = 0; i < 500 && atomic_load(&milter.deciding); i++)
-        usleep(20000);
-    usleep(20000); /* the answers leave after their callbacks have returned */
-    int cut = atomic_load(&milter.deciding);
-    if (cut)
-        log_warning("ended in the middle of %d mails: they may be sent more than once", cut);
+    handover_ready(milter.store, (struct handover_work){sessions, busy});
+    ev_run(milter.loop, 0);
     log_info("ended");
-    /* libmilter's workers may still be in a callback: the process ends as a whole. */
-    _exit(good ? 0 : 1);
+    /* Threads that ask maps may still be at it: the process ends as a whole. */
+    _exit(0);
 }

@@ -1,6 +1,7 @@
 /* RFC 5321 section 4.4; the form is Postfix's own, with our name where it writes its. */
 #include "session.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -29,6 +30,16 @@ static const char *or(const char *s, const char *otherwise)
     return s && *s ? s : otherwise;
 }
 
+/* RFC 6531 section 4.3: UTF8SMTP for ESMTP where the client asked for it. */
+static void with(struct buf *out, const struct envelope *e)
+{
+    const char *protocol = or(e->protocol, "SMTP");
+    char *utf8 = envelope_arg(e->sender_args, "SMTPUTF8");
+    bool instead = utf8 && *protocol == 'E';
+    buf_printf(out, "%s%s", instead ? "UTF8" : "", instead ? protocol + 1 : protocol);
+    free(utf8);
+}
+
 void received_line(const struct session *s, const struct mail *m, struct buf *out)
 {
     const struct envelope *e = &m->envelope;
@@ -43,11 +54,13 @@ void received_line(const struct session *s, const struct mail *m, struct buf *ou
     neutral(out, or(s->helo, name));
     buf_adds(out, " (");
     neutral(out, name);
-    buf_printf(out, " [%s%s])\r\n\tby %s (Dovelane) with %s id %s", v6 ? "IPv6:" : "", addr, or(e->host, "localhost"), or(e->protocol, "SMTP"),
-               or(e->queue_id, "unknown"));
+    buf_printf(out, " [%s%s])\r\n\tby %s (Dovelane) with ", v6 ? "IPv6:" : "", addr, or(e->host, "localhost"));
+    with(out, e);
+    buf_printf(out, " id %s", or(e->queue_id, "unknown"));
     if (unique == 1 && strlen(for_whom) < 900)
-        buf_printf(out, "\r\n\tfor <%s>", for_whom);
-    buf_adds(out, "; ");
+        buf_printf(out, "\r\n\tfor <%s>; ", for_whom);
+    else
+        buf_adds(out, ";\r\n\t");
     date(out, e->arrived);
     buf_adds(out, "\r\n");
 }

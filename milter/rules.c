@@ -1,5 +1,7 @@
 /* Disk first: a mail goes to lanes only when nothing that Postfix would do with it is lost by that. */
+#include "postfix.h"
 #include "session.h"
+#include "switch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +25,10 @@ const char *rules_queue_reason(const struct mail *m, char *detail, size_t size)
 {
     const struct config *c = milter.config;
     detail[0] = '\0';
-    if (!c->divert.n)
+    if (!c->divert.n || !switch_on())
         return "divert-off";
+    if (postfix_forbids(detail, size))
+        return "postfix";
     if (!m->nrecipients)
         return "no-recipient";
     if (!m->envelope.queue_id || !*m->envelope.queue_id)
@@ -52,5 +56,24 @@ const char *rules_queue_reason(const struct mail *m, char *detail, size_t size)
             return "notify";
         }
     }
+    return NULL;
+}
+
+static bool changes(enum maps_of of, const char *address, char *detail, size_t size)
+{
+    if (postfix_knows(of, address))
+        return postfix_changes(of, address, 0, detail, size); /* 0: what was forgotten meanwhile is not asked for here, on the loop */
+    snprintf(detail, size, "slow");
+    return true;
+}
+
+const char *rules_maps(const struct mail *m, char *detail, size_t size)
+{
+    detail[0] = '\0';
+    if (changes(MAPS_SENDER, m->envelope.sender, detail, size))
+        return "map";
+    for (size_t i = 0; i < m->nrecipients; i++)
+        if (!m->recipient[i].again && changes(MAPS_RECIPIENT, m->recipient[i].r.address, detail, size))
+            return "map";
     return NULL;
 }

@@ -1,33 +1,30 @@
-/* session - what the milter knows of one SMTP session and of the mail that is under way in it.
+/* session - what the milter knows of one SMTP session and of the mail that is under way in it. One thread and one loop: sessions and the store; only postmap(1) is
+ * run by others (lookup.h).
  *
- *   callbacks.c ── facts and bytes ──▶ mail.c ── at end of message ──▶ rules.c: Postfix's queue?
- *                                                                       divert.c: lanes, and what Postfix is answered
- *
- * One thread works on a session at a time (libmilter's promise); nothing here is shared between sessions. */
+ *   listener.c ── connections ──▶ session.c ── the engine's events ──▶ mail.c ── at the end of a message ──▶ rules.c: Postfix's queue?
+ *                                                                                                           divert.c: lanes, and what Postfix is answered */
 #ifndef DOVELANE_MILTER_SESSION_H
 #define DOVELANE_MILTER_SESSION_H
 
-#include <stdatomic.h>
+#include <ev.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "config.h"
+#include "deposit.h"
+#include "engine.h"
+#include "entryid.h"
 #include "envelope.h"
+#include "lookup.h"
 #include "mem.h"
 #include "store.h"
-
-struct mail_recipient {
-    char *given;       /* "<a@example.net>" as Postfix gave it: what smfi_delrcpt wants */
-    char *destination; /* "lmtp:[10.0.0.5]:24" */
-    bool again;        /* the same address was given before: stored once, as Postfix would deliver it, but deleted by each spelling */
-    struct recipient r;
-};
 
 struct mail {
     struct envelope envelope; /* its recipients stay empty: they are here, until they are known by destination */
     struct mail_recipient *recipient;
     size_t nrecipients, recipients_size;
+    unsigned foreign_ids;     /* Dovelane-Id lines that are not in headers_body */
     struct buf headers_body;  /* header lines, empty line, body, all with CRLF; without our Received line */
     bool in_body;             /* the end of the header was seen */
     bool too_large;           /* more than max_entry: the bytes are no longer kept */
@@ -39,20 +36,61 @@ struct mail {
     size_t counted;           /* of them, in milter.bytes */
 };
 
+/* Where the mail stands. */
+enum stage {
+    STAGE_READING, /* of it, or between two */
+    STAGE_MAPS,    /* Postfix's maps are asked */
+    STAGE_STORE,   /* the store works on it, or takes back what it promised too long ago */
+    STAGE_REVOKE,  /* the store takes back what it holds, because the whole mail is wanted elsewhere or nobody waits any more */
+};
+
 struct session {
+    struct session *prev, *next;
+    int fd;
+    ev_io reading, writing;
+    struct engine engine;
+    bool gone;       /* nobody waits for an answer; the store's outcome is awaited */
+    double since;    /* behind the end of a message: since then at least Postfix has waited, or was told to go on waiting (clock_monotonic) */
+    double stood;    /* not 0: this process stood still, and what is to be read may have come since then */
+    /* of the SMTP session */
     char *client_name, *client_addr, *client_port, *helo, *host;
     char *tls_version, *tls_cipher, *tls_bits, *tls_subject, *tls_issuer;
+    /* of the mail */
     struct mail mail;
+    enum stage stage;
+    struct lookup *lookup;
+    struct deposit deposit;
+    struct buf body;
+    bool stored;     /* the store has the request */
+    bool revoked;    /* store_revoke was called */
+    double began;    /* storing did */
 };
 
 /* What all sessions share. config and store are set before the first one. */
 struct milter {
     const struct config *config;
+    struct ev_loop *loop;
     struct store *store;
-    atomic_llong bytes;  /* of mail that is held at this moment, with the copies that are under way */
-    atomic_int deciding; /* sessions between the end of a message and its answer */
+    long long bytes; /* of mail that is held at this moment, with the copies that are under way */
 };
 extern struct milter milter;
+
+/* session.c */
+void session_new(int fd);
+size_t session_count(void);
+/* Watches how the loop turns. Before the first session. */
+void session_open(void);
+/* The program ends: closes sessions without a mail; with `all` those, too, whose mail is not complete. The others end after their answer. */
+void session_leave(bool all);
+
+/* For divert.c: whether Postfix still waits for the answer. False: it may have given up, and any answer would be taken for that of its next mail. */
+bool session_waits(const struct session *);
+/* It is not waited for any more, and gets no answer. */
+void session_gone(struct session *);
+/* Answers the mail, if it is still waited for. False: Postfix did not get the answer. */
+bool session_answer(struct session *, enum engine_answer, const char *reply);
+/* Nothing more is to be done for the mail. One whose Postfix is gone ends. */
+void session_mail_over(struct session *);
 
 /* mail.c */
 void mail_reset(struct mail *);
@@ -62,6 +100,8 @@ void mail_add_body(struct mail *, const void *data, size_t n);
 /* resolved: the address as Postfix writes it ({rcpt_addr}), NULL when it did not say. */
 void mail_add_recipient(struct mail *, char *const *argv, const char *destination, const char *resolved);
 void mail_set_sender(struct mail *, char *const *argv, const char *resolved);
+/* Makes the arguments of MAIL say BODY=8BITMIME when the message itself says that it is 8-bit (mime.h). At the end of the message. */
+void mail_note_encoding(struct mail *);
 /* Counts bytes more against milter_memory; false when that is used up. Given back by mail_reset. */
 bool mail_claim(struct mail *, size_t bytes);
 
@@ -70,15 +110,12 @@ void received_line(const struct session *, const struct mail *, struct buf *out)
 
 /* rules.c: NULL, or why this mail is Postfix's (docs/design.md, "Mail in" 9); detail gets the address or value it is about, or "". */
 const char *rules_queue_reason(const struct mail *, char *detail, size_t size);
+/* The last of them: what Postfix's maps say. Asked before (lookup.h); what is not known now could not be found out in time. */
+const char *rules_maps(const struct mail *, char *detail, size_t size);
 
-/* divert.c */
-enum verdict {
-    VERDICT_DISCARD,  /* everything is in lanes (or delivered already) */
-    VERDICT_ACCEPT,   /* Postfix's own queue takes it, or what is left of it */
-    VERDICT_TEMPFAIL
-};
-/* Deletes a recipient from Postfix's copy; returns false when Postfix does not let us. */
-typedef bool delete_recipient_fn(void *arg, const char *given);
-enum verdict divert(struct session *, delete_recipient_fn *, void *arg);
+/* divert.c: the message is complete. */
+void divert_begin(struct session *);
+/* Postfix is gone before the answer: everything is taken back as far as that goes. */
+void divert_gone(struct session *);
 
 #endif

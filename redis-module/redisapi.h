@@ -40,6 +40,7 @@ typedef long long mstime_t;
 #define REDISMODULE_CTX_FLAGS_LUA (1 << 0)
 #define REDISMODULE_CTX_FLAGS_MULTI (1 << 1)
 #define REDISMODULE_CTX_FLAGS_SLAVE (1 << 3)
+#define REDISMODULE_CTX_FLAGS_AOF (1 << 6)
 #define REDISMODULE_CTX_FLAGS_MAXMEMORY (1 << 8)
 #define REDISMODULE_CTX_FLAGS_EVICT (1 << 9)
 #define REDISMODULE_CTX_FLAGS_OOM (1 << 10)
@@ -47,14 +48,22 @@ typedef long long mstime_t;
 #define REDISMODULE_CTX_FLAGS_LOADING (1 << 13)
 #define REDISMODULE_CTX_FLAGS_DENY_BLOCKING (1 << 21)
 #define REDISMODULE_NOTIFY_GENERIC (1 << 2)
+#define REDISMODULE_NOTIFY_EXPIRED (1 << 8)
+#define REDISMODULE_NOTIFY_EVICTED (1 << 9)
 #define REDISMODULE_NOTIFY_MODULE (1 << 13)
 #define REDISMODULE_OPTIONS_HANDLE_IO_ERRORS (1 << 0)
 #define REDISMODULE_CONFIG_DEFAULT 0
 #define REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED 0
 #define REDISMODULE_EVENT_FLUSHDB 2
+#define REDISMODULE_EVENT_LOADING 3
 #define REDISMODULE_EVENT_CLIENT_CHANGE 4
+#define REDISMODULE_EVENT_REPLICA_CHANGE 6
 #define REDISMODULE_EVENT_SWAPDB 11
+#define REDISMODULE_EVENT_FORK_CHILD 13
+#define REDISMODULE_EVENT_EVENTLOOP 15
 #define REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA 1
+#define REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP 1
+#define REDISMODULE_SUBEVENT_LOADING_ENDED 3
 #define REDISMODULE_SUBEVENT_FLUSHDB_START 0
 #define REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED 1
 #define REDISMODULE_CMD_KEY_RO (1ULL << 0)
@@ -335,6 +344,10 @@ typedef struct {
       (RedisModuleServerInfoData * data, const char *field, int *out_err))                                   \
     X(GetRandomBytes, void, (unsigned char *dst, size_t len))                                                \
     X(AvoidReplicaTraffic, int, (void))                                                                      \
+    X(DefragAlloc, void *, (RedisModuleDefragCtx * ctx, void *ptr))                                          \
+    X(DefragShouldStop, int, (RedisModuleDefragCtx * ctx))                                                   \
+    X(DefragCursorSet, int, (RedisModuleDefragCtx * ctx, unsigned long cursor))                              \
+    X(DefragCursorGet, int, (RedisModuleDefragCtx * ctx, unsigned long *cursor))                             \
     X(GetDetachedThreadSafeContext, RedisModuleCtx *, (RedisModuleCtx * ctx))                                \
     X(LogIOError, void, (RedisModuleIO * io, const char *levelstr, const char *fmt, ...))
 

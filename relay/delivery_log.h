@@ -18,9 +18,18 @@ void delivery_log(const struct entry *, const struct smtp_mail *, const struct r
                   const struct smtp_rcpt *, const char *relay, const char *why);
 
 /* For a mail whose next hop is away: nobody was tried. */
-void delivery_log_away(const struct entry *, const struct recipient *, const char *reason);
+void delivery_log_away(const struct entry *, const struct recipient *, const char *dsn, const char *reason);
+
+/* A recipient that Postfix's own queue has now. */
+void delivery_log_spilled(const struct entry *, const struct recipient *, const char *relay, const char *reply);
+
+/* It loses its place in an ordered lane. */
+void delivery_log_aside(const struct entry *, const char *why);
 
 void delivery_log_removed(const struct entry *);
+
+/* A delay as Postfix prints it: two significant digits, none below 10 ms. Points into out. */
+char *delivery_seconds(double s, char out[16]);
 
 const char *delivery_queue_id(const struct entry *);
 

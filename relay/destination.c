@@ -1,5 +1,6 @@
 #include "destination.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "mem.h"
 #include "metrics.h"
 #include "namehash.h"
+#include "poison.h"
 
 #define BUCKETS 1024      /* next hops of a gateway are few; a power of two */
 #define ADDRESS_FRESH 60. /* seconds for which a looked-up name is believed */
@@ -24,11 +26,52 @@ struct connection {
     TAILQ_ENTRY(connection) link;
     struct destination *destination;
     struct smtp_session *session;
+    double opened; /* clock_monotonic */
     bool greeted, idle;
+    bool carrying; /* a mail was given to it, and it is not ready again */
+    bool blameless; /* that mail goes to another one, or ends because we do */
 };
 
 static void pump(struct destination *);
 static void open_connection(struct destination *);
+
+/* ---- the window ---- */
+
+static double window_first(const struct destination *d)
+{
+    const struct config *c = d->relay->config;
+    return (double)(c->destination_concurrency_first < c->destination_concurrency ? c->destination_concurrency_first
+                                                                                  : c->destination_concurrency);
+}
+
+static void went_well(struct destination *d)
+{
+    d->failed = 0.;
+    d->probe_wait = 0.;
+    if (d->proving) {
+        d->proving = false;
+        drain_want(d);
+    }
+    /* Only a window that is used shows that a wider one could be. */
+    if (d->window >= (double)d->relay->config->destination_concurrency || d->window >= (double)d->ncarrying + window_first(d))
+        return;
+    d->grown += 1. / d->window;
+    if (d->grown < 0.999)
+        return;
+    d->grown = 0.;
+    d->window += 1.;
+}
+
+/* true: that was the last one of a whole window. */
+static bool went_wrong(struct destination *d)
+{
+    d->failed += 1. / d->window;
+    d->grown = 0.;
+    if (d->window > 1.)
+        d->window -= 1.;
+    metric_add(relay_connections_broken, 1);
+    return d->failed >= 0.999;
+}
 
 /* ---- down and up ---- */
 
@@ -48,8 +91,9 @@ static void start_probe(struct destination *d)
     ev_timer_start(d->relay->loop, &d->probe);
 }
 
-static void go_down(struct destination *d, const char *why)
+static void go_down(struct destination *d, const char *dsn, const char *why)
 {
+    snprintf(d->trouble_dsn, sizeof d->trouble_dsn, "%s", dsn);
     free(d->trouble);
     d->trouble = mem_strdup(why);
     if (!d->down) {
@@ -67,13 +111,16 @@ static void go_down(struct destination *d, const char *why)
     }
 }
 
+/* How long the next probe would wait is forgotten with the first mail that is carried: greetings alone prove little. */
 static void go_up(struct destination *d)
 {
-    d->probe_wait = 0.;
     ev_timer_stop(d->relay->loop, &d->probe);
     if (!d->down)
         return;
     d->down = false;
+    d->proving = true;
+    d->failed = 0.;
+    d->window = window_first(d);
     free(d->trouble);
     d->trouble = NULL;
     log_info("next hop %s is back", d->name);
@@ -96,7 +143,7 @@ static void on_probe(struct ev_loop *loop, ev_timer *t, int events)
         open_connection(d);
 }
 
-static void cannot_open(struct destination *d, const char *why)
+static void cannot_open(struct destination *d, const char *dsn, const char *why)
 {
     if (d->closing)
         return;
@@ -108,8 +155,8 @@ static void cannot_open(struct destination *d, const char *why)
     }
     d->address_at = 0;
     d->resolved = 0.;
-    if (!d->nready) {
-        go_down(d, why);
+    if (!d->nready || d->down) {
+        go_down(d, dsn, why);
         return;
     }
     log_warning("next hop %s takes no more than %zu connections: %s", d->name, d->nready, why);
@@ -129,6 +176,11 @@ static void on_ready(struct smtp_session *s)
         d->nready++;
         metric_add(relay_connections, 1);
         go_up(d);
+    }
+    if (c->carrying) {
+        c->carrying = false;
+        d->ncarrying--;
+        went_well(d);
     }
     TAILQ_REMOVE(&d->busy, c, link);
     TAILQ_INSERT_HEAD(&d->idle, c, link);
@@ -157,6 +209,7 @@ static void on_done(struct smtp_session *s, struct smtp_mail *m)
     bool pumping = d->pumping;
     d->pumping = true;
     if (m->stale && !m->again) {
+        c->blameless = true;
         give_to_another(d, m);
     } else {
         if (m->stale)
@@ -171,14 +224,18 @@ static void on_closed(struct smtp_session *s, const char *why)
 {
     struct connection *c = smtp_arg(s);
     struct destination *d = c->destination;
+    bool broke = c->carrying && !c->blameless && !d->closing;
     TAILQ_REMOVE(c->idle ? &d->idle : &d->busy, c, link);
+    d->ncarrying -= c->carrying;
     free(c);
     if (!smtp_was_ready(s)) {
         d->nopening--;
-        cannot_open(d, why);
+        cannot_open(d, smtp_trouble(s), why);
     } else {
         d->nready--;
         log_debug("%s: connection closed after %u mails: %s", smtp_name(s), smtp_mails(s), why);
+        if (broke && went_wrong(d))
+            go_down(d, smtp_trouble(s), why);
     }
     pump(d);
 }
@@ -187,18 +244,17 @@ static const struct smtp_events session_events = {on_ready, on_done, on_closed};
 
 static void connect_now(struct destination *d)
 {
-    const struct config *cfg = d->relay->config;
     struct smtp_options o = {
         .lmtp = d->hop.lmtp,
         .host = d->hop.host,
         .port = d->hop.port,
         .address = &d->addresses.v[d->address_at],
-        .helo = d->relay->helo,
-        .limits = {(double)cfg->connect_timeout / 1000., (double)cfg->command_timeout / 1000.,
-                   (double)cfg->final_timeout / 1000., (double)cfg->connection_idle / 1000.},
+        .helo = d->helo ? d->helo : d->relay->helo,
+        .policy = destination_policy(d),
     };
     struct connection *c = mem_zero(sizeof *c);
     c->destination = d;
+    c->opened = clock_monotonic();
     o.arg = c;
     d->nopening++;
     TAILQ_INSERT_TAIL(&d->busy, c, link);
@@ -213,7 +269,7 @@ static void on_resolved(const struct addresses *found, const char *error, void *
         char why[300];
         snprintf(why, sizeof why, "%s: %s", d->hop.host, error);
         d->addresses.n = d->address_at = 0;
-        cannot_open(d, why);
+        cannot_open(d, "4.4.3", why);
         return;
     }
     d->addresses = *found;
@@ -233,6 +289,8 @@ static void open_connection(struct destination *d)
 static size_t most_connections(struct destination *d)
 {
     size_t most = (size_t)d->relay->config->destination_concurrency;
+    if (d->window < (double)most)
+        most = (size_t)d->window;
     if (d->limit && clock_monotonic() >= d->limit_until)
         d->limit = 0;
     return d->limit && d->limit < most ? d->limit : most;
@@ -259,12 +317,23 @@ static void give_mail(struct destination *d, struct connection *c, struct smtp_m
     TAILQ_REMOVE(&d->idle, c, link);
     TAILQ_INSERT_TAIL(&d->busy, c, link);
     c->idle = false;
+    c->blameless = false;
+    c->carrying = true;
+    d->ncarrying++;
     if (smtp_send(c->session, m))
         return;
+    c->carrying = false;
+    d->ncarrying--;
     TAILQ_REMOVE(&d->busy, c, link);
     TAILQ_INSERT_HEAD(&d->idle, c, link);
     c->idle = true;
     m->done(m, smtp_name(c->session));
+}
+
+static bool worn(const struct connection *c)
+{
+    const struct config *cfg = c->destination->relay->config;
+    return smtp_mails(c->session) >= cfg->connection_reuse || clock_monotonic() - c->opened >= (double)cfg->connection_age / 1000.;
 }
 
 static void pump(struct destination *d)
@@ -274,8 +343,8 @@ static void pump(struct destination *d)
     d->pumping = true;
     struct smtp_mail *m;
     struct connection *c;
-    while ((m = TAILQ_FIRST(&d->queue)) && (c = TAILQ_FIRST(&d->idle))) {
-        if (smtp_mails(c->session) >= d->relay->config->connection_reuse)
+    while ((double)d->ncarrying < d->window && (m = TAILQ_FIRST(&d->queue)) && (c = TAILQ_FIRST(&d->idle))) {
+        if (worn(c))
             smtp_quit(c->session);
         else
             give_mail(d, c, m);
@@ -329,6 +398,7 @@ static struct destination *add(struct relay *r, const char *name)
     struct destination *d = mem_zero(sizeof *d), **bucket = &r->destinations->bucket[bucket_of(name)];
     d->relay = r;
     d->name = mem_strdup(name);
+    d->window = window_first(d);
     TAILQ_INIT(&d->queue);
     TAILQ_INIT(&d->idle);
     TAILQ_INIT(&d->busy);
@@ -347,6 +417,11 @@ struct destination *destination_get(struct relay *r, const char *name)
         return d;
     d = add(r, name);
     d->deliverable = nexthop_parse(name, &d->hop);
+    const char *elsewhere = d->deliverable && !d->hop.port ? config_socket_at(r->config, d->hop.host) : NULL;
+    if (elsewhere) {
+        free(d->hop.host);
+        d->hop.host = mem_strdup(elsewhere);
+    }
     if (!d->deliverable)
         log_error("destination %s: no next hop with an address (smtp:[host]:port, lmtp:unix:/path); its "
                   "lanes are left alone",
@@ -354,18 +429,64 @@ struct destination *destination_get(struct relay *r, const char *name)
     return d;
 }
 
-struct destination *destination_bounce(struct relay *r)
+/* A port of our own Postfix. */
+static struct destination *own_port(struct relay *r, const char *setting, const char *address)
 {
-    if (!*r->config->bounce_port)
+    if (!*address)
         return NULL;
-    char *name = mem_printf("bounce_port:%s", r->config->bounce_port);
+    char *name = mem_printf("%s:%s", setting, address);
     struct destination *d = find(r, name);
     if (!d) {
         d = add(r, name);
-        d->deliverable = nexthop_from_address(r->config->bounce_port, &d->hop);
+        d->deliverable = nexthop_from_address(address, &d->hop);
+        d->own = true;
     }
     free(name);
     return d;
+}
+
+struct destination *destination_bounce(struct relay *r)
+{
+    return own_port(r, "bounce_port", r->config->bounce_port);
+}
+
+struct destination *destination_reinject(struct relay *r)
+{
+    return own_port(r, "reinject_port", r->config->reinject_port);
+}
+
+size_t destination_in_hand_most(const struct destination *d)
+{
+    return d->proving ? 1 : (size_t)d->relay->config->destination_in_flight;
+}
+
+struct smtp_policy *destination_policy(struct destination *d)
+{
+    const struct config *c = d->relay->config;
+    if (d->policy && d->policy_turn == d->relay->config_turn)
+        return d->policy;
+    smtp_policy_release(d->policy);
+    d->policy = d->own ? smtp_policy_own(c) : smtp_policy_new(c, d->name, &d->hop);
+    d->policy_turn = d->relay->config_turn;
+    return d->policy;
+}
+
+struct destination *destination_hold(struct relay *r)
+{
+    struct destination *d = own_port(r, "hold", r->config->reinject_port);
+    if (d)
+        d->helo = POISON_HELO;
+    return d;
+}
+
+void destination_probe(struct destination *d)
+{
+    if (!d->down)
+        return;
+    ev_timer_stop(d->relay->loop, &d->probe);
+    d->probe_wait = 0.;
+    ev_timer_set(&d->probe, 0., 0.);
+    ev_timer_start(d->relay->loop, &d->probe);
 }
 
 void destinations_each(struct relay *r, void (*fn)(struct destination *, void *), void *arg)
@@ -394,6 +515,7 @@ static void free_destination(struct destination *d)
 {
     ev_timer_stop(d->relay->loop, &d->probe);
     nexthop_free(&d->hop);
+    smtp_policy_release(d->policy);
     free(d->trouble);
     free(d->name);
     free(d);

@@ -1,10 +1,13 @@
 /* destination - one next hop: the mails that wait for it, the connections to it, and whether it can be
  * reached.
  *
- * Connections are opened by demand, at most destination_concurrency, and never more at a time than there are
- * good ones: a next hop that is away costs one attempt, not one per mail. When none can be opened it is
- * *down*: what waits here goes back to its lanes untried, nothing is taken for it, and one probe connection
- * at a time, with growing waits, finds out when it is back. */
+ * Connections are opened by demand, and never more at a time than there are good ones: a next hop that is away
+ * costs one attempt, not one per mail. How many may carry mails is the window: destination_concurrency_first at first, one more
+ * for as many successes as it is wide, up to destination_concurrency; one less for each connection that breaks under a mail (the feedback of
+ * Postfix's qmgr(8), SCHEDULER_README "concurrency"; answers about a mail or a recipient are no failures of the next hop). When none can be opened, or as many as
+ * the window is wide broke with no success between, it is *down*: what waits here goes back to its lanes untried, nothing is
+ * taken for it, and one probe connection at a time, with growing waits, finds out when it is back. Greeted, it has
+ * to prove itself with one mail; then everything goes on at once. */
 #ifndef DOVELANE_RELAY_DESTINATION_H
 #define DOVELANE_RELAY_DESTINATION_H
 
@@ -29,6 +32,10 @@ struct destination {
     char *name;       /* "lmtp:[10.0.0.5]:24" */
     bool deliverable; /* the name is one that we can connect to */
     struct nexthop hop;
+    bool own;                   /* a port of our own Postfix */
+    struct smtp_policy *policy; /* by destination_policy */
+    unsigned policy_turn;       /* of the config that it is from */
+    const char *helo; /* NULL: the relay's */
 
     struct resolve *resolving; /* under way */
     struct addresses addresses;
@@ -40,11 +47,17 @@ struct destination {
     struct connection_list idle, busy; /* busy: carrying a mail, or not greeted yet */
     size_t nopening, nready;           /* not greeted yet; greeted */
     bool pumping, closing;
+    size_t ncarrying;  /* of nready: with a mail */
+    double window;     /* how many may */
+    double grown;      /* part of the next step of the window, 0 to 1 */
+    double failed;     /* windowfuls of connections that broke since the last success */
     size_t limit; /* the server refused more connections than this, until limit_until */
     double limit_until;
 
     bool down;
+    bool proving;  /* was down, and has carried no mail yet */
     char *trouble; /* why, while down */
+    char trouble_dsn[SMTP_DSN_MAX]; /* and as a code: "4.4.1" */
     double probe_wait;
     ev_timer probe;
 
@@ -64,6 +77,21 @@ struct destination *destination_get(struct relay *, const char *name);
 
 /* The one of bounce_port, NULL when that is not set. */
 struct destination *destination_bounce(struct relay *);
+
+/* The one of reinject_port, NULL when that is not set. */
+struct destination *destination_reinject(struct relay *);
+
+/* The same port, greeted so that it puts what it gets on hold (poison.h). */
+struct destination *destination_hold(struct relay *);
+
+/* How many mails of it may be in hand. */
+size_t destination_in_hand_most(const struct destination *);
+
+/* What is set for it, as the config says now; the destination's. */
+struct smtp_policy *destination_policy(struct destination *);
+
+/* Looks at once whether one that is down is back. */
+void destination_probe(struct destination *);
 
 /* mail->done is called when it is over, maybe from within. While the next hop is down that is at once, with
  * nobody tried. */

@@ -99,11 +99,10 @@ struct discover *discover_open(struct relay *r)
     snprintf(d->cursor, sizeof d->cursor, "0");
     ev_timer_init(&d->patience, on_patience, 0., 0.);
     d->patience.data = d;
-    const struct config_node *n = &r->config->node[config_node_index(r->config, r->node)];
     d->node = node_open(r->loop, &(struct node_options){.name = r->node,
-                                                        .address = n->redis,
+                                                        .link = config_node_link(r->config, (size_t)config_node_index(r->config, r->node)),
                                                         .purpose = "relay-ready",
-                                                        .ping = false,
+                                                        .blocks = true,
                                                         .settle = r->config->settle,
                                                         .state = on_state,
                                                         .arg = d});

@@ -3,18 +3,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "hand.h"
 #include "log.h"
 #include "mem.h"
 #include "metrics.h"
 #include "mail.h"
 #include "owners.h"
+#include "poison.h"
+#include "series.h"
+#include "spill.h"
 #include "stillness.h"
+#include "voice.h"
+#include "whole.h"
 
 #define TAKE_BYTES (1024 * 1024)             /* one answer; a larger entry comes alone */
 #define DESTINATION_BYTES (32 * 1024 * 1024) /* in hand for one next hop, beyond which no more is taken */
-#define HAND_BYTES (256 * 1024 * 1024)       /* in hand for all */
+#define HAND_BYTES (256 * 1024 * 1024)       /* in hand for all; beyond, a next hop gets more only when it has none */
 #define PAUSE 1.                             /* after an error */
+#define LATER 0.1                            /* seconds */
+#define SUSPECT_AGAIN 200 /* milliseconds until a suspect is taken again when there is another one in hand */
 
 TAILQ_HEAD(want_list, destination);
 
@@ -22,7 +30,10 @@ struct drain {
     struct relay *relay;
     struct want_list want;
     ev_timer pause; /* active: TAKE was refused */
+    ev_timer later; /* active: a lane's `later` is set */
     bool full;      /* HAND_BYTES was the reason to stop */
+    bool suspect;   /* one is in hand */
+    bool looking;   /* a TAKE that may bring one is under way */
 };
 
 struct take {
@@ -30,6 +41,11 @@ struct take {
     struct lane *lane;
     struct destination *destination;
     unsigned told;
+    size_t asked;
+    double at;   /* when it was sent: clock_boottime() */
+    bool careful;
+    bool lost;   /* the server was emptied, and nobody has noticed yet */
+    bool unsent; /* its end is the answer to LANE.WHOLE */
 };
 
 void drain_want(struct destination *d)
@@ -65,8 +81,17 @@ static bool well_formed(const redisReply *e)
     return true;
 }
 
+/* Whether an entry under suspicion may come into hand: alone. */
+static bool alone(struct relay *r, struct lane *lane, size_t in_reply)
+{
+    if (in_reply == 1 && !lane->in_hand && !r->drain->suspect)
+        return true;
+    lane->careful = true;
+    return false;
+}
+
 /* true when the entry is in hand now, or was; false: it is to be given back. */
-static bool take_entry(struct relay *r, struct lane *lane, long long lease, redisReply *e)
+static bool take_entry(struct relay *r, struct lane *lane, long long lease, redisReply *e, size_t in_reply, double asked_at)
 {
     const redisReply *id = e->element[1], *meta = e->element[5];
     struct entry *held = id->len == ENTRYID_LEN ? hand_find(r, (unsigned char *)id->str) : NULL;
@@ -74,10 +99,15 @@ static bool take_entry(struct relay *r, struct lane *lane, long long lease, redi
         /* Its lease ended with a connection or by time, and we go on with it: only the number is new. */
         held->lease = lease;
         held->generation = owners_generation(r);
+        poison_excuse(r, held->id, e->element[3]->integer - held->failed_leases);
+        held->failed_leases = e->element[3]->integer;
         return true;
     }
     if (held || id->len != ENTRYID_LEN || r->stopping || lane->ownership != OWNERSHIP_OURS ||
         stillness_now(r))
+        return false;
+    enum poison_verdict verdict = poison_judge(r, (unsigned char *)id->str, e->element[3]->integer);
+    if (verdict == POISON_LEAVE || (verdict != POISON_NO && !alone(r, lane, in_reply)))
         return false;
     redisReply *body = e->element[6];
     struct entry *entry = hand_add(r, lane, (unsigned char *)id->str, body);
@@ -86,6 +116,12 @@ static bool take_entry(struct relay *r, struct lane *lane, long long lease, redi
     entry->generation = owners_generation(r);
     entry->revision = (uint32_t)e->element[2]->integer;
     entry->failed_leases = e->element[3]->integer;
+    entry->stored_at = asked_at - (double)e->element[4]->integer / 1000.;
+    entry->suspect = verdict != POISON_NO;
+    if (entry->suspect)
+        r->drain->suspect = true;
+    else if (in_reply == 1)
+        lane->careful = false;
     metric_add(relay_taken, 1);
     mail_begin(entry, meta->str, (size_t)meta->len);
     return true;
@@ -97,18 +133,46 @@ static int64_t back_for(struct relay *r, const struct lane *lane, const redisRep
 {
     if (e->element[1]->len == ENTRYID_LEN) {
         bool elsewhere = hand_find(r, (unsigned char *)e->element[1]->str) != NULL;
-        return elsewhere ? r->config->retry_first : 0;
+        enum poison_verdict verdict = poison_judge(r, (unsigned char *)e->element[1]->str, e->element[3]->integer);
+        if (verdict == POISON_LEAVE) {
+            char hex[ENTRYID_HEX];
+            entryid_hex((unsigned char *)e->element[1]->str, hex);
+            log_error("lane=%s, id=%s: the relay died %lld times with it in hand, also when it gave it to Postfix's hold queue; left in its lane",
+                      lane->name, hex, e->element[3]->integer);
+            metric_add(relay_poison_left, 1);
+            return r->config->retry_most;
+        }
+        return elsewhere ? r->config->retry_first : verdict != POISON_NO && r->drain->suspect ? SUSPECT_AGAIN : 0;
     }
     log_error("lane=%s: an entry without an id of %d bytes (sequence %lld) is not ours, left alone",
               lane->name, ENTRYID_LEN, e->element[0]->integer);
     return r->config->retry_most;
 }
 
-static size_t take_lane(struct relay *r, struct lane *lane, const redisReply *l)
+struct taken {
+    size_t n, bytes;
+    bool back; /* some of it was given back */
+};
+
+/* An ordered lane of a server that was emptied begins with what came since: what was before it has the other owners, and goes first. */
+static void give_all_back(struct relay *r, struct lane *lane, const redisReply *l)
 {
+    if (l->type != REDIS_REPLY_ARRAY || l->elements < 3 || l->element[1]->type != REDIS_REPLY_INTEGER || l->element[2]->type != REDIS_REPLY_ARRAY)
+        return;
+    for (size_t i = 0; i < l->element[2]->elements; i++)
+        if (well_formed(l->element[2]->element[i]))
+            owners_return_taken(r, lane, l->element[1]->integer, l->element[2]->element[i]->element[0]->integer, 0);
+    /* By then the beats have said so, and this node returns; or there is nobody who has what is lost, and it goes on. */
+    series_pause(lane, 2. * (double)r->config->beat / 1000.);
+    voice_wake(r);
+}
+
+static struct taken take_lane(struct relay *r, struct lane *lane, const redisReply *l, double asked_at)
+{
+    struct taken taken = {0};
     if (l->type != REDIS_REPLY_ARRAY || l->elements < 3 || l->element[1]->type != REDIS_REPLY_INTEGER ||
         l->element[2]->type != REDIS_REPLY_ARRAY)
-        return 0;
+        return taken;
     long long lease = l->element[1]->integer;
     const redisReply *list = l->element[2];
     for (size_t i = 0; i < list->elements; i++) {
@@ -117,13 +181,62 @@ static size_t take_lane(struct relay *r, struct lane *lane, const redisReply *l)
             log_error("lane=%s: TAKE gave an entry that does not follow docs/lane-commands.md", lane->name);
             continue;
         }
-        if (take_entry(r, lane, lease, e))
+        taken.bytes += (size_t)e->element[5]->len + (size_t)e->element[6]->len;
+        if (take_entry(r, lane, lease, e, list->elements, asked_at))
             continue;
+        taken.back = true;
         metric_add(relay_given_back, 1);
         lane->waiting = true;
-        owners_return_taken(r, lane, lease, e->element[0]->integer, back_for(r, lane, e));
+        int64_t back = back_for(r, lane, e);
+        if (lane->parsed.generation && back == SUSPECT_AGAIN) {
+            series_pause(lane, SUSPECT_AGAIN / 1000.); /* a delay would let those behind it out */
+            back = 0;
+        }
+        owners_return_taken(r, lane, lease, e->element[0]->integer, back);
     }
-    return list->elements;
+    taken.n = list->elements;
+    return taken;
+}
+
+/* ---- the TAKE that can wait ---- */
+
+static void now_after_all(struct destination *d, void *arg)
+{
+    struct lane *lane;
+    TAILQ_FOREACH(lane, &d->lanes, beside)
+        if (lane->later) {
+            lane->later = false;
+            drain_want(d);
+        }
+}
+
+static void on_later(struct ev_loop *loop, ev_timer *t, int events)
+{
+    destinations_each(t->data, now_after_all, NULL);
+}
+
+static void wait_with(struct lane *lane, struct relay *r)
+{
+    lane->later = true;
+    if (!ev_is_active(&r->drain->later)) {
+        ev_timer_set(&r->drain->later, LATER, 0.);
+        ev_timer_start(r->loop, &r->drain->later);
+    }
+}
+
+void drain_leaving(struct entry *e)
+{
+    struct lane *lane = e->lane;
+    if (e->leaving)
+        return;
+    e->leaving = true;
+    lane->leaving++;
+    if (lane->parsed.generation)
+        drain_want(lane->destination);
+    if (!lane->later || lane->leaving < lane->in_hand)
+        return;
+    lane->later = false;
+    drain_want(lane->destination);
 }
 
 static void on_pause_over(struct ev_loop *loop, ev_timer *t, int events)
@@ -137,6 +250,10 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
     struct take t = *(struct take *)arg;
     free(arg);
     t.lane->taking = t.destination->taking = false;
+    if (t.careful) {
+        t.relay->drain->looking = false;
+        drain_want_all(t.relay);
+    }
     if (!reply)
         return; /* lanes.c asks for everything anew when the connection is back */
     if (reply->type != REDIS_REPLY_ARRAY) {
@@ -146,12 +263,36 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
         ev_timer_start(t.relay->loop, &t.relay->drain->pause);
         return;
     }
-    size_t n = 0;
-    for (size_t i = 0; i < reply->elements; i++)
-        n += take_lane(t.relay, t.lane, reply->element[i]);
-    if (!n && t.lane->told == t.told)
+    struct taken all = {0};
+    for (size_t i = 0; t.lost && i < reply->elements; i++)
+        give_all_back(t.relay, t.lane, reply->element[i]);
+    if (t.lost)
+        return;
+    for (size_t i = 0; i < reply->elements; i++) {
+        struct taken one = take_lane(t.relay, t.lane, reply->element[i], t.at);
+        all = (struct taken){all.n + one.n, all.bytes + one.bytes, all.back || one.back};
+    }
+    if (!all.n)
+        t.lane->careful = false;
+    if (!all.n && t.lane->parsed.generation)
+        series_emptied(t.lane);
+    if (!all.n && t.lane->told == t.told)
         t.lane->waiting = false;
+    if (all.n && all.n < t.asked && all.bytes < TAKE_BYTES / 2 && !all.back && t.lane->told == t.told && t.lane->in_hand > t.lane->leaving)
+        wait_with(t.lane, t.relay);
     drain_want(t.destination);
+}
+
+static void on_whole(struct wire *w, redisReply *reply, void *arg)
+{
+    struct take *t = arg;
+    if (t->unsent) {
+        free(t);
+        return;
+    }
+    bool whole = reply && whole_says(t->relay, &t->lane->parsed, reply);
+    t->lost = reply && !whole && (t->lane->whole || whole_believed(t->relay, &t->lane->parsed));
+    t->lane->whole = whole;
 }
 
 /* ---- credit ---- */
@@ -160,7 +301,7 @@ static bool may_take(struct relay *r)
 {
     struct drain *drain = r->drain;
     drain->full = hand_bytes(r) >= HAND_BYTES;
-    return !r->stopping && !drain->full && !ev_is_active(&drain->pause) && !stillness_now(r) &&
+    return !r->stopping && !spill_draining(r) && !ev_is_active(&drain->pause) && !stillness_now(r) &&
            owners_ready(r) && !owners_refused(r);
 }
 
@@ -168,10 +309,20 @@ static bool may_take(struct relay *r)
  * many, so a quarter of the places must be free unless the hand is nearly empty. */
 static int64_t credit(const struct destination *d)
 {
-    int64_t most = d->relay->config->destination_in_flight, left = most - (int64_t)d->in_hand;
+    int64_t most = (int64_t)destination_in_hand_most(d), left = most - (int64_t)d->in_hand;
     if (d->down || d->taking || d->in_hand_bytes >= DESTINATION_BYTES)
         return 0;
+    /* Slow next hops may hold all there is room for: the others go on, with one TAKE's worth in hand. */
+    if (d->relay->drain->full && d->in_hand)
+        return 0;
     return left >= (most + 3) / 4 ? left : 0;
+}
+
+/* An ordered lane has one mail in flight, else a later one could overtake one that is deferred. What is acked was delivered; what is given back is in its place
+ * before the TAKE is read. */
+static bool busy(const struct lane *lane)
+{
+    return lane->careful ? lane->in_hand : lane->parsed.generation ? lane->in_hand > lane->leaving : false;
 }
 
 /* The next lane in turn that may have something. */
@@ -180,9 +331,8 @@ static struct lane *next_lane(struct destination *d)
     struct lane *lane;
     TAILQ_FOREACH(lane, &d->lanes, beside)
     {
-        /* An ordered lane has one mail in flight, else a later one could overtake one that is deferred. */
-        if (lane->ownership == OWNERSHIP_OURS && lane->waiting && !lane->taking &&
-            !(lane->parsed.generation && lane->in_hand))
+        if (lane->ownership == OWNERSHIP_OURS && lane->waiting && !lane->taking && !lane->later && !busy(lane) &&
+            !(lane->careful && (d->relay->drain->suspect || d->relay->drain->looking)) && series_may_take(lane))
             break;
     }
     if (lane) {
@@ -198,15 +348,29 @@ static void take(struct destination *d, int64_t n)
     if (!lane)
         return;
     struct take *t = mem_alloc(sizeof *t);
-    *t = (struct take){d->relay, lane, d, lane->told};
-    if (lane->parsed.generation)
+    if (lane->parsed.generation || lane->careful)
         n = 1;
+    *t = (struct take){.relay = d->relay, .lane = lane, .destination = d, .told = lane->told, .asked = (size_t)n, .at = clock_boottime(), .careful = lane->careful};
+    bool checked = lane->parsed.generation && d->relay->voice && wire_sendf(owners_wire(d->relay), on_whole, t, "LANE.WHOLE");
     if (!wire_sendf(owners_wire(d->relay), on_take, t, "LANE.TAKE 1 %b COUNT %lld BYTES %d LEASE %d",
                     lane->name, lane->name_len, (long long)n, TAKE_BYTES, OWNERS_LEASE)) {
-        free(t);
+        t->unsent = true;
+        if (!checked)
+            free(t);
         return;
     }
     lane->taking = d->taking = true;
+    if (t->careful)
+        d->relay->drain->looking = true;
+}
+
+void drain_released(const struct entry *e)
+{
+    drain_want(e->lane->destination);
+    if (!e->suspect)
+        return;
+    e->relay->drain->suspect = false;
+    drain_want_all(e->relay);
 }
 
 void drain_run(struct relay *r)
@@ -269,11 +433,14 @@ struct drain *drain_open(struct relay *r)
     TAILQ_INIT(&drain->want);
     ev_timer_init(&drain->pause, on_pause_over, 0., 0.);
     drain->pause.data = r;
+    ev_timer_init(&drain->later, on_later, 0., 0.);
+    drain->later.data = r;
     return drain;
 }
 
 void drain_close(struct drain *drain)
 {
     ev_timer_stop(drain->relay->loop, &drain->pause);
+    ev_timer_stop(drain->relay->loop, &drain->later);
     free(drain);
 }

@@ -2,11 +2,16 @@
  *
  * A lane that has something to take (lanes.h: waiting) is asked until it gives nothing. One TAKE per
  * destination is under way at a time, over all its lanes in turn; destination_in_flight and the bytes bound
- * it. */
+ * it.
+ *
+ * A TAKE that gave fewer than it was asked for has emptied the lane, unless BYTES ended it before a large entry. Only another TAKE can tell, and one round
+ * trip per mail for that answer would be a fifth of what a mail costs at moderate load. So that TAKE leaves together with the last ACK or NACK of the lane, in one write, or
+ * LATER afterwards; when READY names the lane, at once. */
 #ifndef DOVELANE_RELAY_DRAIN_H
 #define DOVELANE_RELAY_DRAIN_H
 
 #include "destination.h"
+#include "hand.h"
 #include "relay.h"
 
 struct drain *drain_open(struct relay *);
@@ -15,6 +20,12 @@ void drain_close(struct drain *);
 /* Something changed that may allow a TAKE: looked at at the end of this turn of the loop. */
 void drain_want(struct destination *);
 void drain_want_all(struct relay *);
+
+/* The entry is acked or given back, and what tells the node so leaves at the end of this turn. */
+void drain_leaving(struct entry *);
+
+/* An entry leaves the hand. */
+void drain_released(const struct entry *);
 
 /* Takes what may be taken. */
 void drain_run(struct relay *);

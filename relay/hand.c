@@ -9,6 +9,7 @@
 #include "mem.h"
 #include "metrics.h"
 #include "owners.h"
+#include "spill.h"
 
 TAILQ_HEAD(taken_list, entry);
 
@@ -114,9 +115,11 @@ void hand_release(struct entry *e)
     h->count--;
     h->bytes -= held_bytes(e);
     e->lane->in_hand--;
+    e->lane->leaving -= e->leaving;
     e->lane->destination->in_hand--;
     e->lane->destination->in_hand_bytes -= held_bytes(e);
-    drain_want(e->lane->destination);
+    drain_released(e);
+    spill_released(e);
     metric_set(relay_in_hand, (long long)h->count);
     smtp_rcpts_clear(e->mail.rcpt, e->mail.nrcpt);
     free(e->mail.rcpt);

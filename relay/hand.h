@@ -14,6 +14,9 @@
 #include "relay.h"
 #include "smtp.h"
 
+/* Why an entry goes to Postfix's own queue instead of its next hop. */
+enum spill_reason { SPILL_NONE, SPILL_REQUEUE, SPILL_DRAIN, SPILL_LANE_TIME, SPILL_MEMORY, SPILL_POISON, SPILL_8BITMIME };
+
 enum entry_state {
     ENTRY_DELIVERING, /* its mail is with a destination: waiting there, or being sent */
     ENTRY_BOUNCING,   /* the same with the bounce port */
@@ -31,17 +34,22 @@ struct entry {
     unsigned char id[ENTRYID_LEN];
     enum entry_state state;
 
-    long long lease;
+    long long lease;         /* 0: none, it was read and not taken (spill.h) */
     unsigned generation;     /* of the connection that the lease belongs to */
-    long long failed_leases; /* "attempts" of the server: leases of it that failed */
+    long long failed_leases; /* "attempts" of the server: leases of it that ended otherwise than by us */
+    bool suspect;            /* relays may have died of it: poison.h */
     uint32_t revision;
     struct envelope envelope;
     redisReply *holder; /* the part of TAKE's reply that holds the body; ours */
     double taken_at;    /* CLOCK_MONOTONIC */
+    double stored_at;   /* in the own server: clock_boottime(), rather too early than too late */
 
     /* this time */
+    enum spill_reason spill;
     unsigned char *tried; /* per recipient: TRIED_* */
     bool attempted;       /* someone was asked about someone: counts, and waits by the schedule */
+    bool leaving;         /* acked or given back: counted in its lane */
+    bool told;            /* delivered; the other owners know it, since the own node is away */
     bool leave;           /* nothing more is begun with it, it goes back */
     bool dirty;           /* the envelope has what META has not */
     bool lean;            /* META without texts, because the server has no memory for more */

@@ -11,6 +11,8 @@
 #include "metrics.h"
 #include "namehash.h"
 #include "mail.h"
+#include "series.h"
+#include "voice.h"
 
 #define BUCKETS 4096 /* a power of two; a node with 10,000 lanes has chains of two or three */
 #define REAP 60.     /* seconds between looking for lanes that nobody needs to remember */
@@ -43,15 +45,16 @@ static void attach(struct lane *lane, struct destination *d)
 static void judge(struct relay *r, struct lane *lane)
 {
     bool was_ours = lane->ownership == OWNERSHIP_OURS;
-    lane->ownership = lane->parsed.nowners ? ownership_judge(r->config, r->node, &lane->parsed, &lane->place)
-                                           : OWNERSHIP_NONE;
+    lane->ownership = lane->parsed.nowners ? voice_judge(r, &lane->parsed, &lane->place) : OWNERSHIP_NONE;
     bool ours = lane->ownership == OWNERSHIP_OURS;
     if (ours == was_ours)
         return;
+    series_forget(lane);
     r->lanes->ours += ours ? 1 : (size_t)-1;
     metric_set(relay_lanes, (long long)r->lanes->ours);
     if (!ours) {
-        log_info("lane=%s: an owner before us is alive, we leave it", lane->name);
+        if (!r->voice)
+            log_info("lane=%s: an owner before us is alive, we leave it", lane->name);
         return;
     }
     struct destination *d = destination_get(r, lane->parsed.destination);
@@ -78,15 +81,20 @@ static struct lane *add(struct relay *r, const char *name, size_t len)
     return lane;
 }
 
-void lanes_told(struct relay *r, const char *name, size_t len)
+struct lane *lanes_get(struct relay *r, const char *name, size_t len)
 {
     struct lane *lane = r->lanes->bucket[bucket_of(name, len)];
     while (lane && (lane->name_len != len || memcmp(lane->name, name, len)))
         lane = lane->next;
-    if (!lane)
-        lane = add(r, name, len);
+    return lane ? lane : add(r, name, len);
+}
+
+void lanes_told(struct relay *r, const char *name, size_t len)
+{
+    struct lane *lane = lanes_get(r, name, len);
     lane->told++;
     lane->waiting = true;
+    lane->later = false;
     if (lane->ownership == OWNERSHIP_OURS && lane->destination)
         drain_want(lane->destination);
 }
@@ -113,6 +121,7 @@ void lanes_judge(struct relay *r)
 
 static void free_lane(struct lane *lane)
 {
+    series_forget(lane);
     attach(lane, NULL);
     lanename_free(&lane->parsed);
     free(lane->name);
@@ -125,7 +134,7 @@ static void free_lane(struct lane *lane)
 static bool needed(const struct lane *lane)
 {
     bool drained = lane->ownership == OWNERSHIP_OURS && lane->destination;
-    return lane->in_hand || lane->taking || lane->commands || lane->listed || (drained && lane->waiting);
+    return lane->in_hand || lane->taking || lane->commands || lane->listed || lane->held || (drained && lane->waiting);
 }
 
 static void reap(struct lanes *lanes)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <sys/queue.h>
 
+#include "entryid.h"
 #include "lanename.h"
 #include "ownership.h"
 #include "relay.h"
@@ -28,8 +29,27 @@ struct lane {
     unsigned
         told;    /* how often we heard that: an empty TAKE proves nothing when it was sent before the last */
     bool taking; /* a TAKE is under way */
+    bool later;   /* the last TAKE gave all that there was, most probably: the next one can wait (drain.h) */
+    bool careful; /* has suspects (poison.h): its entries come into hand one by one */
     size_t in_hand;
+    size_t leaving; /* of these: acked or given back, and not answered yet */
     size_t commands; /* META, ACK and NACK under way */
+    double moved_at; /* clock_boottime(): what lay here by then may come from a lane of a lost node (replace.h) */
+
+    /* series.c's, for an ordered lane */
+    struct series *series;            /* that has it in one of its lists */
+    bool turn;                        /* what comes before it is delivered */
+    bool waits_turn, asks_turn;       /* for the next round; in one */
+    bool whole;                       /* the server was whole for its owners when it was last looked at */
+    bool turn_told;                   /* that it waits for long */
+    double turn_since;                /* 0: it does not wait */
+    TAILQ_ENTRY(lane) turn_link;
+    bool held;                        /* it is being copied to another owner (replace.h) */
+    bool paused;
+    double paused_until;
+    TAILQ_ENTRY(lane) pause_link;
+    unsigned char head[ENTRYID_LEN];  /* the mail that was deferred at its head */
+    double head_since;                /* 0: none was */
 
     /* for owners.c: entries whose META or ACK leaves at the end of this turn of the loop */
     bool listed;
@@ -39,6 +59,9 @@ struct lane {
 
 struct lanes *lanes_open(struct relay *);
 void lanes_close(struct lanes *);
+
+/* The lane of that name, made known when it was not; never NULL. */
+struct lane *lanes_get(struct relay *, const char *name, size_t len);
 
 /* The server says that the lane has something to take. */
 void lanes_told(struct relay *, const char *name, size_t len);

@@ -5,14 +5,20 @@
 
 #include "bounce.h"
 #include "clock.h"
+#include "delivery_id.h"
 #include "delivery_log.h"
 #include "destination.h"
 #include "log.h"
 #include "mem.h"
 #include "metrics.h"
 #include "owners.h"
+#include "poison.h"
 #include "retry.h"
+#include "series.h"
 #include "smtp_compose.h"
+#include "spill.h"
+
+#define DELETE_AGAIN 10000 /* milliseconds until one that is to be deleted is looked at again: an owner could not be told */
 
 static void go_on(struct entry *);
 
@@ -51,16 +57,38 @@ static void set_state(struct entry *e, struct recipient *to, const struct smtp_r
     e->dirty = e->attempted = true;
 }
 
+/* The next hop lacks 8BITMIME, and Postfix can convert the mail (smtp(8) does): it goes that way. While reinject_port takes nothing it waits.
+ * False: not now, or there is no such port, and the mail fails. */
+static bool convert(struct entry *e, struct smtp_mail *m)
+{
+    if (!*e->relay->config->reinject_port)
+        return false;
+    bool able = spill_able(e->relay);
+    for (size_t i = 0; i < m->nrcpt; i++) {
+        m->rcpt[i].verdict = SMTP_DEFERRED;
+        m->rcpt[i].dsn[0] = '4';
+        if (able)
+            e->tried[m->rcpt[i].index] &= (unsigned char)~TRIED_DELIVERY;
+    }
+    if (able)
+        spill_mark(e, SPILL_8BITMIME);
+    return able;
+}
+
 /* Also after a part of the recipients was untried: the next hop went away, or we stop. */
 static void on_delivered(struct smtp_mail *m, const char *relay)
 {
     struct entry *e = m->owner;
+    if (m->convert && convert(e, m)) {
+        go_on(e);
+        return;
+    }
     for (size_t i = 0; i < m->nrcpt; i++) {
         const struct smtp_rcpt *from = &m->rcpt[i];
         struct recipient *to = &e->envelope.recipient[from->index];
         if (from->verdict == SMTP_UNTRIED) {
             if (e->at->down)
-                delivery_log_away(e, to, e->at->trouble);
+                delivery_log_away(e, to, e->at->trouble_dsn, e->at->trouble);
             e->leave = true;
             continue;
         }
@@ -71,6 +99,12 @@ static void on_delivered(struct smtp_mail *m, const char *relay)
     go_on(e);
 }
 
+static void on_spilled(struct smtp_mail *m, const char *relay)
+{
+    spill_results(m->owner, relay);
+    go_on(m->owner);
+}
+
 static void on_bounced(struct smtp_mail *m, const char *relay)
 {
     bounce_results(m->owner, relay);
@@ -79,12 +113,46 @@ static void on_bounced(struct smtp_mail *m, const char *relay)
 
 /* ---- the next thing to do ---- */
 
+/* What the next hop refused goes to Postfix, too: it tries once more, and bounces. */
+static bool due(const struct entry *e, size_t i)
+{
+    enum recipient_state s = e->envelope.recipient[i].state;
+    return (s == RECIPIENT_WAITING || (e->spill && s == RECIPIENT_FAILED)) && !(e->tried[i] & TRIED_DELIVERY);
+}
+
+/* Also on the way through Postfix's queue: it may have been delivered before that. */
+static void add_delivery_id(struct entry *e)
+{
+    const struct smtp_policy *there = destination_policy(e->lane->destination);
+    if (!there->key)
+        return;
+    free(e->head);
+    e->head = delivery_id_header(there->key, e->id);
+    e->mail.head = e->head;
+    e->mail.head_len = strlen(e->head);
+}
+
+static bool anyone_due(const struct entry *e)
+{
+    for (size_t i = 0; i < e->envelope.nrecipients; i++)
+        if (due(e, i))
+            return true;
+    return false;
+}
+
 static bool deliver_batch(struct entry *e)
 {
+    struct destination *at = e->spill == SPILL_POISON ? destination_hold(e->relay)
+                             : e->spill               ? destination_reinject(e->relay)
+                                                      : e->lane->destination;
     struct smtp_rcpt *rcpt = NULL;
+    if (!at) { /* the config was read again, without the port */
+        e->leave = true;
+        return false;
+    }
     size_t n = 0;
     for (size_t i = 0; i < e->envelope.nrecipients && n < SMTP_RECIPIENTS_MAX; i++) {
-        if (e->envelope.recipient[i].state != RECIPIENT_WAITING || (e->tried[i] & TRIED_DELIVERY))
+        if (!due(e, i))
             continue;
         if (!rcpt)
             rcpt = mem_alloc((e->envelope.nrecipients < SMTP_RECIPIENTS_MAX ? e->envelope.nrecipients
@@ -96,8 +164,9 @@ static bool deliver_batch(struct entry *e)
     if (!n)
         return false;
     e->state = ENTRY_DELIVERING;
-    entry_set_mail(e, rcpt, n, on_delivered);
-    e->at = e->lane->destination;
+    entry_set_mail(e, rcpt, n, e->spill ? on_spilled : on_delivered);
+    add_delivery_id(e);
+    e->at = at;
     destination_submit(e->at, &e->mail);
     return true;
 }
@@ -111,19 +180,71 @@ static bool anyone_open(const struct entry *e)
     return false;
 }
 
+/* The head of an ordered lane was waited for long enough. Every owner is to know that first: who takes over need not wait again, and what has a higher
+ * generation need not wait at all. */
+static void step_aside(struct entry *e)
+{
+    delivery_log_aside(e, "it was waited for as long as head_hold says");
+    metric_add(relay_aside, 1);
+    e->envelope.marks |= ENVELOPE_ASIDE;
+    e->dirty = e->leave = true;
+    owners_record(e);
+}
+
 static void give_back(struct entry *e)
 {
     struct retry_policy p = policy(e->relay);
-    int64_t left = e->attempted ? retry_left(&p, e->id, &e->envelope, clock_wall()) : 0;
-    owners_return(e, e->attempted, (left + 999) / 1000);
+    if (e->envelope.marks & ENVELOPE_ADMIN) {
+        if (series_keeps(e) && !(e->envelope.marks & ENVELOPE_DELETED))
+            delivery_log_aside(e, e->envelope.marks & ENVELOPE_HELD ? "an admin holds it" : "it goes to Postfix's queue");
+        owners_remind(e);
+        if (e->envelope.marks & (ENVELOPE_DELETED | ENVELOPE_REQUEUE))
+            spill_look_again(e);
+        owners_return(e, e->envelope.marks & ENVELOPE_DELETED ? DELETE_AGAIN : p.most / 1000);
+        return;
+    }
+    if (e->spill == SPILL_POISON) {
+        if (series_keeps(e))
+            delivery_log_aside(e, "relays died of it, and it goes to Postfix's hold queue");
+        owners_return(e, p.first / 1000);
+        return;
+    }
+    int64_t left = e->attempted || e->lane->parsed.generation ? retry_left(&p, e->id, &e->envelope, clock_wall()) : 0;
+    if (!series_keeps(e))
+        owners_return(e, (left + 999) / 1000);
+    else if (series_wait_for(e, left))
+        owners_return(e, 0);
+    else
+        step_aside(e);
+}
+
+/* An admin's marks come before everything else. True when the entry is done with. */
+static bool obey(struct entry *e)
+{
+    uint32_t marks = e->envelope.marks;
+    if ((marks & ENVELOPE_DELETED) && !e->dirty && owners_all_reachable(e)) {
+        log_info("%s: deleted, as an admin's mark says", delivery_queue_id(e));
+        owners_ack(e);
+        return true;
+    }
+    if ((marks & (ENVELOPE_DELETED | ENVELOPE_HELD)) || ((marks & ENVELOPE_REQUEUE) && !e->spill))
+        e->leave = true;
+    return false;
 }
 
 /* Nothing of the entry may be touched after a call that begins something: that may have ended it. */
 static void go_on(struct entry *e)
 {
+    if ((e->envelope.marks & ENVELOPE_ADMIN) && obey(e))
+        return;
+    /* Between two transactions of a mail with many recipients: who dies in the second must not repeat the first. */
+    if (!e->leave && e->dirty && anyone_due(e)) {
+        owners_record(e);
+        return;
+    }
     if (!e->leave && deliver_batch(e))
         return;
-    if (!e->leave && bounce_wanted(e)) {
+    if (!e->leave && !e->spill && bounce_wanted(e)) {
         if (e->dirty) {
             owners_record(e);
             return;
@@ -155,17 +276,25 @@ void mail_begin(struct entry *e, const char *meta, size_t len)
         log_error("lane=%s, id=%s: the envelope cannot be read (%s); left in its lane", e->lane->name, hex,
                   wrong);
         metric_add(relay_unreadable, 1);
-        owners_return(e, false, r->config->retry_most);
+        owners_return(e, r->config->retry_most);
         return;
     }
+    if (poison_judge(r, e->id, e->failed_leases) == POISON_HOLD && *r->config->reinject_port)
+        spill_mark(e, SPILL_POISON);
+    else if ((e->envelope.marks & ENVELOPE_REQUEUE) && !e->spill && spill_able(r))
+        spill_mark(e, SPILL_REQUEUE);
     /* After a takeover, or when a NACK was lost, it comes before its time. */
     struct retry_policy p = policy(r);
-    int64_t left = retry_left(&p, e->id, &e->envelope, clock_wall());
-    if (left) {
-        owners_return(e, false, (left + 999) / 1000);
+    int64_t left = e->spill || (e->envelope.marks & ENVELOPE_ADMIN) ? 0 : retry_left(&p, e->id, &e->envelope, clock_wall());
+    e->tried = mem_zero(e->envelope.nrecipients);
+    if (left && e->lane->parsed.generation) {
+        give_back(e);
         return;
     }
-    e->tried = mem_zero(e->envelope.nrecipients);
+    if (left) {
+        owners_return(e, (left + 999) / 1000);
+        return;
+    }
     go_on(e);
 }
 
@@ -176,6 +305,12 @@ void mail_recorded(struct entry *e, bool held)
         go_on(e);
     else
         hand_release(e);
+}
+
+bool mail_due(struct relay *r, const unsigned char id[ENTRYID_LEN], const struct envelope *env)
+{
+    struct retry_policy p = policy(r);
+    return !retry_left(&p, id, env, clock_wall());
 }
 
 void mail_leave(struct entry *e)

@@ -10,11 +10,14 @@
 
 #include "hand.h"
 
-/* The entry is fresh from TAKE; meta is its envelope. */
+/* The entry is fresh from TAKE, or was read (spill.h: then e->spill says why); meta is its envelope. */
 void mail_begin(struct entry *, const char *meta, size_t len);
 
 /* The own node answered META: held = false when it does not hold the entry any more. */
 void mail_recorded(struct entry *, bool held);
+
+/* Whether its schedule lets it be tried now. */
+bool mail_due(struct relay *, const unsigned char id[ENTRYID_LEN], const struct envelope *);
 
 /* The entry goes back as soon as possible: at once when no connection has begun with it, else when what goes
  * on is over. Nothing more is begun with it. */

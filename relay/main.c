@@ -13,12 +13,21 @@
 #include "hand.h"
 #include "lanes.h"
 #include "log.h"
+#include "notify.h"
 #include "mem.h"
 #include "program.h"
 #include "mail.h"
+#include "membership.h"
+#include "orders.h"
 #include "owners.h"
+#include "poison.h"
+#include "pressure.h"
 #include "relay.h"
+#include "smtp.h"
+#include "series.h"
+#include "spill.h"
 #include "stillness.h"
+#include "voice.h"
 
 #define NAME "dovelane-relay"
 #define FINISH 10. /* seconds for what is in hand */
@@ -43,7 +52,7 @@ static void last_wait(struct stop *stop)
 static bool all_said(const struct relay *r)
 {
     return !hand_count(r) && (!owners_ready(r) || !wire_open_requests(owners_wire(r))) &&
-           !owners_peer_requests(r);
+           !owners_peer_requests(r) && !voice_unsaid(r);
 }
 
 /* After everything else of the turn, so that what it brought leaves together. Not in ev_prepare: the
@@ -53,7 +62,9 @@ static void on_turn(struct ev_loop *loop, ev_check *c, int events)
     struct stop *stop = c->data;
     struct relay *r = stop->relay;
     drain_run(r);
+    spill_run(r);
     owners_flush(r);
+    log_flush();
     if (!r->stopping)
         return;
     if (all_said(r))
@@ -89,6 +100,7 @@ static void on_stop_signal(struct ev_loop *loop, ev_signal *w, int events)
         return;
     log_info("stopping, %zu mails in hand", hand_count(r));
     r->stopping = true;
+    voice_leave(r);
     discover_close(r->discover);
     r->discover = NULL;
     ev_timer_set(&stop->timer, FINISH, 0.);
@@ -112,14 +124,39 @@ static void warn_dead(const struct relay *r)
         log_warning("the config calls this node dead: nothing is drained here, the next owners do it");
 }
 
+static bool same_link(const struct config *a, int i, const struct config *b, int k)
+{
+    struct config_link one = config_node_link(a, (size_t)i), other = config_node_link(b, (size_t)k);
+    char *text = config_link_text(&one), *with = config_link_text(&other);
+    bool same = !strcmp(text, with);
+    free(text);
+    free(with);
+    return same;
+}
+
+/* The nodes of before are there, and reached as before; others may have come. config gets their places. */
+static bool same_nodes(const struct config *before, struct config *config)
+{
+    bool same = config_keep_nodes(config, before);
+    for (size_t i = 0; same && i < before->nnodes; i++)
+        same = same_link(before, (int)i, config, (int)i);
+    return same;
+}
+
 /* NULL when the new config may replace the old one. */
-static const char *unfit(const struct relay *r, const struct config *config)
+static const char *unfit(const struct relay *r, struct config *config)
 {
     int was = config_node_index(r->config, r->node), is = config_node_index(config, r->node);
     if (is < 0)
         return "it has no section for this node";
-    if (strcmp(r->config->node[was].redis, config->node[is].redis))
-        return "this node's redis has another address: that needs a restart";
+    if (!same_link(r->config, was, config, is))
+        return "this node is reached otherwise (redis, standby, tls, node_...): that needs a restart";
+    if (r->config->takeover != config->takeover)
+        return "takeover is another: that needs a restart of the relay";
+    if (config->takeover == TAKEOVER_AUTOMATIC && !same_nodes(r->config, config))
+        return "a node is missing that was there, or is reached otherwise (redis, standby, tls, tls_name): that needs a restart of the relay";
+    if (strcmp(r->config->state_directory, config->state_directory))
+        return "state_directory is another: that needs a restart of the relay";
     return NULL;
 }
 
@@ -137,12 +174,14 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
     }
     config_free(r->config);
     r->config = config;
-    if (log_open(NAME, config->log, (enum log_level)config->log_level) < 0)
+    r->config_turn++;
+    if (program_log(config, NAME) < 0)
         log_error("log = %s cannot be opened: %s", config->log, strerror(errno));
     log_info("config read again");
     warn_dead(r);
     set_helo(r);
     owners_reload(r);
+    voice_reload(r);
     lanes_judge(r);
     discover_list(r);
     drain_want_all(r);
@@ -154,10 +193,17 @@ static void open_all(struct relay *r)
 {
     r->destinations = destinations_open(r);
     r->drain = drain_open(r);
+    r->poison = poison_open();
+    r->series = series_open(r);
     r->lanes = lanes_open(r);
     r->hand = hand_open(r);
     r->owners = owners_open(r);
+    r->membership = membership_open(r);
+    r->voice = voice_open(r);
     r->stillness = stillness_open(r);
+    r->pressure = pressure_open(r);
+    r->spill = spill_open(r);
+    r->orders = orders_open(r);
     r->discover = discover_open(r);
 }
 
@@ -169,23 +215,37 @@ static void close_all(struct relay *r)
                     "than once",
                     left);
     destinations_quit(r);
+    membership_close(r->membership);
     if (r->discover)
         discover_close(r->discover);
     /* The connections first: they answer what is open, and what they answer to must still be there. */
     owners_close(r);
+    voice_close(r);
+    membership_free(r->membership);
     hand_close(r->hand);
+    orders_close(r->orders);
+    spill_close(r->spill);
+    pressure_close(r->pressure);
     stillness_close(r->stillness);
     lanes_close(r->lanes);
+    series_close(r->series);
     destinations_close(r);
     drain_close(r->drain);
+    poison_close(r->poison);
     free(r->helo);
     config_free(r->config);
+}
+
+static void on_watchdog(struct ev_loop *loop, ev_timer *w, int events)
+{
+    (void)loop, (void)w, (void)events;
+    notify("WATCHDOG=1");
 }
 
 int main(int argc, char **argv)
 {
     struct program program;
-    program_start(&program, NAME, true, argc, argv);
+    program_start(&program, NAME, true, smtp_policy_check, argc, argv);
     struct relay r = {.config_path = program.config_path, .node = program.node, .config = program.config};
     r.loop = ev_default_loop(0);
     set_helo(&r);
@@ -210,8 +270,16 @@ int main(int argc, char **argv)
     turn.data = &stop;
     ev_check_start(r.loop, &turn);
 
+    log_gather();
     open_all(&r);
+    ev_timer watchdog;
+    double period = notify_watchdog() / 1e3;
+    ev_timer_init(&watchdog, on_watchdog, period, period);
+    if (period > 0.)
+        ev_timer_start(r.loop, &watchdog);
+    notify("READY=1");
     ev_run(r.loop, 0);
+    notify("STOPPING=1");
     close_all(&r);
     log_info("stopped");
     return 0;

@@ -9,7 +9,7 @@
 void owed_init(struct owed_queue *q)
 {
     TAILQ_INIT(&q->list);
-    q->n = 0;
+    q->n = q->bytes = q->before = 0;
 }
 
 struct owed *owed_make(const char *lane, size_t lane_len, size_t n)
@@ -18,12 +18,35 @@ struct owed *owed_make(const char *lane, size_t lane_len, size_t n)
     o->lane = mem_strndup(lane, lane_len);
     o->lane_len = lane_len;
     o->n = n;
+    o->bytes = sizeof *o + n * ENTRYID_LEN + lane_len;
+    o->argv = NULL;
+    o->before = false;
+    return o;
+}
+
+struct owed *owed_command(size_t entries, int argc, const char **argv, const size_t *argvlen)
+{
+    size_t count = (size_t)argc, bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += argvlen[i];
+    struct owed *o = mem_zero(sizeof *o);
+    o->n = entries;
+    o->bytes = sizeof *o + count * (sizeof *o->argv + sizeof *o->argvlen) + bytes;
+    o->argc = argc;
+    o->argv = mem_alloc(o->bytes - sizeof *o);
+    o->argvlen = (size_t *)(o->argv + count);
+    char *p = (char *)(o->argvlen + count);
+    for (size_t i = 0; i < count; p += argvlen[i++]) {
+        o->argv[i] = memcpy(p, argv[i], argvlen[i]);
+        o->argvlen[i] = argvlen[i];
+    }
     return o;
 }
 
 void owed_end(struct owed *o)
 {
     free(o->lane);
+    free(o->argv);
     free(o);
 }
 
@@ -33,6 +56,8 @@ struct owed *owed_next(struct owed_queue *q)
     if (o) {
         TAILQ_REMOVE(&q->list, o, next);
         q->n -= o->n;
+        q->bytes -= o->bytes;
+        q->before -= o->before;
     }
     return o;
 }
@@ -49,7 +74,9 @@ size_t owed_keep(struct owed_queue *q, struct owed *o)
     size_t forgotten = 0;
     TAILQ_INSERT_TAIL(&q->list, o, next);
     q->n += o->n;
-    while (q->n > OWED_MOST) {
+    q->bytes += o->bytes;
+    q->before += o->before;
+    while (q->n > OWED_MOST || q->bytes > OWED_BYTES) {
         struct owed *oldest = owed_next(q);
         forgotten += oldest->n;
         owed_end(oldest);
@@ -60,6 +87,8 @@ size_t owed_keep(struct owed_queue *q, struct owed *o)
 bool owed_send(const struct owed *o, struct wire *w, wire_reply_fn *fn, void *arg)
 {
     char count[24];
+    if (o->argv)
+        return wire_send(w, fn, arg, o->argc, (const char **)o->argv, o->argvlen);
     const char **v = mem_alloc((4 + o->n) * sizeof *v);
     size_t *len = mem_alloc((4 + o->n) * sizeof *len);
     v[0] = "LANE.ACK", len[0] = 8;

@@ -11,12 +11,15 @@
 #include "metrics.h"
 #include "mail.h"
 #include "peers.h"
+#include "poison.h"
+#include "voice.h"
 
 #define AGAIN 1.  /* seconds until what was refused is repeated */
 #define BATCH 500 /* entries in one META or ACK */
 #define META_BYTES 1000000
 
 TAILQ_HEAD(lane_queue, lane);
+TAILQ_HEAD(batch_list, batch);
 
 struct owners {
     struct relay *relay;
@@ -24,6 +27,7 @@ struct owners {
     unsigned generation;
     struct peers *peers;
     struct lane_queue lanes; /* with metas or acks to send */
+    struct batch_list acking; /* ACKs under way */
     bool refused;
     ev_timer again;
 };
@@ -33,6 +37,7 @@ struct batch {
     struct relay *relay;
     struct lane *lane;
     bool ack;
+    TAILQ_ENTRY(batch) under_way;
     size_t n;
     struct entry *entry[];
 };
@@ -47,9 +52,39 @@ struct wire *owners_wire(const struct relay *r)
     return node_wire(r->owners->own);
 }
 
-int64_t owners_born(const struct relay *r)
+double owners_loaded(const struct relay *r)
 {
-    return node_born(r->owners->own);
+    return node_loaded(r->owners->own);
+}
+
+const char *owners_run_id(const struct relay *r)
+{
+    return node_run_id(r->owners->own);
+}
+
+void owners_each_peer(struct relay *r, void (*fn)(struct node *, void *), void *arg)
+{
+    peers_each(r->owners->peers, fn, arg);
+}
+
+bool owners_owes(const struct relay *r, const char *node)
+{
+    return peers_owes(r->owners->peers, node);
+}
+
+void owners_moved(struct relay *r, const char *lane, size_t len, const char *ids, size_t n)
+{
+    struct lanename name;
+    bool before = true;
+    if (!lanename_parse(lane, len, &name))
+        return;
+    for (size_t i = 0; i < name.nowners; i++) {
+        if (strcmp(name.owner[i], r->node))
+            peers_moved(r->owners->peers, lane, len, name.owner[i], before, ids, n);
+        else
+            before = false;
+    }
+    lanename_free(&name);
 }
 
 unsigned owners_generation(const struct relay *r)
@@ -87,6 +122,7 @@ void owners_record(struct entry *e)
 void owners_ack(struct entry *e)
 {
     e->state = ENTRY_ACKING;
+    drain_leaving(e);
     TAILQ_INSERT_TAIL(&e->lane->acks, e, queued);
     list_lane(e->lane, e->relay->owners);
 }
@@ -132,6 +168,97 @@ static bool is_word(const redisReply *r, const char *word)
     return (r->type == REDIS_REPLY_STRING || r->type == REDIS_REPLY_STATUS) && !strcmp(r->str, word);
 }
 
+/* Without what need not be known to go on. Memory is short then, and META that does not grow always passes.
+ */
+static void encode_lean(const struct envelope *env, struct buf *out)
+{
+    struct envelope lean = *env;
+    lean.recipient = mem_dup(env->recipient, env->nrecipients * sizeof *env->recipient);
+    for (size_t i = 0; i < lean.nrecipients; i++) {
+        struct recipient *r = &lean.recipient[i];
+        r->text = NULL;
+        r->code = 0;
+        r->last_attempt = 0;
+        if (r->attempts > 127)
+            r->attempts = 127;
+    }
+    envelope_encode(&lean, out);
+    free(lean.recipient);
+}
+
+/* With texts of at most so many bytes. */
+static void encode_short(const struct envelope *env, size_t most, struct buf *out)
+{
+    struct envelope brief = *env;
+    brief.recipient = mem_dup(env->recipient, env->nrecipients * sizeof *env->recipient);
+    for (size_t i = 0; i < brief.nrecipients; i++) {
+        const char *text = env->recipient[i].text;
+        brief.recipient[i].text = text ? mem_strndup(text, strnlen(text, most)) : NULL;
+    }
+    envelope_encode(&brief, out);
+    for (size_t i = 0; i < brief.nrecipients; i++)
+        free(brief.recipient[i].text);
+    free(brief.recipient);
+}
+
+/* What META says. Many recipients with long addresses, and a next hop that says much about each of them, make more than an envelope may have:
+ * no node would take it, and nothing else either. The lean one is never longer than the one that the milter stored. */
+static void encode(const struct entry *e, struct buf *out)
+{
+    static const size_t most[] = {256, 64}; /* 64: code and "unknown-reply" are in it */
+    if (!e->lean)
+        envelope_encode(&e->envelope, out);
+    for (size_t i = 0; i < sizeof most / sizeof *most && out->len > ENVELOPE_SIZE_MAX; i++) {
+        buf_consume(out, out->len);
+        encode_short(&e->envelope, most[i], out);
+    }
+    if (!e->lean && out->len <= ENVELOPE_SIZE_MAX)
+        return;
+    buf_consume(out, out->len);
+    encode_lean(&e->envelope, out);
+}
+
+/* Somebody wrote a higher revision meanwhile. With our own text it was this META, over a connection that was lost. Else an admin's command
+ * wrote its marks (or, in a configuration with two living first owners, another relay its results): the marks are taken over, our results
+ * stand, and go out above it. */
+static void on_reread(struct wire *w, redisReply *reply, void *arg)
+{
+    struct entry *e = arg;
+    struct envelope theirs;
+    struct buf ours = {0};
+    e->lane->commands--;
+    bool held = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 1 && reply->element[0]->type == REDIS_REPLY_ARRAY &&
+                reply->element[0]->elements >= 6 && reply->element[0]->element[5]->type == REDIS_REPLY_STRING;
+    if (!held) {
+        if (reply && reply->type == REDIS_REPLY_ARRAY)
+            mail_recorded(e, false);
+        else
+            owners_record(e); /* lost with the connection, or refused: asked again with the META */
+        return;
+    }
+    const redisReply *revision = reply->element[0]->element[2], *meta = reply->element[0]->element[5];
+    encode(e, &ours);
+    bool same = ours.len == (size_t)meta->len && !memcmp(ours.data, meta->str, ours.len);
+    buf_free(&ours);
+    if (same || envelope_decode(meta->str, (size_t)meta->len, &theirs)) {
+        mail_recorded(e, true);
+        return;
+    }
+    e->envelope.marks = (theirs.marks & ENVELOPE_ADMIN) | ((theirs.marks | e->envelope.marks) & ENVELOPE_ASIDE);
+    e->revision = (uint32_t)revision->integer;
+    e->dirty = true;
+    envelope_free(&theirs);
+    owners_record(e);
+}
+
+static void reread(struct entry *e)
+{
+    e->lane->commands++;
+    if (!wire_sendf(owners_wire(e->relay), on_reread, e, "LANE.GET %b IDS 1 %b NOBODY", e->lane->name, e->lane->name_len, e->id,
+                    (size_t)ENTRYID_LEN))
+        on_reread(NULL, NULL, e);
+}
+
 static void recorded(struct entry *e, const redisReply *answer)
 {
     if ((is_word(answer, "MEMORY") || is_word(answer, "FULL")) && !e->lean) {
@@ -141,17 +268,59 @@ static void recorded(struct entry *e, const redisReply *answer)
         return;
     }
     bool held = !is_word(answer, "ABSENT");
-    /* STALE: this META was sent before, over a connection that was lost; or another relay delivers the same
-     * entry, which is a configuration with two living first owners. */
-    if (!is_word(answer, "OK") && !is_word(answer, "STALE"))
+    if (is_word(answer, "STALE")) {
+        reread(e);
+        return;
+    }
+    if (!is_word(answer, "OK"))
         log_warning("%s: META on node %s: %s", delivery_queue_id(e), e->relay->node,
                     answer->str ? answer->str : "no word");
     mail_recorded(e, held);
 }
 
+/* To the other owners, once. */
+static void tell_others(struct owners *o, const struct lane *lane, struct entry *const *e, size_t n)
+{
+    struct entry *untold[BATCH];
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!e[i]->told) {
+            e[i]->told = true;
+            untold[k++] = e[i];
+        }
+    if (k)
+        peers_ack(o->peers, lane, untold, k);
+}
+
+/* The own node is away or silent, maybe for good, or takes no ack, and another owner may take over: it must know what is delivered. Where nodes compare nothing comes of it if this
+ * program ends before its own node is told: what the others do not hold is dropped there. */
+static void tell_meanwhile(struct owners *o)
+{
+    struct lane *lane;
+    struct batch *b;
+    struct entry *e, *some[BATCH];
+    if (!o->relay->voice)
+        return;
+    TAILQ_FOREACH(b, &o->acking, under_way)
+        tell_others(o, b->lane, b->entry, b->n);
+    TAILQ_FOREACH(lane, &o->lanes, list) {
+        size_t n = 0;
+        TAILQ_FOREACH(e, &lane->acks, queued) {
+            if (e->told)
+                continue;
+            some[n++] = e;
+            if (n == BATCH) {
+                tell_others(o, lane, some, n);
+                n = 0;
+            }
+        }
+        tell_others(o, lane, some, n);
+    }
+}
+
 static void acked(struct batch *b)
 {
-    peers_ack(b->relay->owners->peers, b->lane, b->entry, b->n);
+    tell_others(b->relay->owners, b->lane, b->entry, b->n);
     metric_add(relay_removed, (long long)b->n);
     for (size_t i = 0; i < b->n; i++) {
         delivery_log_removed(b->entry[i]);
@@ -164,12 +333,15 @@ static void on_batch(struct wire *w, redisReply *reply, void *arg)
     struct batch *b = arg;
     struct owners *o = b->relay->owners;
     b->lane->commands--;
+    if (b->ack)
+        TAILQ_REMOVE(&o->acking, b, under_way);
     bool answered = reply && reply->type == REDIS_REPLY_ARRAY && (b->ack || reply->elements == b->n);
     if (!reply) {
         queue_again(b);
     } else if (!answered) {
         queue_again(b);
         refuse(o, b->ack ? "ACK" : "META", reply->str ? reply->str : "no list");
+        tell_meanwhile(o);
     } else {
         passed(o);
         if (b->ack)
@@ -203,7 +375,8 @@ static void add_arg(struct args *a, const void *p, size_t len)
 static void send_acks(struct owners *o, struct lane *lane)
 {
     struct batch *b = mem_alloc(sizeof *b + BATCH * sizeof *b->entry);
-    *b = (struct batch){o->relay, lane, true, 0};
+    *b = (struct batch){.relay = o->relay, .lane = lane, .ack = true};
+    TAILQ_INSERT_TAIL(&o->acking, b, under_way);
     struct args a = {0};
     char count[24];
     add_arg(&a, "LANE.ACK", 8);
@@ -224,24 +397,6 @@ static void send_acks(struct owners *o, struct lane *lane)
     free(a.len);
 }
 
-/* Without what need not be known to go on. Memory is short then, and META that does not grow always passes.
- */
-static void encode_lean(const struct envelope *env, struct buf *out)
-{
-    struct envelope lean = *env;
-    lean.recipient = mem_dup(env->recipient, env->nrecipients * sizeof *env->recipient);
-    for (size_t i = 0; i < lean.nrecipients; i++) {
-        struct recipient *r = &lean.recipient[i];
-        r->text = NULL;
-        r->code = 0;
-        r->last_attempt = 0;
-        if (r->attempts > 127)
-            r->attempts = 127;
-    }
-    envelope_encode(&lean, out);
-    free(lean.recipient);
-}
-
 struct meta_args {
     char revision[16];
     struct buf meta;
@@ -251,7 +406,7 @@ static void send_metas(struct owners *o, struct lane *lane)
 {
     struct batch *b = mem_alloc(sizeof *b + BATCH * sizeof *b->entry);
     struct meta_args *m = mem_zero(BATCH * sizeof *m);
-    *b = (struct batch){o->relay, lane, false, 0};
+    *b = (struct batch){.relay = o->relay, .lane = lane};
     struct args a = {0};
     char count[24];
     size_t bytes = 0;
@@ -266,10 +421,7 @@ static void send_metas(struct owners *o, struct lane *lane)
         if (e->dirty)
             e->revision++;
         e->dirty = false;
-        if (e->lean)
-            encode_lean(&e->envelope, &one->meta);
-        else
-            envelope_encode(&e->envelope, &one->meta);
+        encode(e, &one->meta);
         add_arg(&a, e->id, ENTRYID_LEN);
         add_arg(&a, one->revision,
                 (size_t)snprintf(one->revision, sizeof one->revision, "%u", (unsigned)e->revision));
@@ -295,12 +447,19 @@ static bool can_send(const struct owners *o)
     return node_ready(o->own) && wire_up(node_wire(o->own));
 }
 
+void owners_silent(struct relay *r)
+{
+    tell_meanwhile(r->owners);
+}
+
 void owners_flush(struct relay *r)
 {
     struct owners *o = r->owners;
     struct lane *lane;
     if (ev_is_active(&o->again))
         return;
+    if (!can_send(o))
+        tell_meanwhile(o);
     while (can_send(o) && (lane = TAILQ_FIRST(&o->lanes))) {
         TAILQ_REMOVE(&o->lanes, lane, list);
         lane->listed = false;
@@ -323,17 +482,19 @@ static void on_returned(struct wire *w, redisReply *reply, void *arg)
     hand_release(e);
 }
 
-void owners_return(struct entry *e, bool retry, int64_t delay)
+void owners_return(struct entry *e, int64_t delay)
 {
     struct owners *o = e->relay->owners;
     e->state = ENTRY_RETURNING;
+    drain_leaving(e);
     metric_add(relay_given_back, 1);
     e->lane->commands++;
-    if (can_send(o) && e->generation == o->generation &&
-        wire_sendf(node_wire(o->own), on_returned, e, "LANE.NACK %b %lld %s %lld IDS 1 %b", e->lane->name,
-                   e->lane->name_len, e->lease, retry ? "RETRY" : "KEEP", (long long)delay, e->id,
-                   (size_t)ENTRYID_LEN))
+    if (e->lease && can_send(o) && e->generation == o->generation &&
+        wire_sendf(node_wire(o->own), on_returned, e, "LANE.NACK %b %lld KEEP %lld IDS 1 %b", e->lane->name,
+                   e->lane->name_len, e->lease, (long long)delay, e->id, (size_t)ENTRYID_LEN))
         return;
+    if (e->lease)
+        poison_excuse(e->relay, e->id, 1); /* its lease ended with a connection */
     on_returned(NULL, NULL, e);
 }
 
@@ -366,11 +527,50 @@ struct entry *owners_extend(struct entry *e)
         add_arg(&a, e->id, ENTRYID_LEN);
     a.len[5] = (size_t)snprintf(count, sizeof count, "%zu", a.n - 6);
     /* A lease of an earlier connection has ended with it. */
-    if (can_send(o) && first->generation == o->generation)
+    if (first->lease && can_send(o) && first->generation == o->generation)
         wire_send(node_wire(o->own), ignore, "EXTEND", (int)a.n, a.v, a.len);
     free(a.v);
     free(a.len);
     return e;
+}
+
+/* ---- the other owners ---- */
+
+void owners_remind(struct entry *e)
+{
+    char revision[16];
+    struct buf meta = {0};
+    if (!e->revision)
+        return;
+    encode(e, &meta);
+    const char *v[] = {"LANE.META", e->lane->name, "1", (const char *)e->id, revision, meta.data};
+    size_t len[] = {9, e->lane->name_len, 1, ENTRYID_LEN, (size_t)snprintf(revision, sizeof revision, "%u", (unsigned)e->revision), meta.len};
+    peers_send(e->relay->owners->peers, e->lane, 0, 6, v, len);
+    buf_free(&meta);
+}
+
+bool owners_all_reachable(const struct entry *e)
+{
+    return peers_reachable(e->relay->owners->peers, e->lane);
+}
+
+struct each_node {
+    void (*fn)(const char *, struct wire *, void *);
+    void *arg;
+};
+
+static void on_each_node(struct node *node, void *arg)
+{
+    struct each_node *each = arg;
+    if (node_ready(node))
+        each->fn(node_name(node), node_wire(node), each->arg);
+}
+
+void owners_each_node(struct relay *r, void (*fn)(const char *, struct wire *, void *), void *arg)
+{
+    struct each_node each = {fn, arg};
+    on_each_node(r->owners->own, &each);
+    peers_each(r->owners->peers, on_each_node, &each);
 }
 
 /* ---- the own node ---- */
@@ -381,6 +581,7 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
     if (!ready)
         return;
     o->generation++;
+    voice_own_server(o->relay, new_life && node_life(node) > 1);
     discover_list(o->relay);
     drain_want_all(o->relay);
 }
@@ -395,10 +596,10 @@ struct owners *owners_open(struct relay *r)
     struct owners *o = mem_zero(sizeof *o);
     o->relay = r;
     TAILQ_INIT(&o->lanes);
+    TAILQ_INIT(&o->acking);
     ev_timer_init(&o->again, on_again, 0., 0.);
-    const struct config_node *n = &r->config->node[config_node_index(r->config, r->node)];
     o->own = node_open(r->loop, &(struct node_options){.name = r->node,
-                                                       .address = n->redis,
+                                                       .link = config_node_link(r->config, (size_t)config_node_index(r->config, r->node)),
                                                        .purpose = "relay",
                                                        .ping = false,
                                                        .settle = r->config->settle,

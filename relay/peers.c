@@ -8,21 +8,25 @@
 #include "mem.h"
 #include "metrics.h"
 #include "owed.h"
+#include "voice.h"
 
 #define AGAIN 1. /* seconds, after a refusal */
 #define UNSENT_MOST (8 * 1024 * 1024) /* to a peer that takes nothing; then it counts as away */
 
 struct peer {
     struct peer *next;
-    char *name, *address;
+    struct relay *relay;
+    char *name, *link; /* link: config_link_text */
     struct node *node;
     long long dropped; /* entries, in this outage: it is said once when it begins and once when it ends */
     size_t open;       /* requests */
+    size_t before;     /* of them, those about lanes that it drains when they are given back */
     struct owed_queue owed;
+    ev_timer again;       /* then it is told what it refused */
     double refused_until; /* clock_monotonic: it refused an ack a moment ago, and is not asked again before */
 };
 
-/* An ack under way. */
+/* An ack or a record under way. */
 struct telling {
     struct peer *peer;
     struct owed *owed;
@@ -41,7 +45,7 @@ static void drop(struct peer *p, size_t entries, const char *why)
     metric_add(relay_peer_dropped, (long long)entries);
 }
 
-/* ---- acks ---- */
+/* ---- what is owed ---- */
 
 static void keep(struct peer *p, struct owed *o)
 {
@@ -55,14 +59,19 @@ static void on_acked(struct wire *w, redisReply *reply, void *arg)
     struct telling t = *(struct telling *)arg;
     free(arg);
     t.peer->open--;
+    t.peer->before -= t.owed->before;
     if (reply && reply->type != REDIS_REPLY_ERROR) {
         owed_end(t.owed);
         return;
     }
     /* Lost with the connection, or refused (a peer that loads, whose disk is full): told again later. */
-    if (reply)
-        t.peer->refused_until = clock_monotonic() + AGAIN;
     keep(t.peer, t.owed);
+    if (!reply)
+        return;
+    t.peer->refused_until = clock_monotonic() + AGAIN;
+    ev_timer_stop(t.peer->relay->loop, &t.peer->again);
+    ev_timer_set(&t.peer->again, AGAIN, 0.);
+    ev_timer_start(t.peer->relay->loop, &t.peer->again);
 }
 
 static bool can_be_told(const struct peer *p)
@@ -79,9 +88,15 @@ static void tell_owed(struct peer *p)
         struct telling *t = mem_alloc(sizeof *t);
         *t = (struct telling){p, o};
         p->open++;
+        p->before += o->before;
         if (!owed_send(o, node_wire(p->node), on_acked, t))
             on_acked(NULL, NULL, t);
     }
+}
+
+static void on_again(struct ev_loop *loop, ev_timer *t, int events)
+{
+    tell_owed(t->data);
 }
 
 static void on_state(struct node *node, bool ready, bool new_life, void *arg)
@@ -89,8 +104,8 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
     struct peer *p = arg;
     if (!ready)
         return;
-    /* Nothing refills it yet (docs/design.md, "What is built"), and what it owned first waits here until somebody says so. */
-    if (new_life && node_life(node) > 1)
+    /* With takeover = manual nothing refills it, and what it owned first waits here until somebody says so. */
+    if (new_life && node_life(node) > 1 && !p->relay->voice)
         log_warning("node %s was restarted and does not know what it held: what it owned first waits on the other owners; put it into "
                     "`dead`, see the admin guide, \"When a node dies, or its Redis was restarted\"",
                     p->name);
@@ -107,8 +122,6 @@ static void on_answer(struct wire *w, redisReply *reply, void *arg)
 {
     struct peer *p = arg;
     p->open--;
-    if (reply && reply->type == REDIS_REPLY_ERROR)
-        drop(p, 1, reply->str);
 }
 
 static struct peer *find(const struct peers *peers, const char *name)
@@ -117,6 +130,14 @@ static struct peer *find(const struct peers *peers, const char *name)
     while (p && strcmp(p->name, name))
         p = p->next;
     return p;
+}
+
+static bool is_before(const struct peers *peers, const struct lane *lane, const char *owner)
+{
+    size_t i = 0;
+    while (strcmp(lane->parsed.owner[i], peers->relay->node) && strcmp(lane->parsed.owner[i], owner))
+        i++;
+    return !strcmp(lane->parsed.owner[i], owner);
 }
 
 void peers_send(struct peers *peers, const struct lane *lane, size_t entries, int argc, const char **argv,
@@ -132,14 +153,14 @@ void peers_send(struct peers *peers, const struct lane *lane, size_t entries, in
             metric_add(relay_peer_dropped, (long long)entries);
             continue;
         }
-        if (!node_ready(p->node))
-            drop(p, entries, "no connection");
-        else if (wire_unsent_bytes(node_wire(p->node)) > UNSENT_MOST)
-            drop(p, entries, "it takes nothing");
-        else if (wire_send(node_wire(p->node), on_answer, p, argc, argv, argvlen))
-            p->open++;
-        else
-            drop(p, entries, "no connection");
+        if (entries) {
+            struct owed *o = owed_command(entries, argc, argv, argvlen);
+            o->before = is_before(peers, lane, owner);
+            keep(p, o);
+            tell_owed(p);
+        } else if (can_be_told(p) && wire_send(node_wire(p->node), on_answer, p, argc, argv, argvlen)) {
+            p->open++; /* a reminder, which comes again */
+        }
     }
 }
 
@@ -154,11 +175,47 @@ void peers_ack(struct peers *peers, const struct lane *lane, struct entry *const
             continue;
         }
         struct owed *o = owed_make(lane->name, lane->name_len, n);
+        o->before = is_before(peers, lane, p->name);
         for (size_t k = 0; k < n; k++)
             memcpy(o->id[k], e[k]->id, ENTRYID_LEN);
         keep(p, o);
         tell_owed(p);
     }
+}
+
+void peers_moved(struct peers *peers, const char *lane, size_t len, const char *owner, bool before, const char *ids, size_t n)
+{
+    struct peer *p = find(peers, owner);
+    if (!p)
+        return;
+    struct owed *o = owed_make(lane, len, n);
+    o->before = before;
+    memcpy(o->id, ids, n * ENTRYID_LEN);
+    keep(p, o);
+    tell_owed(p);
+}
+
+bool peers_reachable(const struct peers *peers, const struct lane *lane)
+{
+    for (size_t i = 0; i < lane->parsed.nowners; i++) {
+        const char *owner = lane->parsed.owner[i];
+        const struct peer *p = find(peers, owner);
+        if (p && !voice_dead(peers->relay, owner) && !can_be_told(p))
+            return false;
+    }
+    return true;
+}
+
+bool peers_owes(const struct peers *peers, const char *node)
+{
+    const struct peer *p = find(peers, node);
+    return p && (p->owed.before || p->before);
+}
+
+void peers_each(struct peers *peers, void (*fn)(struct node *, void *), void *arg)
+{
+    for (struct peer *p = peers->first; p; p = p->next)
+        fn(p->node, arg);
 }
 
 size_t peers_open_requests(const struct peers *peers)
@@ -171,31 +228,47 @@ size_t peers_open_requests(const struct peers *peers)
 
 /* ---- who they are ---- */
 
-static void add(struct peers *peers, const struct config_node *n)
+static void open_node(struct peer *p, size_t node)
+{
+    struct config_link link = config_node_link(p->relay->config, node);
+    p->link = config_link_text(&link);
+    p->node = node_open(p->relay->loop, &(struct node_options){.name = p->name,
+                                                               .link = link,
+                                                               .purpose = "relay-peer",
+                                                               .ping = true,
+                                                               .settle = p->relay->config->settle,
+                                                               .state = on_state,
+                                                               .arg = p});
+}
+
+static void close_node(struct peer *p)
+{
+    node_close(p->node); /* what is under way comes back into the queue */
+    p->node = NULL;
+    free(p->link);
+}
+
+static void add(struct peers *peers, size_t node)
 {
     struct peer *p = mem_zero(sizeof *p);
-    p->name = mem_strdup(n->name);
-    p->address = mem_strdup(n->redis);
+    p->name = mem_strdup(peers->relay->config->node[node].name);
+    p->relay = peers->relay;
     owed_init(&p->owed);
+    ev_init(&p->again, on_again);
+    p->again.data = p;
     p->next = peers->first;
     peers->first = p;
-    p->node = node_open(peers->relay->loop, &(struct node_options){.name = p->name,
-                                                                   .address = p->address,
-                                                                   .purpose = "relay-peer",
-                                                                   .ping = true,
-                                                                   .settle = peers->relay->config->settle,
-                                                                   .state = on_state,
-                                                                   .arg = p});
+    open_node(p, node);
 }
 
 static void remove_peer(struct peer **at)
 {
     struct peer *p = *at;
     *at = p->next;
-    node_close(p->node); /* what is under way comes back into the queue */
+    close_node(p);
+    ev_timer_stop(p->relay->loop, &p->again);
     owed_free(&p->owed);
     free(p->name);
-    free(p->address);
     free(p);
 }
 
@@ -206,14 +279,22 @@ void peers_reload(struct peers *peers)
     const struct config *c = peers->relay->config;
     for (struct peer **at = &peers->first; *at;) {
         int i = config_node_index(c, (*at)->name);
-        if (i < 0 || strcmp(c->node[i].redis, (*at)->address))
+        struct config_link link = i < 0 ? (struct config_link){0} : config_node_link(c, (size_t)i);
+        char *text = i < 0 ? NULL : config_link_text(&link);
+        if (!text) {
             remove_peer(at);
-        else
-            at = &(*at)->next;
+            continue;
+        }
+        if (strcmp(text, (*at)->link)) { /* what it is owed stays owed: it is the same node */
+            close_node(*at);
+            open_node(*at, (size_t)i);
+        }
+        free(text);
+        at = &(*at)->next;
     }
     for (size_t i = 0; i < c->nnodes; i++)
         if (strcmp(c->node[i].name, peers->relay->node) && !find(peers, c->node[i].name))
-            add(peers, &c->node[i]);
+            add(peers, i);
 }
 
 struct peers *peers_open(struct relay *r)

@@ -6,7 +6,14 @@
  *                       owners: META, ACK, NACK on the own node ─▶ peers: META and ACK on the other owners
  *
  * One thread, one libev loop. lanes.h says what is ours, hand.h what we have of it, mail.h what becomes of
- * one mail, owners.h tells the nodes, stillness.h when not to take. */
+ * one mail, owners.h tells the nodes, stillness.h when not to take. spill.h is the second way out, back into
+ * Postfix's own queue; orders.h is what an admin wants.
+ *
+ *   BEATs ─▶ voice ─▶ liveness ─▶ duty ─▶ which lanes are ours        whole ─▶ listing, refill: what other owners hold and we do not
+ *
+ *                                                                  replace ─▶ listing, refill: another owner for what a lost node held
+ *
+ * voice.h hears the other nodes, duty.h says what follows from that, whole.h makes this node hold what it promised; membership.h learns which nodes there are. */
 #ifndef DOVELANE_RELAY_H
 #define DOVELANE_RELAY_H
 
@@ -20,16 +27,29 @@ struct relay {
     const char *config_path;
     const char *node;      /* our name in the config */
     struct config *config; /* replaced at SIGHUP: nobody keeps a pointer into it */
+    unsigned config_turn; /* how often it was replaced */
     char *helo;
     bool stopping; /* nothing is taken any more, what is in hand is finished */
 
     struct lanes *lanes;
+    struct orders *orders;
+    struct poison *poison;
+    struct series *series;
+    struct pressure *pressure;
+    struct spill *spill;
     struct destinations *destinations;
     struct discover *discover;
     struct drain *drain;
     struct hand *hand;
     struct owners *owners;
     struct stillness *stillness;
+    struct membership *membership;
+
+    /* NULL with takeover = manual */
+    struct voice *voice;
+    struct duty *duty;
+    struct whole *whole;
+    struct replace *replace;
 };
 
 #endif

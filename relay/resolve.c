@@ -4,9 +4,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/un.h>
 
+#define THREADS_MAX 32 /* names that are looked up at a time; with thousands of next hops and a dead name server the others wait their turn */
+
 struct resolve {
+    STAILQ_ENTRY(resolve) next;
     char *host, *port;
     resolve_fn *fn;
     void *arg;
@@ -15,6 +19,10 @@ struct resolve {
     int error;
     struct addrinfo *found;
 };
+
+/* The loop's alone; the threads know only their own. */
+static STAILQ_HEAD(, resolve) waiting = STAILQ_HEAD_INITIALIZER(waiting);
+static unsigned threads;
 
 static void copy_found(const struct addrinfo *ai, struct addresses *out)
 {
@@ -54,10 +62,34 @@ static void *look_up(void *arg)
     return NULL;
 }
 
+static void begin(struct resolve *r)
+{
+    pthread_t thread;
+    threads++;
+    if (pthread_create(&thread, NULL, look_up, r)) {
+        /* Tried again with the next connection; said by the loop, as any other answer. */
+        r->error = EAI_AGAIN;
+        ev_async_send(r->loop, &r->over);
+    } else {
+        pthread_detach(thread);
+    }
+}
+
+static void begin_waiting(void)
+{
+    while (!STAILQ_EMPTY(&waiting) && threads < THREADS_MAX) {
+        struct resolve *r = STAILQ_FIRST(&waiting);
+        STAILQ_REMOVE_HEAD(&waiting, next);
+        begin(r);
+    }
+}
+
 static void on_over(struct ev_loop *loop, ev_async *w, int events)
 {
     struct resolve *r = w->data;
     ev_async_stop(loop, w);
+    threads--;
+    begin_waiting();
     struct addresses found;
     copy_found(r->error ? NULL : r->found, &found);
     const char *error = r->error ? gai_strerror(r->error) : found.n ? NULL : "no address";
@@ -93,14 +125,8 @@ bool resolve_start(struct ev_loop *loop, const struct nexthop *hop, resolve_fn *
     ev_async_init(&r->over, on_over);
     r->over.data = r;
     ev_async_start(loop, &r->over);
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, look_up, r)) {
-        /* Tried again with the next connection; said by the loop, as any other answer. */
-        r->error = EAI_AGAIN;
-        ev_async_send(loop, &r->over);
-    } else {
-        pthread_detach(thread);
-    }
+    STAILQ_INSERT_TAIL(&waiting, r, next);
+    begin_waiting();
     *out = r;
     return false;
 }

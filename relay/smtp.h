@@ -2,15 +2,18 @@
  * It knows mails, recipients and replies; it knows nothing of lanes.
  *
  *   destination                    session
- *        ── smtp_open ───────────────▶     connects, EHLO
+ *        ── smtp_open ───────────────▶     connects, EHLO, STARTTLS, EHLO
  *        ◀────────────────── ready() ──
- *        ── smtp_send(mail) ─────────▶     XFORWARD MAIL RCPT DATA message
+ *        ── smtp_send(mail) ─────────▶     XCLIENT EHLO, or XFORWARD; MAIL RCPT, then DATA or BDAT with the message
  *        ◀─────────── done(mail) ──
  *        ◀────────────────── ready() ──    or closed()
  *
- * One session is one connection and carries one mail after another. With PIPELINING (RFC 2920) a mail is two
- * writes: XFORWARD, MAIL, all RCPT and DATA in one; the message with its final dot in the other, straight
- * from the caller's memory unless it needs dots. */
+ * One session is one connection and carries one mail after another. How a mail leaves (R: a round trip):
+ *
+ *   PIPELINING (RFC 2920), CHUNKING (RFC 3030)     MAIL RCPT.. BDAT message R              in one writev
+ *     the same, more than SMTP_PIPELINED_MOST      MAIL RCPT.. R BDAT message R
+ *   PIPELINING                                     MAIL RCPT.. DATA R message R
+ *   neither                                        MAIL R RCPT R .. DATA R message R */
 #ifndef DOVELANE_RELAY_SMTP_H
 #define DOVELANE_RELAY_SMTP_H
 
@@ -22,7 +25,9 @@
 #include <ev.h>
 
 #include "envelope.h"
+#include "smtp_features.h"
 #include "smtp_reply.h"
+#include "tls.h"
 
 /* Text of a result, at most; longer replies are cut. */
 #define SMTP_TEXT_MAX 512
@@ -30,12 +35,15 @@
 /* Recipients of one transaction, at most: what every server must take (RFC 5321 section 4.5.3.1.8). */
 #define SMTP_RECIPIENTS_MAX 100
 
+/* A message of more bytes waits for the answers to its recipients: it would be sent for nothing if there were none left. */
+#define SMTP_PIPELINED_MOST 65536
+
 enum smtp_verdict {
     SMTP_UNTRIED,  /* nothing was said to the next hop about this recipient that could matter */
     SMTP_SENT,     /* 2xx */
     SMTP_DEFERRED, /* 4xx, or the connection was lost before the mail was complete */
-    SMTP_FAILED,   /* 5xx, or a mail that this next hop cannot take (SIZE, SMTPUTF8) */
-    SMTP_UNKNOWN   /* lost between the final dot and its answer: delivered or not, nobody can tell */
+    SMTP_FAILED,   /* 5xx, or a mail that this next hop cannot take (SIZE, SMTPUTF8, 8BITMIME) */
+    SMTP_UNKNOWN   /* lost between the message's last byte and its answer: delivered or not, nobody can tell */
 };
 
 struct smtp_rcpt {
@@ -59,6 +67,7 @@ struct smtp_mail {
     void *owner;
 
     /* by the engine */
+    bool convert; /* FAILED for want of 8BITMIME alone: somebody who converts it (RFC 6152 section 3) could send it */
     bool stale;   /* not tried at all: a connection kept for reuse was gone. Another one may have it */
     double begun; /* when a session began with it (CLOCK_MONOTONIC), 0: not */
     double setup; /* seconds its connection took, 0 for all but the first mail of a session */
@@ -77,9 +86,46 @@ void smtp_rcpts_clear(struct smtp_rcpt *, size_t n); /* frees the texts */
  * ...: refused". */
 void smtp_mail_refuse(struct smtp_mail *, enum smtp_verdict, const char *dsn, const char *reason);
 
-struct smtp_limits { /* seconds */
-    double connect, command, final, idle;
+enum smtp_limit {
+    SMTP_LIMIT_CONNECT,
+    SMTP_LIMIT_HELO,
+    SMTP_LIMIT_STARTTLS,
+    SMTP_LIMIT_XFORWARD,
+    SMTP_LIMIT_MAIL,
+    SMTP_LIMIT_RCPT,
+    SMTP_LIMIT_DATA_INIT,
+    SMTP_LIMIT_DATA_XFER,
+    SMTP_LIMIT_DATA_DONE,
+    SMTP_LIMIT_RSET,
+    SMTP_LIMIT_IDLE,
+    SMTP_LIMITS
 };
+
+/* What is set for one next hop, shared by its sessions (smtp_policy.c). */
+struct smtp_policy {
+    unsigned users;
+    double limit[SMTP_LIMITS]; /* seconds */
+    int tls;                   /* TLS_* of config.h */
+    struct tls_peer *peer;     /* NULL: TLS_NONE */
+    char *unusable;            /* why no connection may be made (a certificate file); NULL: none */
+    double plain_until;        /* TLS_MAY and a handshake that failed: none is tried until then (CLOCK_MONOTONIC) */
+    int trust;                 /* TRUST_* */
+    struct delivery_key *key;  /* for whoever makes the head: its mails get a Dovelane-Id; NULL: they do not */
+    bool convert;              /* 8-bit mail needs 8BITMIME */
+    unsigned discard;          /* of enum smtp_feature: never used */
+};
+
+/* For a destination's section; idle: seconds for which a connection is kept. Never NULL; the caller's until smtp_policy_release. */
+struct config;
+struct nexthop;
+struct smtp_policy *smtp_policy_new(const struct config *, const char *destination, const struct nexthop *);
+
+/* Opens the files of all sections: NULL, or what is wrong with one (malloc'd). */
+char *smtp_policy_check(const struct config *);
+
+/* For a port of our own Postfix: XFORWARD, and 8-bit mail as it is. */
+struct smtp_policy *smtp_policy_own(const struct config *);
+void smtp_policy_release(struct smtp_policy *); /* NULL is fine; its sessions hold it, too */
 
 struct smtp_address {
     struct sockaddr_storage sa;
@@ -93,7 +139,7 @@ struct smtp_options {
     const char *port; /* NULL: UNIX socket */
     const struct smtp_address *address;
     const char *helo; /* what we call ourselves */
-    struct smtp_limits limits;
+    struct smtp_policy *policy; /* held by the session */
     void *arg;
 };
 
@@ -110,7 +156,7 @@ struct smtp_events {
 /* Starts to connect. closed() is called later, never from within, also when connecting fails. */
 struct smtp_session *smtp_open(struct ev_loop *, const struct smtp_options *, const struct smtp_events *);
 
-/* Only while the session is ready. false: this server cannot take the mail at all (SIZE, SMTPUTF8); its
+/* Only while the session is ready. false: this server cannot take the mail at all (SIZE, SMTPUTF8, 8BITMIME); its
  * results are set, done() is not called, and the session is still ready. Never closes the session from
  * within. */
 bool smtp_send(struct smtp_session *, struct smtp_mail *);
@@ -118,7 +164,7 @@ bool smtp_send(struct smtp_session *, struct smtp_mail *);
 /* QUIT for a session that is ready; closed() is called from within. */
 void smtp_quit(struct smtp_session *);
 
-/* Closes whatever goes on: a mail in transfer gets its results first (SMTP_UNTRIED before its final dot, else
+/* Closes whatever goes on: a mail in transfer gets its results first (SMTP_UNTRIED before its last byte, else
  * SMTP_UNKNOWN). */
 void smtp_drop(struct smtp_session *, const char *why);
 
@@ -126,5 +172,6 @@ void *smtp_arg(const struct smtp_session *);
 const char *smtp_name(const struct smtp_session *); /* "host[addr]:port" */
 bool smtp_was_ready(const struct smtp_session *);   /* greeted at least once */
 unsigned smtp_mails(const struct smtp_session *);   /* carried so far */
+const char *smtp_trouble(const struct smtp_session *); /* in closed(), before it was ready: why, as a code (RFC 3463) that is never permanent: "4.4.1" */
 
 #endif

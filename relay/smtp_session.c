@@ -8,12 +8,12 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define READ_SIZE 16384
-#define PIECE_SIZE 65536
 
 /* ---- time ---- */
 
@@ -33,7 +33,10 @@ void smtp_session_wait(struct smtp_session *s, double seconds)
 static void free_session(struct smtp_session *s)
 {
     smtp_reply_free(&s->reply);
+    smtp_body_clear(&s->body);
+    smtp_policy_release(s->policy);
     buf_free(&s->out);
+    free(s->xclient);
     free(s->step);
     free(s->helo);
     free(s->name);
@@ -51,16 +54,28 @@ void smtp_session_leave(struct smtp_session *s)
         free_session(s);
 }
 
+static void disconnect(struct smtp_session *s)
+{
+    ev_io_stop(s->loop, &s->reading);
+    ev_io_stop(s->loop, &s->writing);
+    tls_close(s->tls);
+    s->tls = NULL;
+    if (s->fd >= 0)
+        close(s->fd);
+    s->fd = -1;
+}
+
+void smtp_session_trouble(struct smtp_session *s, const char *dsn)
+{
+    snprintf(s->trouble, sizeof s->trouble, "4%s", dsn + 1);
+}
+
 void smtp_session_close(struct smtp_session *s, const char *why)
 {
     if (s->phase == SMTP_CLOSED)
         return;
-    ev_io_stop(s->loop, &s->reading);
-    ev_io_stop(s->loop, &s->writing);
     ev_timer_stop(s->loop, &s->timer);
-    if (s->fd >= 0)
-        close(s->fd);
-    s->fd = -1;
+    disconnect(s);
     s->phase = SMTP_CLOSED;
     smtp_session_enter(s);
     s->events->closed(s, why);
@@ -69,159 +84,156 @@ void smtp_session_close(struct smtp_session *s, const char *why)
 
 /* ---- output ---- */
 
-/* The next piece of a message that needs dots. */
-static void refill(struct smtp_session *s)
+/* The commands that may leave, and behind the last of them the message. */
+static int gather(struct smtp_session *s, struct iovec *out)
 {
-    const struct smtp_mail *m = s->mail;
-    size_t n = m->body_len - s->body_at;
-    if (n > PIECE_SIZE)
-        n = PIECE_SIZE;
-    buf_consume(&s->out, s->out.len);
-    s->out_done = 0;
-    smtp_dots_add(&s->dots, m->body + s->body_at, n, &s->out);
-    s->body_at += n;
-    if (s->body_at == m->body_len) {
-        smtp_dots_end(&s->dots, &s->out);
-        s->body_ended = true;
-    }
-    s->out_allowed = s->out.len;
+    int n = 0;
+    if (s->out_done < s->out_allowed)
+        out[n++] = (struct iovec){s->out.data + s->out_done, s->out_allowed - s->out_done};
+    if (s->out_allowed == s->out.len)
+        n += smtp_body_next(&s->body, out + n);
+    return n;
 }
 
-void smtp_session_body(struct smtp_session *s)
+static void took(struct smtp_session *s, size_t n)
 {
-    const struct smtp_mail *m = s->mail;
-    s->stuffing = !smtp_dots_clean(m->body, m->body_len);
-    s->iov_at = s->iov_n = 0;
-    if (s->stuffing) {
-        buf_consume(&s->out, s->out.len);
-        smtp_dots_begin(&s->dots);
-        s->body_at = 0;
-        s->body_ended = false;
-        buf_add(&s->out, m->head, m->head_len);
-        s->out_done = 0;
-        s->out_allowed = s->out.len;
-        return;
+    size_t commands = s->out_allowed - s->out_done;
+    if (commands > n)
+        commands = n;
+    s->out_done += commands;
+    if (n > commands) {
+        smtp_body_sent(&s->body, n - commands);
+        smtp_client_await(s);
     }
-    const char *end = smtp_dots_terminator(m->body, m->body_len);
-    s->iov[0] = (struct iovec){(void *)m->head, m->head_len};
-    s->iov[1] = (struct iovec){(void *)m->body, m->body_len};
-    s->iov[2] = (struct iovec){(void *)end, strlen(end)};
-    s->iov_n = 3;
 }
 
-/* What is to be written next, NULL when there is nothing. */
-static struct iovec *next_output(struct smtp_session *s, struct iovec *single, int *n)
+static ssize_t put(struct smtp_session *s, struct iovec *iov, int n)
 {
-    if (s->phase == SMTP_BODY && s->stuffing && s->out_done == s->out_allowed && !s->body_ended)
-        refill(s);
-    if (s->out_done < s->out_allowed) {
-        *single = (struct iovec){s->out.data + s->out_done, s->out_allowed - s->out_done};
-        *n = 1;
-        return single;
-    }
-    if (s->phase != SMTP_BODY || s->iov_at == s->iov_n)
-        return NULL;
-    *n = s->iov_n - s->iov_at;
-    return s->iov + s->iov_at;
-}
-
-static void output_done(struct smtp_session *s, bool single, size_t n)
-{
-    if (single) {
-        s->out_done += n;
-        return;
-    }
-    while (s->iov_at < s->iov_n && n >= s->iov[s->iov_at].iov_len)
-        n -= s->iov[s->iov_at++].iov_len;
-    if (n) {
-        s->iov[s->iov_at].iov_base = (char *)s->iov[s->iov_at].iov_base + n;
-        s->iov[s->iov_at].iov_len -= n;
-    }
+    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = (size_t)n};
+    return s->tls ? tls_writev(s->tls, iov, n) : sendmsg(s->fd, &msg, MSG_NOSIGNAL);
 }
 
 void smtp_session_flush(struct smtp_session *s)
 {
-    struct iovec single, *iov;
+    struct iovec iov[1 + SMTP_BODY_PARTS];
     int n;
-    while (!s->broken && (iov = next_output(s, &single, &n))) {
-        struct msghdr msg = {.msg_iov = iov, .msg_iovlen = (size_t)n};
-        ssize_t sent = sendmsg(s->fd, &msg, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    while (!s->broken && (n = gather(s, iov))) {
+        ssize_t sent = put(s, iov, n);
+        if (sent >= 0) {
+            took(s, (size_t)sent);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             ev_io_start(s->loop, &s->writing);
             return;
-        }
-        if (sent < 0) {
+        } else if (errno != EINTR) {
             s->broken = true;
-            ev_io_stop(s->loop, &s->writing);
             ev_feed_event(s->loop, &s->reading, EV_READ);
-            return;
         }
-        output_done(s, iov == &single, (size_t)sent);
-        if (s->phase == SMTP_BODY)
-            smtp_session_wait(s, s->limits.command);
     }
     ev_io_stop(s->loop, &s->writing);
-    if (s->phase == SMTP_BODY && !s->broken)
+    if (!s->broken && smtp_body_over(&s->body) && !s->message_out)
         smtp_client_written(s);
 }
 
 /* ---- input ---- */
 
+static ssize_t get(struct smtp_session *s, void *data, size_t size)
+{
+    return s->tls ? tls_read(s->tls, data, size) : recv(s->fd, data, size, 0);
+}
+
 /* false when there is no more to read now. */
 static bool read_some(struct smtp_session *s)
 {
     static char input[READ_SIZE];
-    ssize_t n = recv(s->fd, input, sizeof input, 0);
+    ssize_t n = get(s, input, sizeof input);
+    s->error = n < 0 ? errno : 0;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
         if (s->broken && errno != EINTR)
             smtp_client_lost(s, "lost connection");
+        else if (s->tls && tls_wants_write(s->tls))
+            ev_io_start(s->loop, &s->writing);
         return false;
     }
     if (n <= 0) {
         smtp_client_lost(s, "lost connection");
         return false;
     }
-    for (size_t at = 0, used; at < (size_t)n && s->phase != SMTP_CLOSED; at += used) {
+    const struct tls *tls = s->tls;
+    for (size_t at = 0, used; at < (size_t)n && s->phase != SMTP_CLOSED && s->tls == tls; at += used) {
         enum smtp_reply_status status = smtp_reply_feed(&s->reply, input + at, (size_t)n - at, &used);
         s->input_left = (size_t)n - at - used;
+        s->input = input + at + used;
         if (status == SMTP_REPLY_DONE)
             smtp_client_reply(s);
         else if (status == SMTP_REPLY_BAD)
             smtp_client_lost(s, "no SMTP reply from host");
     }
-    return s->phase != SMTP_CLOSED && ((size_t)n == sizeof input || s->broken);
+    /* A piece of a reply that nobody asked for: the next mail must not meet the rest of it. */
+    if (s->phase == SMTP_READY && smtp_reply_begun(&s->reply))
+        smtp_session_close(s, "said something while idle");
+    return s->phase >= SMTP_TALKING && s->phase != SMTP_CLOSED && ((size_t)n == sizeof input || s->broken || s->tls);
 }
 
-static void on_readable(struct ev_loop *loop, ev_io *io, int events)
+static void handshake(struct smtp_session *s)
 {
-    struct smtp_session *s = io->data;
-    smtp_session_enter(s);
-    while (read_some(s))
-        ;
-    smtp_session_leave(s);
+    int done = tls_handshake(s->tls);
+    if (done) {
+        ev_io_stop(s->loop, &s->writing);
+        smtp_hello_handshake(s, done > 0 ? NULL : tls_error(s->tls));
+    } else if (tls_wants_write(s->tls)) {
+        ev_io_start(s->loop, &s->writing);
+    } else {
+        ev_io_stop(s->loop, &s->writing);
+    }
 }
 
-static void on_writable(struct ev_loop *loop, ev_io *io, int events)
+static void connected(struct smtp_session *s)
+{
+    int e = 0;
+    socklen_t len = sizeof e;
+    getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &e, &len);
+    if (e) {
+        smtp_client_lost(s, strerror(e));
+        return;
+    }
+    ev_io_stop(s->loop, &s->writing);
+    ev_io_start(s->loop, &s->reading);
+    smtp_client_connected(s);
+}
+
+/* With TLS either direction may be what the other one waits for. */
+static void on_io(struct ev_loop *loop, ev_io *io, int events)
 {
     struct smtp_session *s = io->data;
     smtp_session_enter(s);
     if (s->phase == SMTP_CONNECTING) {
-        int e = 0;
-        socklen_t len = sizeof e;
-        getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &e, &len);
-        if (e) {
-            smtp_client_lost(s, strerror(e));
-        } else {
-            ev_io_stop(s->loop, &s->writing);
-            ev_io_start(s->loop, &s->reading);
-            smtp_client_connected(s);
-        }
+        connected(s);
+    } else if (s->phase == SMTP_HANDSHAKE) {
+        handshake(s);
     } else {
-        smtp_session_flush(s);
+        if (io == &s->reading || s->tls)
+            while (read_some(s))
+                ;
+        if ((io == &s->writing || s->tls) && s->phase >= SMTP_TALKING && s->phase != SMTP_CLOSED)
+            smtp_session_flush(s);
     }
     smtp_session_leave(s);
+}
+
+void smtp_session_tls(struct smtp_session *s)
+{
+    s->tls = tls_open(s->policy->peer, s->fd);
+    s->phase = SMTP_HANDSHAKE;
+    smtp_session_wait(s, s->policy->limit[SMTP_LIMIT_STARTTLS]);
+    handshake(s);
+}
+
+/* Also of what could not even begin. */
+static const char *timeout_text(const struct smtp_session *s)
+{
+    if (s->phase != SMTP_CONNECTING)
+        return "timed out";
+    return s->policy->unusable ? s->policy->unusable : s->error ? strerror(s->error) : "timed out";
 }
 
 static void on_timer(struct ev_loop *loop, ev_timer *t, int events)
@@ -235,42 +247,63 @@ static void on_timer(struct ev_loop *loop, ev_timer *t, int events)
     smtp_session_enter(s);
     /* We may have stood still ourselves: what arrived meanwhile counts, and moves the limit. */
     double limit = s->deadline;
-    if (s->phase != SMTP_CONNECTING)
+    if (s->phase >= SMTP_TALKING)
         read_some(s);
     if (s->phase == SMTP_CLOSED || s->deadline != limit)
         ;
     else if (s->phase == SMTP_READY)
         smtp_quit(s);
+    else if (s->phase == SMTP_HANDSHAKE)
+        smtp_hello_handshake(s, "timed out");
     else
-        smtp_client_lost(s, s->connect_error ? strerror(s->connect_error) : "timed out");
+        smtp_client_lost(s, timeout_text(s));
     smtp_session_leave(s);
 }
 
 /* ---- begin ---- */
 
-static void start_connect(struct smtp_session *s, const struct smtp_address *a)
+/* errno, 0 when it is under way. */
+static int start_connect(struct smtp_session *s)
 {
+    const struct smtp_address *a = &s->address;
     bool local = a->sa.ss_family == AF_UNIX;
-    s->fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int one = 1;
-    if (s->fd >= 0 && !local)
+    s->fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (s->fd < 0)
+        return errno;
+    if (!local)
         setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     /* A UNIX socket with a full backlog says EAGAIN and does not go on connecting. */
-    if (s->fd < 0 ||
-        (connect(s->fd, (const struct sockaddr *)&a->sa, a->len) < 0 && (errno != EINPROGRESS || local))) {
-        /* Said by the timer: closed() is never called from within smtp_open. */
-        s->connect_error = errno;
-        smtp_session_wait(s, 0.);
-        return;
-    }
+    if (connect(s->fd, (const struct sockaddr *)&a->sa, a->len) < 0 && (errno != EINPROGRESS || local))
+        return errno;
     ev_io_set(&s->reading, s->fd, EV_READ);
     ev_io_set(&s->writing, s->fd, EV_WRITE);
     ev_io_start(s->loop, &s->writing);
-    smtp_session_wait(s, s->limits.connect);
+    return 0;
 }
 
-struct smtp_session *smtp_open(struct ev_loop *loop, const struct smtp_options *o,
-                               const struct smtp_events *events)
+static void begin(struct smtp_session *s)
+{
+    s->phase = SMTP_CONNECTING;
+    s->broken = false;
+    s->error = s->policy->unusable ? 0 : start_connect(s);
+    /* What went wrong is said by the timer: closed() is never called from within smtp_open. */
+    bool wrong = s->error || s->policy->unusable;
+    smtp_session_wait(s, wrong ? 0. : s->policy->limit[SMTP_LIMIT_CONNECT]);
+}
+
+void smtp_session_again(struct smtp_session *s)
+{
+    disconnect(s);
+    smtp_reply_free(&s->reply);
+    s->reply = (struct smtp_reply){0};
+    s->input_left = 0;
+    free(s->xclient);
+    s->xclient = NULL;
+    begin(s);
+}
+
+struct smtp_session *smtp_open(struct ev_loop *loop, const struct smtp_options *o, const struct smtp_events *events)
 {
     struct smtp_session *s = mem_zero(sizeof *s);
     s->loop = loop;
@@ -278,15 +311,18 @@ struct smtp_session *smtp_open(struct ev_loop *loop, const struct smtp_options *
     s->arg = o->arg;
     s->lmtp = o->lmtp;
     s->helo = mem_strdup(o->helo);
-    s->name = o->port ? mem_printf("%s[%s]:%s", o->host, o->address->text, o->port)
-                      : mem_printf("localhost[%s]", o->host);
-    s->limits = o->limits;
+    s->name = o->port ? mem_printf("%s[%s]:%s", o->host, o->address->text, o->port) : mem_printf("localhost[%s]", o->host);
+    s->address = *o->address;
+    s->policy = o->policy;
+    s->policy->users++;
+    s->fd = -1;
     s->opened = clock_monotonic();
-    ev_init(&s->reading, on_readable);
-    ev_init(&s->writing, on_writable);
+    smtp_session_trouble(s, "4.4.1");
+    ev_init(&s->reading, on_io);
+    ev_init(&s->writing, on_io);
     ev_init(&s->timer, on_timer);
     s->reading.data = s->writing.data = s->timer.data = s;
-    start_connect(s, o->address);
+    begin(s);
     return s;
 }
 
@@ -303,6 +339,11 @@ const char *smtp_name(const struct smtp_session *s)
 bool smtp_was_ready(const struct smtp_session *s)
 {
     return s->was_ready;
+}
+
+const char *smtp_trouble(const struct smtp_session *s)
+{
+    return s->trouble;
 }
 
 unsigned smtp_mails(const struct smtp_session *s)

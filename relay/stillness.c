@@ -38,6 +38,7 @@
 #include "metrics.h"
 #include "mail.h"
 #include "owners.h"
+#include "voice.h"
 
 #define LOOK 0.1 /* seconds between two looks, also the longest time that the loop sleeps */
 #define PING 0.2 /* seconds between two pings */
@@ -66,9 +67,13 @@ bool stillness_now(const struct relay *r)
     return r->stillness->still;
 }
 
-static void stood_still(struct stillness *s, const char *who, double seconds)
+static void stood_still(struct stillness *s, bool ourselves, double seconds)
 {
+    const char *who = ourselves ? "the relay" : "the node's Redis";
+    voice_stood_still(s->relay, ourselves, seconds);
     s->until = clock_monotonic() + (double)s->relay->config->settle / 1000.;
+    if (!ourselves)
+        owners_silent(s->relay);
     if (s->still)
         return;
     s->still = true;
@@ -103,7 +108,7 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
     struct stillness *s = t->data;
     double now = clock_monotonic(), owed = silence(s);
     if (owed >= too_long(s->relay))
-        stood_still(s, "the node's Redis", owed);
+        stood_still(s, false, owed);
     else if (s->still && now >= s->until) {
         s->still = false;
         log_info("taking again");
@@ -122,7 +127,7 @@ static void on_turn(struct ev_loop *loop, ev_check *c, int events)
     double now = clock_boottime(), gap = now - s->turned;
     s->turned = now;
     if (gap >= too_long(s->relay))
-        stood_still(s, "the relay", gap);
+        stood_still(s, true, gap);
 }
 
 struct stillness *stillness_open(struct relay *r)

@@ -5,8 +5,14 @@
     2. the same with ASan and UBSan
     3. the integration tests against real servers
     4. their core once more with the sanitized programs
+    5. replication: real Dovecots, two and three, against the scenario table, damage, kills and a soak
 
---long adds the long variants (`-m long`, long fuzzing). --only 1,3 runs some of the parts.
+--long adds the long variants (`-m long`, long fuzzing) and
+    6. the lane's tests with the server under valgrind
+--only 1,3 runs some of the parts.
+DOVELANE_TRIXIE_ROOT names a Debian 13 root directory, in which part 5 finds a second Dovecot version; DOVELANE_TRIXIE_BUILD the
+build for it, a path inside (default: /build/main). With --long the replication tests run once more then, the first replica of each with 2.4,
+the second with 2.3, and so on.
 """
 import argparse
 import os
@@ -19,6 +25,8 @@ import xml.etree.ElementTree as ET
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PYTHON = "/usr/bin/python3"
+AT_ONCE = 2  # more would need more cores
+PATIENT = ["--timeout-multiplier", "4"]  # limits are against hanging; a busy machine is no failure
 # Not with --werror: the sanitizers' own checks make gcc guess at formats that are NULL.
 SANITIZE = ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dbuildtype=debugoptimized"]
 
@@ -67,20 +75,43 @@ def counts(junit):
 
 def unit(folder, name, suites, tally):
     start = time.monotonic()
-    command = ["meson", "test", "-C", folder, "--print-errorlogs", *suites]
+    command = ["meson", "test", "-C", folder, *PATIENT, "--print-errorlogs", *suites]
     code = run(command)
-    passed, failed, skipped = counts(folder / "meson-logs" / "testlog.junit.xml")
+    tell_unit(folder, "testlog", name, code, start, tally)
+
+
+def tell_unit(folder, log, name, code, start, tally):
+    passed, failed, skipped = counts(folder / "meson-logs" / f"{log}.junit.xml")
     if code and not failed:
         failed = 1
     tally.add(name, passed, failed, skipped, time.monotonic() - start)
 
 
-def integration(folder, name, marks, tally, extra_env=None):
+class Beside:
+    """The unit tests that only compute, for minutes: they run beside the integration tests, which mostly wait, and give way to them."""
+
+    def __init__(self, folder):
+        self.folder, self.start = folder, time.monotonic()
+        self.log = open(folder / "slow.txt", "w+", encoding="utf-8", errors="replace")
+        command = ["nice", "-n", "19", "meson", "test", "-C", str(folder), *PATIENT, "--no-rebuild", "--logbase", "slow", "--print-errorlogs", "--suite", "slow"]
+        print("+", " ".join(command), "&", flush=True)
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=self.log, stderr=subprocess.STDOUT)
+
+    def finish(self, tally):
+        code = self.process.wait()
+        self.log.seek(0)
+        print(self.log.read(), flush=True)
+        tell_unit(self.folder, "slow", "unit, the long computations", code, self.start, tally)
+
+
+def integration(folder, name, marks, tally, extra_env=None, tests="tests/integration"):
     start = time.monotonic()
     junit = folder / f"{re.sub('[^a-z]+', '-', name)}.xml"
     junit.unlink(missing_ok=True)
     env = dict(os.environ, DOVELANE_BUILD=str(folder), **(extra_env or {}))
-    code = run([PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marks, f"--junitxml={junit}", "tests/integration"], env=env)
+    # Most of a test's time is waiting for real servers, each test has its own, and ports are reserved: two files at a time.
+    files = sorted(ROOT.glob(tests))
+    code = run([PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(AT_ONCE), "--dist", "loadfile", "-m", marks, f"--junitxml={junit}", *files], env=env)
     passed, failed, skipped = counts(junit)
     if code not in (0, 5) and not failed:
         failed = 1
@@ -90,23 +121,32 @@ def integration(folder, name, marks, tally, extra_env=None):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--long", action="store_true")
-    parser.add_argument("--only", default="1,2,3,4")
+    parser.add_argument("--only", default="1,2,3,4,5,6")
     options = parser.parse_args()
     parts = set(options.only.split(","))
     plain, asan = ROOT / "build", ROOT / "build-asan"
     tally = Tally()
     built = build(plain, ["--werror"], tally)
     if built and "1" in parts:
-        unit(plain, "unit", ["--suite", "unit"] + ["--suite", "long"] * options.long, tally)
+        unit(plain, "unit", ["--suite", "unit", "--no-suite", "slow"] + ["--suite", "long"] * options.long, tally)
     if parts & {"2", "4"} and build(asan, SANITIZE, tally):
         if "2" in parts:
             unit(asan, "unit, ASan + UBSan", ["--suite", "unit", "--no-suite", "slow"], tally)
         if "4" in parts:
             integration(asan, "integration core, ASan + UBSan", "core and not long", tally,
                         # Leaks are the unit tests' work: a daemon that is killed has no end at which to look for them.
-                        {"DOVELANE_ASAN": "1", "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"})
+                        {"DOVELANE_ASAN": "1", "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"})
+    slow = Beside(plain) if built and "1" in parts else None
     if built and "3" in parts:
         integration(plain, "integration", "long or not long" if options.long else "not long", tally)
+    if built and "5" in parts:
+        integration(plain, "replication", "long or not long" if options.long else "not long", tally, tests="tests/replication")
+        if options.long and os.environ.get("DOVELANE_TRIXIE_ROOT"):
+            integration(plain, "replication, versions mixed", "not long", tally, {"DOVELANE_VERSIONS": "2.4,2.3"}, tests="tests/replication")
+    if built and options.long and "6" in parts:
+        integration(plain, "lane, valgrind", "not long", tally, {"DOVELANE_VALGRIND": "1"}, tests="tests/integration/test_lane_*.py")
+    if slow:
+        slow.finish(tally)
     print("\n" + "\n".join(tally.parts))
     print(f"\n{tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
     return 1 if tally.failed or not tally.passed else 0

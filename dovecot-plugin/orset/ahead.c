@@ -1,13 +1,13 @@
 /* ahead - what is remembered of dots that the vector does not cover yet (rule 3).
  *
  *     1, dot                          "a remove named it": when its add comes, it is dropped
- *     2, message dot, flag, flag dot  "this flag was set on a message that has not come": taken along when it
- * comes 3, message dot                  "the keeper gave it this UID"
+ *     2, message dot, flag, flag dot  "this flag was set on a message that has not come": taken along when it comes
+ *     3, message dot                  "the keeper gave it this UID"
  *
  * Rows go when their dot is covered, so the table is empty whenever all replicas have all ops. Each row
  * counts for the origin whose op named the dot; exec.c refuses an op that would bring its origin above
  * ORSET_AHEAD_MAX, so one peer's nonsense cannot use up what others need. */
-#include "internal.h"
+#include "exchange_internal.h"
 
 #include <string.h>
 
@@ -147,6 +147,37 @@ int orset_ahead_take_flags(struct orset *os, struct message *m)
     return r;
 }
 
+struct marks {
+    const struct orset *os;
+    uint64_t site;
+    size_t prefix;
+    int n;
+};
+
+static int mark_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    struct marks *c = arg;
+    struct orset_reader r = {key + c->prefix, key + key_len, false};
+    (void)v;
+    (void)len;
+    uint64_t flag = orset_key_read(&r);
+    orset_key_read(&r);
+    struct orset_dot d = orset_key_read_dot(&r);
+    c->n += flag >= ORSET_SYSTEM_FLAGS && c->os->origin[d.origin].id.site == c->site;
+    return 0;
+}
+
+int orset_ahead_marks(struct orset *os, struct orset_dot target, uint64_t site)
+{
+    struct orset_key k;
+    if (os->remembered == 0)
+        return 0;
+    flag_key(&k, target);
+    struct marks c = {os, site, k.n, 0};
+    int r = os->store.each(os->store.ctx, ORSET_T_AHEAD, k.b, k.n, k.n, mark_row, &c);
+    return r < 0 ? orset_storage_fail(os, "remembered flags") : c.n;
+}
+
 int orset_ahead_drop_flags(struct orset *os, struct orset_dot target)
 {
     struct first f;
@@ -155,6 +186,41 @@ int orset_ahead_drop_flags(struct orset *os, struct orset_dot target)
         if ((r = drop(os, &f.key)) < 0)
             return r;
     return r;
+}
+
+struct gone {
+    const struct orset_exchange *x;
+    struct orset_key key;
+};
+
+static int gone_flag(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    struct gone *g = arg;
+    struct orset_reader r = {key, key + key_len, false};
+    (void)v;
+    (void)len;
+    orset_key_read(&r);
+    orset_key_read_dot(&r);
+    orset_key_read(&r);
+    orset_key_read(&r);
+    if (!orset_orphan_gone(g->x, orset_key_read_dot(&r)))
+        return 0;
+    g->key.n = 0;
+    orset_key_put(&g->key, key, key_len);
+    return 1;
+}
+
+int orset_ahead_drop_orphans(struct orset *os, const struct orset_exchange *x)
+{
+    struct gone g = {.x = x};
+    int r = os->remembered > 0;
+    orset_key_num(&g.key, FLAG);
+    size_t prefix = g.key.n;
+    /* On from the row dropped last. */
+    while (r > 0 && (r = os->store.each(os->store.ctx, ORSET_T_AHEAD, g.key.b, g.key.n, prefix, gone_flag, &g)) > 0)
+        if ((r = drop(os, &g.key)) == 0)
+            r = 1;
+    return r < 0 && !os->broken ? orset_storage_fail(os, "remembered flags") : r;
 }
 
 static void agreed_key(struct orset_key *k, struct orset_dot d)
@@ -207,6 +273,27 @@ int orset_ahead_take_agreed(struct orset *os, struct message *m)
     struct agreed a = {found.term, found.round, found.agreed, found.agreed_by};
     orset_uid_agree(os, m, &a);
     return drop(os, &k);
+}
+
+static int agreed_by_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    struct first *f = arg;
+    struct orset_reader r = {v, v + len, false};
+    f->key.n = 0;
+    orset_key_put(&f->key, key, key_len);
+    return orset_read_num(&r, UINT16_MAX) == f->match.origin;
+}
+
+int orset_ahead_forget_agreed(struct orset *os, uint16_t by)
+{
+    struct first f = {.match = {by, 0}};
+    struct orset_key k = {0};
+    int r = os->remembered > 0;
+    orset_key_num(&k, AGREED);
+    while (r > 0 && (r = os->store.each(os->store.ctx, ORSET_T_AHEAD, k.b, k.n, k.n, agreed_by_row, &f)) > 0)
+        if ((r = drop(os, &f.key)) == 0)
+            r = 1;
+    return r < 0 && !os->broken ? orset_storage_fail(os, "remembered UIDs") : r;
 }
 
 struct range {

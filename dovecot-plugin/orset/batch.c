@@ -11,7 +11,7 @@
 struct making {
     struct orset_buf *ops;
     size_t most;
-    uint64_t first, next, chain;
+    uint64_t first, next, behind, chain;
     unsigned n;
 };
 
@@ -23,7 +23,7 @@ static int take_op(void *arg, const uint8_t *key, size_t key_len, const uint8_t 
     uint64_t chain = orset_read_u64(&r);
     if (m->n > 0)
         m->next = number; /* ops take several numbers: where one ends shows where the next begins */
-    if (m->n > 0 && m->ops->len + len > m->most)
+    if (m->n > 0 && (number >= m->behind || m->ops->len + len > m->most))
         return 1;
     if (m->n++ == 0) {
         m->first = number;
@@ -36,9 +36,16 @@ static int take_op(void *arg, const uint8_t *key, size_t key_len, const uint8_t 
 int orset_batch_make(struct orset *os, uint64_t from, size_t most, const struct orset_modseq *modseq,
                      size_t nmodseq, struct orset_buf *b, uint64_t *next_r)
 {
+    return orset_batch_below(os, from, ORSET_COUNTER_MAX + 1, most, modseq, nmodseq, b, next_r);
+}
+
+int orset_batch_below(struct orset *os, uint64_t from, uint64_t behind, size_t most,
+                      const struct orset_modseq *modseq, size_t nmodseq, struct orset_buf *b, uint64_t *next_r)
+{
     struct orset_buf ops = {.alloc = &os->alloc};
     struct making m = {.ops = &ops,
                        .most = most,
+                       .behind = behind,
                        .first = os->origin[os->self].counter + 1,
                        .chain = os->origin[os->self].chain};
     struct orset_key k = {0};
@@ -99,6 +106,42 @@ static int read_modseqs(struct orset *os, struct orset_reader *r, struct peer *p
     return r->bad ? orset_fail(os, ORSET_E_MALFORMED, "a batch's modseqs cannot be read") : 0;
 }
 
+/* The message that a FLAGS op names first. What cannot be read is for orset_exec to tell. */
+static bool flags_target(struct orset *os, const struct peer *p, const uint8_t *op, size_t len,
+                         struct place *at)
+{
+    struct orset_reader r = {op, op + len, false};
+    struct orset_dot folder = {ORSET_INBOX_ORIGIN, 0};
+    if (orset_read_u8(&r) != OP_FLAGS)
+        return false;
+    uint64_t i = orset_read_num(&r, p->n);
+    if (i > 0)
+        folder = (struct orset_dot){p->map[i - 1], orset_read_num(&r, ORSET_COUNTER_MAX)};
+    orset_read_num(&r, ORSET_SAME_MESSAGE_MAX);
+    uint64_t by = orset_read_num(&r, p->n - 1u);
+    at->dot.counter = orset_read_num(&r, ORSET_COUNTER_MAX);
+    const struct folder *f = r.bad ? NULL : orset_folder_find(os, folder);
+    if (!f)
+        return false;
+    at->folder = f->index;
+    at->dot.origin = p->map[by];
+    return true;
+}
+
+/* The next ops' messages, ahead of time (orset_expect). */
+static void expect_ops(struct orset *os, struct orset_reader r, const struct peer *p)
+{
+    struct place at[ORSET_EXPECT];
+    size_t n = 0, len;
+    for (int i = 0; i < ORSET_EXPECT && r.at < r.end; i++) {
+        const uint8_t *op = orset_read_text(&r, ORSET_OP_MAX, &len);
+        if (!op)
+            break;
+        n += flags_target(os, p, op, len, &at[n]);
+    }
+    orset_expect_messages(os, at, n);
+}
+
 static int apply_ops(struct orset *os, struct orset_reader *r, struct peer *p, struct orset_batch_result *out)
 {
     uint64_t chain, number;
@@ -108,12 +151,15 @@ static int apply_ops(struct orset *os, struct orset_reader *r, struct peer *p, s
     if (r->bad || number == 0)
         return orset_fail(os, ORSET_E_MALFORMED, "a batch's head cannot be read");
     const struct origin *o = &os->origin[p->sender];
+    out->lost = o->counter > p->seen[p->sender_at];
     if (o->counter + 1 == number && chain && o->chain && chain != o->chain)
         return orset_fail(os, ORSET_E_FORKED,
                           "site %llu gave number %llu to two different ops: new epoch there, then exchange",
                           (unsigned long long)o->id.site, (unsigned long long)o->counter);
     for (uint64_t i = 0; i < n; i++) {
         size_t len;
+        if (os->store.expect && i % ORSET_EXPECT == 0)
+            expect_ops(os, *r, p);
         const uint8_t *op = orset_read_text(r, ORSET_OP_MAX, &len);
         struct exec x = {.by = p->sender,
                          .first = number,
@@ -167,8 +213,7 @@ int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, siz
  * -------------------------------------------------------------------------------------------------- */
 
 struct out {
-    uint64_t n, lowest, upto;
-    struct orset_key first;
+    uint64_t n, lowest;
 };
 
 static int count_out(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
@@ -177,14 +222,9 @@ static int count_out(void *arg, const uint8_t *key, size_t len, const uint8_t *v
     struct orset_reader r = {key, key + len, false};
     (void)v;
     (void)vlen;
-    uint64_t number = orset_key_read(&r);
-    if (o->upto && number > o->upto)
-        return 0;
-    if (o->n++ == 0) {
-        o->lowest = number;
-        orset_key_put(&o->first, key, len);
-    }
-    return o->upto ? 1 : 0;
+    if (o->n++ == 0)
+        o->lowest = orset_key_read(&r);
+    return 0;
 }
 
 int orset_out(struct orset *os, uint64_t *ops_r, uint64_t *lowest_r)
@@ -197,51 +237,48 @@ int orset_out(struct orset *os, uint64_t *ops_r, uint64_t *lowest_r)
     return 0;
 }
 
-static int first_out(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+#define DROP_AT_ONCE 128
+
+struct dropping {
+    uint64_t upto, number[DROP_AT_ONCE];
+    unsigned n;
+};
+
+static int collect_out(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
-    struct out *o = arg;
+    struct dropping *d = arg;
     struct orset_reader r = {key, key + len, false};
+    uint64_t number = orset_key_read(&r);
     (void)v;
     (void)vlen;
-    if (orset_key_read(&r) > o->upto)
-        return 2;
-    orset_key_put(&o->first, key, len);
-    return 1;
+    if (number > d->upto)
+        return 1;
+    d->number[d->n++] = number;
+    return d->n == DROP_AT_ONCE;
 }
 
 int orset_drop_out(struct orset *os, uint64_t upto)
 {
-    struct out o = {.upto = upto};
-    int r = orset_need_transaction(os);
-    while (r >= 0) {
-        /* Behind the row removed last: rows removed in this transaction need not be stepped over again. */
-        struct orset_key from = o.first;
-        o.first.n = 0;
-        int got = os->store.each(os->store.ctx, ORSET_T_OUT, from.b, from.n, 0, first_out, &o);
-        if (got < 0)
-            return orset_storage_fail(os, "outgoing ops");
-        if (got != 1)
-            return 0;
-        r = orset_row_del(os, ORSET_T_OUT, &o.first);
-        orset_key_put(&o.first, "", 1);
-    }
-    return r;
-}
-
-int orset_new_epoch(struct orset *os, uint64_t epoch)
-{
-    struct orset_origin me = {os->origin[os->self].id.site, epoch};
+    struct dropping d = {.upto = upto};
+    struct orset_key k;
+    uint64_t from = 0; /* behind the rows removed last: they need not be stepped over again */
     int r = orset_need_transaction(os);
     if (r < 0)
         return r;
-    if (epoch == 0 || orset_find_origin(os, me) >= 0)
-        return orset_fail(os, ORSET_E_LIMIT, "epoch %llu was used before; draw another one",
-                          (unsigned long long)epoch);
-    /* Numbers begin anew, so rows of the old ones would be taken for the new ones. */
-    if ((r = orset_drop_out(os, UINT64_MAX)) < 0 || (r = orset_intern_origin(os, me)) < 0)
-        return r;
-    os->self = (uint16_t)r;
-    os->meta_dirty = true;
+    do {
+        k.n = 0;
+        orset_key_num(&k, from);
+        d.n = 0;
+        if (os->store.each(os->store.ctx, ORSET_T_OUT, k.b, k.n, 0, collect_out, &d) < 0)
+            return orset_storage_fail(os, "outgoing ops");
+        for (unsigned i = 0; i < d.n; i++) {
+            k.n = 0;
+            orset_key_num(&k, d.number[i]);
+            from = d.number[i] + 1;
+            if ((r = orset_row_del(os, ORSET_T_OUT, &k)) < 0)
+                return r;
+        }
+    } while (d.n == DROP_AT_ONCE);
     return 0;
 }
 
@@ -292,7 +329,7 @@ int orset_touched_since(struct orset *os, uint64_t confirmed, orset_touched_fn *
         if (r < 0)
             return r;
         if (r > 0 && os->m[0].p.uid &&
-            (r = fn(arg, orset_folder_at(os, t.folder)->home, os->m[0].p.uid)) != 0)
+            (r = fn(arg, t.number, orset_folder_at(os, t.folder)->home, &os->m[0].p)) != 0)
             return r;
         at = t.number + 1;
     }

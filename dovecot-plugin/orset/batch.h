@@ -23,6 +23,9 @@ struct orset_modseq {
  * rows from there on are gone (orset_drop_out): the peer must exchange. */
 int orset_batch_make(struct orset *, uint64_t from, size_t most, const struct orset_modseq *, size_t nmodseq,
                      struct orset_buf *batch, uint64_t *next_r);
+/* The same, and only ops whose number is below behind (the first one is taken whatever its number). */
+int orset_batch_below(struct orset *, uint64_t from, uint64_t behind, size_t most, const struct orset_modseq *,
+                      size_t nmodseq, struct orset_buf *batch, uint64_t *next_r);
 
 struct orset_batch_result {
     uint16_t origin;       /* the sender, as index here */
@@ -31,6 +34,9 @@ struct orset_batch_result {
     uint64_t confirmed;    /* the sender has this replica's numbers up to here (in its present epoch) */
     bool behind; /* the sender has what this replica has not, of any origin: exchange if it lasts (F19) */
     bool ahead;  /* and the reverse */
+    /* The sender gives itself fewer numbers than are in this state: it is an old copy and will say so, or another
+     * peer named numbers that it never gave (F43). Alarm; send it this replica's vector, it will draw a new epoch. */
+    bool lost;
 };
 
 /* Puts the batch's ops into the state; site: whose lane it came by (in a peer's lane only that peer's ops
@@ -47,8 +53,9 @@ int orset_drop_out(struct orset *, uint64_t upto);
 int orset_out(struct orset *, uint64_t *ops_r, uint64_t *lowest_r);
 
 /* Calls fn for the messages that own ops above number confirmed changed, so that each gets a new modseq when
- * a batch of a sender that has not seen those is applied (F33). A message may come more than once. */
-typedef int orset_touched_fn(void *arg, uint32_t folder, uint32_t uid);
+ * a batch of a sender that has not seen those is applied (F33). A message may come more than once. number: of
+ * the op; the message is good until fn calls the core. fn's return value ends it, if it is not 0. */
+typedef int orset_touched_fn(void *arg, uint64_t number, uint32_t folder, const struct orset_message *);
 int orset_touched_since(struct orset *, uint64_t confirmed, orset_touched_fn *, void *arg);
 
 #endif

@@ -137,6 +137,11 @@ bool orset_covered(const struct orset *os, struct orset_dot d)
     return d.counter <= os->origin[d.origin].counter;
 }
 
+bool orset_same_dot(struct orset_dot a, struct orset_dot b)
+{
+    return a.origin == b.origin && a.counter == b.counter;
+}
+
 static int order(uint64_t a, uint64_t b)
 {
     return a < b ? -1 : a > b;
@@ -239,15 +244,23 @@ static int keyword_cache(struct orset *os, const char *name, size_t len, uint64_
     return os->nkeywords++;
 }
 
+int orset_keyword_find(const struct orset *os, const char *name, size_t len)
+{
+    uint64_t hash = keyword_hash(name, len);
+    for (int i = 0; i < os->nkeywords; i++)
+        if (same_keyword(&os->keyword[i], name, len, hash))
+            return i;
+    return -1;
+}
+
 int orset_keyword(struct orset *os, const char *name, size_t len)
 {
     if (len == 0 || len > ORSET_KEYWORD_MAX)
         return orset_fail(os, ORSET_E_LIMIT, "a keyword of %zu bytes; 1 to %d are possible", len,
                           ORSET_KEYWORD_MAX);
-    uint64_t hash = keyword_hash(name, len);
-    for (int i = 0; i < os->nkeywords; i++)
-        if (same_keyword(&os->keyword[i], name, len, hash))
-            return i;
+    int i = orset_keyword_find(os, name, len);
+    if (i >= 0)
+        return i;
     int r = orset_need_transaction(os);
     if (r < 0)
         return r;
@@ -258,7 +271,7 @@ int orset_keyword(struct orset *os, const char *name, size_t len)
     orset_key_num(&key, os->nkeywords);
     if (os->store.put(os->store.ctx, ORSET_T_KEYWORD, key.b, key.n, name, len) < 0)
         return orset_storage_fail(os, "keyword");
-    return keyword_cache(os, name, len, hash);
+    return keyword_cache(os, name, len, keyword_hash(name, len));
 }
 
 const char *orset_keyword_name(const struct orset *os, uint16_t i, size_t *len)
@@ -286,11 +299,15 @@ static int read_origin(void *arg, const uint8_t *key, size_t key_len, const uint
     id.epoch = orset_read_u64(&r);
     uint64_t counter = orset_read_num(&r, ORSET_COUNTER_MAX), chain = orset_read_u64(&r);
     uint64_t ahead = orset_read_num(&r, UINT64_MAX);
+    uint32_t brought[ORSET_QUOTAS];
+    for (int q = 0; q < ORSET_QUOTAS; q++)
+        brought[q] = (uint32_t)orset_read_num(&r, UINT32_MAX);
     (void)key;
     (void)key_len;
     int i = r.bad ? -1 : orset_intern_origin(os, id);
     if (i < 0)
         return -1;
+    memcpy(os->origin[i].brought, brought, sizeof brought);
     os->origin[i].counter = counter;
     os->origin[i].chain = chain;
     os->origin[i].ahead = ahead;
@@ -321,6 +338,10 @@ static int read_caches(struct orset *os)
     os->named.lo = orset_read_u64(&r);
     os->named.hi = orset_read_u64(&r);
     os->remembered = orset_read_num(&r, UINT64_MAX);
+    os->shared = orset_read_num(&r, ORSET_COUNTER_MAX);
+    os->shared_clock = orset_read_num(&r, ORSET_CLOCK_MAX);
+    os->doubt = orset_read_num(&r, ORSET_COUNTER_MAX + 1);
+    os->aliases = orset_read_num(&r, UINT64_MAX);
     if (r.bad)
         return orset_storage_fail(os, "the state's own row cannot be read");
     const struct orset_store *s = &os->store;
@@ -365,6 +386,8 @@ static int write_caches(struct orset *os)
         orset_buf_num(&os->row, o->counter);
         orset_buf_u64(&os->row, o->chain);
         orset_buf_num(&os->row, o->ahead);
+        for (int q = 0; q < ORSET_QUOTAS; q++)
+            orset_buf_num(&os->row, o->brought[q]);
         if ((r = orset_row_put(os, ORSET_T_ORIGIN, &k, &os->row)) < 0)
             return r;
         o->dirty = false;
@@ -379,6 +402,10 @@ static int write_caches(struct orset *os)
     orset_buf_u64(&os->row, os->named.lo);
     orset_buf_u64(&os->row, os->named.hi);
     orset_buf_num(&os->row, os->remembered);
+    orset_buf_num(&os->row, os->shared);
+    orset_buf_num(&os->row, os->shared_clock);
+    orset_buf_num(&os->row, os->doubt);
+    orset_buf_num(&os->row, os->aliases);
     os->meta_dirty = false;
     return orset_row_put(os, ORSET_T_META, &k, &os->row);
 }
@@ -391,6 +418,12 @@ int orset_begin(struct orset *os)
         return orset_storage_fail(os, "begin");
     os->open = true;
     return 0;
+}
+
+int orset_homes(struct orset *os)
+{
+    int r = orset_need_transaction(os);
+    return r == 0 && os->tree_dirty ? orset_rehome(os) : r;
 }
 
 int orset_commit(struct orset *os)
@@ -434,6 +467,7 @@ static int make_new(struct orset *os, const struct orset_origin *self)
     r = orset_intern_origin(os, *self);
     if (r >= 0) {
         os->self = (uint16_t)r;
+        os->drawn = self->epoch;
         os->meta_dirty = true;
         r = orset_folder_make(os, (struct orset_dot){ORSET_INBOX_ORIGIN, 0}) ? 0 : ORSET_E_MEMORY;
     }

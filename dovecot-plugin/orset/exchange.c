@@ -26,6 +26,8 @@ int orset_ask_hello(struct orset *os, uint64_t site, struct orset_exchange **x_r
         snprintf(os->error, sizeof os->error, "no memory for an exchange");
         return ORSET_E_MEMORY;
     }
+    x->next = os->exchanges;
+    os->exchanges = x;
     *x_r = x;
     return 0;
 }
@@ -34,6 +36,15 @@ void orset_exchange_free(struct orset *os, struct orset_exchange *x)
 {
     if (!x)
         return;
+    for (struct orset_exchange **at = &os->exchanges; *at; at = &(*at)->next)
+        if (*at == x) {
+            *at = x->next;
+            break;
+        }
+    if (x->orphan)
+        os->alloc.resize(os->alloc.ctx, x->orphan, 0);
+    if (x->again)
+        os->alloc.resize(os->alloc.ctx, x->again, 0);
     orset_peer_free(os, &x->base);
     orset_prefixes_free(os, &x->p);
     if (x->killed)
@@ -43,6 +54,60 @@ void orset_exchange_free(struct orset *os, struct orset_exchange *x)
     if (x->their_messages)
         os->alloc.resize(os->alloc.ctx, x->their_messages, 0);
     os->alloc.resize(os->alloc.ctx, x, 0);
+}
+
+/* --- what comes while an exchange is open
+ * ------------------------------------------------------------------------
+ *
+ * The vector is raised at the end to that of the hello, and removes below it are then taken for known. So what it
+ * covers must have been compared with the giver's state. An op or another exchange may bring such an element after
+ * its folder was compared, and the giver may have removed it long ago: that folder is asked for once more. There
+ * are finitely many such elements, so this ends whatever else comes. */
+
+int orset_arrived(struct orset *os, uint32_t folder, struct orset_dot d)
+{
+    for (struct orset_exchange *x = os->exchanges; x; x = x->next) {
+        if (x == os->taking || !x->helloed || d.counter > orset_peer_has(&x->base, d.origin))
+            continue;
+        if (folder == ORSET_NO_FOLDER) {
+            x->named_again = true;
+            continue;
+        }
+        if (folder >= x->again_room) {
+            uint32_t room = folder + 1 > os->nfolders ? folder + 1 : os->nfolders;
+            bool *p = orset_mem(os, x->again, room * sizeof *p);
+            if (!p)
+                return ORSET_E_MEMORY;
+            memset(p + x->again_room, 0, room - x->again_room);
+            x->again = p;
+            x->again_room = room;
+        }
+        x->again[folder] = x->any_again = true;
+    }
+    return 0;
+}
+
+/* The folders to ask for again become the work. */
+static int look_again(struct orset *os, struct orset_exchange *x)
+{
+    uint32_t n = x->again_room < os->nfolders ? x->again_room : os->nfolders;
+    uint32_t *work = orset_mem(os, x->work, (n + 1) * sizeof *work);
+    if (!work)
+        return ORSET_E_MEMORY;
+    x->work = work;
+    uint64_t *theirs = orset_mem(os, x->their_messages, (n + 1) * sizeof *theirs);
+    if (!theirs)
+        return ORSET_E_MEMORY;
+    x->their_messages = theirs;
+    x->at = x->nwork = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (x->again[i]) {
+            theirs[x->nwork] = os->folder[i]->messages; /* compared before, so about as many */
+            work[x->nwork++] = i;
+        }
+    memset(x->again, 0, x->again_room);
+    x->any_again = false;
+    return 0;
 }
 
 /* --- questions
@@ -83,6 +148,14 @@ static unsigned next_split(const struct orset_exchange *x)
 /* The next question, or ORSET_KNOWN after the vector was raised. */
 static int next_question(struct orset *os, struct orset_exchange *x, struct orset_buf *q)
 {
+    int r = x->at >= x->nwork && x->any_again ? look_again(os, x) : 0;
+    if (r < 0)
+        return r;
+    if (x->at >= x->nwork && !x->named && x->named_again) {
+        x->named = true;
+        x->named_again = false;
+        x->cursor_len = 0;
+    }
     if (x->at < x->nwork) {
         if (!x->in_folder) {
             const struct folder *f = os->folder[x->work[x->at]];
@@ -117,7 +190,7 @@ static int next_question(struct orset *os, struct orset_exchange *x, struct orse
         begin_question(os, q, X_NAMED);
         orset_buf_text(q, x->cursor, x->cursor_len);
     } else {
-        int r = orset_raise(os, x);
+        r = orset_raise(os, x);
         return r < 0 ? r : ORSET_KNOWN;
     }
     return q->failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for a question") : 0;
@@ -258,6 +331,22 @@ static int take_messages(struct orset *os, struct orset_exchange *x, struct peer
     return r;
 }
 
+/* What is merged after the hello must be at least as new as it, or its vector would be raised to what nobody gave:
+ * a giver that was restored, or lost its state, in the middle (e). */
+static int as_new(struct orset *os, const struct orset_exchange *x, const struct peer *now)
+{
+    const struct peer *base = &x->base;
+    bool older = now->sender != base->sender;
+    for (unsigned i = 0; i < base->n && !older; i++) {
+        bool same_place = i < now->n && now->map[i] == base->map[i];
+        older = (same_place ? now->seen[i] : orset_peer_has(now, base->map[i])) < base->seen[i];
+    }
+    return older ? orset_fail(os, ORSET_E_ABSENT,
+                              "site %llu is an older state than at the hello: begin the exchange anew",
+                              (unsigned long long)x->site)
+                 : 0;
+}
+
 static int take_body(struct orset *os, struct orset_exchange *x, uint8_t kind, struct peer *p,
                      struct orset_reader *r)
 {
@@ -301,6 +390,7 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
                           version, kind);
     if ((kind == X_HELLO) == x->helloed)
         return orset_fail(os, ORSET_E_MALFORMED, "an answer to a question that was not asked");
+    os->taking = x;
     e = orset_vector_read(os, &r, x->site, &now);
     if (kind == X_HELLO && e == 0) {
         x->base = now;
@@ -308,11 +398,14 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
         e = take_body(os, x, kind, &x->base, &r);
     } else {
         if (e == 0)
+            e = as_new(os, x, &now);
+        if (e == 0)
             e = take_body(os, x, kind, &now, &r);
         orset_peer_free(os, &now);
     }
     if (e == 0)
         e = next_question(os, x, q);
+    os->taking = NULL;
     /* Half an answer may be merged: each element by itself is, but the transaction is better given up than
      * explained. */
     if (e < 0)
@@ -323,6 +416,9 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
 /* (e): all folders that differed are merged in this transaction or an earlier one. */
 int orset_raise(struct orset *os, struct orset_exchange *x)
 {
+    int e = orset_ahead_drop_orphans(os, x);
+    if (e < 0)
+        return e;
     for (unsigned i = 0; i < x->base.n; i++) {
         struct origin *o = &os->origin[x->base.map[i]];
         uint64_t from = o->counter;
@@ -364,7 +460,7 @@ static int subscription_row(void *arg, const uint8_t *key, size_t len, const uin
     orset_buf_num(w->b, n);
     orset_buf_put(w->b, v, vlen);
     w->n++;
-    return w->b->failed || w->b->len > X_BYTES ? -1 : 0;
+    return w->b->failed || w->b->len > X_SUBSCRIPTIONS ? -1 : 0;
 }
 
 /* A row of ORSET_T_ATTRIBUTE: folder + 1 (0: the server), key -> clock, site, epoch, set, value. */
@@ -422,6 +518,6 @@ int orset_write_named(struct orset *os, struct orset_reader *q, struct orset_buf
     if (r < 0)
         return failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for an answer")
                       : orset_fail(os, ORSET_E_LIMIT,
-                                   "more subscriptions than an exchange carries (%d bytes)", X_BYTES);
+                                   "more subscriptions than an exchange carries (%d bytes)", X_SUBSCRIPTIONS);
     return 0;
 }

@@ -1,10 +1,10 @@
 /* exchange_internal - what give.c, exchange.c and merge.c share: the messages of an exchange.
  *
- *     question = version, kind, vector, body          answer = version, kind, vector, body
- *     HELLO    -                                      sum of the named, n AHEAD rows, n { folder, sum,
- * messages } RANGES   folder, depth, split, n { prefix }     folder head, the question's body, n << split { 8
- * bytes of sum } MESSAGES folder, depth, n { prefix }            folder head, depth, k, k { prefix }, n {
- * message } NAMED    cursor                                 n { row }, cursor or end
+ *     question = version, kind, vector, body     answer = version, kind, vector, body
+ *     HELLO    -                                 sum of the named, n AHEAD rows, n { folder, sum, messages }
+ *     RANGES   folder, depth, split, n { prefix }  the question's body, folder head, n << split { 8 bytes of sum }
+ *     MESSAGES folder, depth, n { prefix }       folder, depth, k, k { prefix }, folder head, n { message }
+ *     NAMED    cursor                            n { row }, cursor or end
  *
  * A message's place is a hash of its dot; a range is all places that begin with the depth bits of prefix. */
 #ifndef ORSET_EXCHANGE_INTERNAL_H
@@ -19,6 +19,7 @@ enum { X_HELLO = 1, X_RANGES, X_MESSAGES, X_NAMED };
 #define X_DIGESTS_MAX 65536 /* in one answer */
 #define X_PREFIXES_MAX 65536
 #define X_BYTES (1024 * 1024) /* after which an answer stops taking more */
+#define X_SUBSCRIPTIONS (2 * X_BYTES) /* all of them go in one answer */
 
 struct prefixes {
     unsigned depth;
@@ -32,6 +33,12 @@ struct orset_exchange {
     uint64_t site;
     struct orset_dot *killed; /* remembered removes of the giver at the hello */
     size_t nkilled;
+    struct orset_dot *orphan; /* flags that the giver remembered at the hello, of messages it did not have */
+    size_t norphans;
+    struct orset_exchange *next; /* of os->exchanges */
+    bool *again;     /* folders that something came into meanwhile, by index */
+    uint32_t again_room;
+    bool any_again, named_again;
     bool named; /* subscriptions and attributes are still to be merged */
     uint8_t cursor[ORSET_KEY_MAX];
     size_t cursor_len;
@@ -55,7 +62,8 @@ int orset_range_sums(struct orset *, uint32_t folder, const struct prefixes *p, 
 /* --- merge.c */
 bool orset_gone(const struct orset_exchange *, const struct peer *now,
                 struct orset_dot); /* removed at the giver */
-bool orset_same_dot(struct orset_dot, struct orset_dot);
+/* The same for a flag on a message that the giver does not have: remembered there, it is not gone. */
+bool orset_orphan_gone(const struct orset_exchange *, struct orset_dot flag);
 int orset_wanted(struct orset *, struct orset_dot); /* 1: the dot is new here and wanted */
 int orset_remember(struct orset *, struct orset_dot, uint16_t by);
 int orset_read_stamp(struct orset *, struct orset_reader *, struct stamp *);
@@ -65,6 +73,10 @@ int orset_merge_head(struct orset *, struct orset_exchange *, struct peer *, str
 int orset_merge_messages(struct orset *, struct orset_exchange *, struct peer *, struct exec *,
                          struct folder *, const struct prefixes *);
 int orset_merge_absent(struct orset *, struct orset_exchange *, struct peer *, struct folder *);
+
+/* --- ahead.c */
+/* Remembered flags that the giver's hello shows to be gone. */
+int orset_ahead_drop_orphans(struct orset *, const struct orset_exchange *);
 
 /* --- merge_named.c */
 int orset_merge_named(struct orset *, struct orset_exchange *, struct peer *, struct exec *, bool *end);

@@ -26,7 +26,9 @@ int orset_read_dot(struct exec *x, struct orset_dot *d)
     if (x->in.bad || d->counter == 0 || i >= (x->map ? x->nmap : os->norigins))
         return malformed(x, "a dot that cannot be read");
     d->origin = x->map ? x->map[i] : (uint16_t)i;
-    if ((d->origin == x->by && d->counter >= x->first) || (d->origin == os->self && !orset_covered(os, *d)))
+    if (d->origin == os->self && x->by != os->self && orset_own_unknown(os, d->counter))
+        return orset_own_ahead(os, "a peer's op names", d->counter);
+    if (d->origin == x->by && d->counter >= x->first)
         return orset_fail(os, ORSET_E_FORGED,
                           "op %llu of site %llu names number %llu of site %llu, which was never given",
                           (unsigned long long)x->first, (unsigned long long)os->origin[x->by].id.site,
@@ -54,10 +56,13 @@ static int read_folder(struct exec *x, bool make, struct folder **f)
     if (x->in.bad || id.counter == 0 || i - 1 >= (x->map ? x->nmap : os->norigins))
         return malformed(x, "a folder that cannot be read");
     id.origin = x->map ? x->map[i - 1] : (uint16_t)(i - 1);
-    if ((id.origin == x->by && id.counter >= x->first) || (id.origin == os->self && !orset_covered(os, id)))
+    if (id.origin == os->self && x->by != os->self && orset_own_unknown(os, id.counter))
+        return orset_own_ahead(os, "a peer's op names a folder with", id.counter);
+    if (id.origin == x->by && id.counter >= x->first)
         return orset_fail(os, ORSET_E_FORGED, "op %llu names a folder that was never made",
                           (unsigned long long)x->first);
-    *f = make && !x->dry ? orset_folder_make(os, id) : orset_folder_find(os, id);
+    *f = make && !x->dry ? orset_bring_folder(os, id, x->by) : orset_folder_find(os, id);
+    x->folders += make && x->dry && !*f;
     if (make && !x->dry && !*f)
         return os->broken ? ORSET_E_MEMORY : ORSET_E_LIMIT;
     return 0;
@@ -87,9 +92,11 @@ int orset_read_flag(struct exec *x, uint16_t *flag)
     for (size_t i = 0; i < n; i++)
         if ((uint8_t)name[i] <= ' ' || name[i] == 0x7f)
             return malformed(x, "a keyword with a space or control character");
-    if (x->dry)
+    if (x->dry) {
+        x->keywords += orset_keyword_find(x->os, name, n) < 0;
         return 0;
-    int kw = orset_keyword(x->os, name, n);
+    }
+    int kw = orset_bring_keyword(x->os, name, n, x->by);
     *flag = (uint16_t)(kw + ORSET_SYSTEM_FLAGS);
     return kw < 0 ? kw : 0;
 }
@@ -166,7 +173,7 @@ static int read_facts(struct exec *x, struct message *m)
     m->p.k = (uint32_t)orset_read_num(&x->in, ORSET_SAME_MESSAGE_MAX);
     m->p.claim = (uint32_t)orset_read_num(&x->in, UINT32_MAX);
     const uint8_t *text = orset_read_text(&x->in, ORSET_GUID_TEXT_MAX, &f->guid_text_len);
-    if (x->in.bad || m->p.k == 0)
+    if (x->in.bad || m->p.k == 0 || !orset_guid_text_valid(text, f->guid_text_len))
         return malformed(x, "a message whose facts cannot be read");
     memcpy(f->guid, guid, 16);
     memcpy(f->sha256, sha, 32);
@@ -268,6 +275,7 @@ static int exec_change(struct exec *x, struct orset_dot target, struct message *
     fresh.off = what == 2;
     if (what)
         fresh.dot = take_number(x);
+    x->marks += what && fresh.flag >= ORSET_SYSTEM_FLAGS;
     if ((r = read_count(x, ORSET_ORIGINS_MAX, &n)) < 0)
         return r;
     for (uint64_t i = 0; r == 0 && i < n; i++) {
@@ -300,7 +308,30 @@ static int exec_change(struct exec *x, struct orset_dot target, struct message *
         return orset_fail(os, ORSET_E_LIMIT, "more than %d flag dots on one message",
                           ORSET_MESSAGE_FLAGDOTS_MAX);
     orset_sum_add(&f->sum, orset_flagdot_sum(os, m, &fresh));
-    return orset_flagdot_put(os, m, fresh);
+    r = orset_arrived(os, f->index, fresh.dot);
+    return r < 0 ? r : orset_flagdot_put(os, m, fresh);
+}
+
+/* Keywords without end on one message would leave others no room for a flag on it. */
+static int check_marks(struct exec *x, const struct folder *f, struct orset_dot target)
+{
+    struct orset *os = x->os;
+    struct message *m = &os->m[1];
+    uint64_t site = os->origin[x->by].id.site, n = x->marks;
+    int r = f ? orset_message_load(os, f->index, target, m) : 0;
+    if (r < 0)
+        return r;
+    for (unsigned i = 0; r && i < m->nflags; i++)
+        n += m->flag[i].flag >= ORSET_SYSTEM_FLAGS && os->origin[m->flag[i].dot.origin].id.site == site;
+    if (r == 0) {
+        if ((r = orset_ahead_marks(os, target, site)) < 0)
+            return r;
+        n += (unsigned)r;
+    }
+    return n <= ORSET_PEER_MARKS_MAX
+               ? 0
+               : orset_fail(os, ORSET_E_LIMIT, "site %llu set more than %d keywords on one message",
+                            (unsigned long long)site, ORSET_PEER_MARKS_MAX);
 }
 
 /* One target of FLAGS: dot, n changes. A target that is covered and absent was removed: its flags are
@@ -329,9 +360,12 @@ static int exec_target(struct exec *x, struct folder *f)
         if (there && !x->local && m->p.uid && (r = orset_group_union(os, m, &before)) < 0)
             return r;
     }
+    x->marks = 0;
     for (uint64_t i = 0; i < n; i++)
         if ((r = exec_change(x, target, there ? m : NULL, remember)) < 0)
             return r;
+    if (x->dry && x->marks && x->by != os->self)
+        return check_marks(x, f, target);
     if (!there)
         return 0;
     if ((r = orset_folder_touch(os, f)) < 0 || (r = orset_message_store(os, m)) < 0 || x->local || !m->p.uid)
@@ -341,16 +375,23 @@ static int exec_target(struct exec *x, struct folder *f)
     return orset_todo_flags(os, f->home, m->p.uid, &before, &now, NULL);
 }
 
-/* FLAGS = folder, n targets. Numbers: one per flag set, at least one. */
+/* FLAGS = folder, n targets, each once, rising by (index, number). Numbers: one per flag set, at least one. */
 static int exec_flags(struct exec *x)
 {
     struct folder *f;
-    uint64_t n;
+    uint64_t n, index = 0, number = 0;
     int r = read_folder(x, false, &f);
     if (r < 0 || (r = read_count(x, ORSET_SAME_MESSAGE_MAX, &n)) < 0)
         return r;
-    for (uint64_t i = 0; r == 0 && i < n; i++)
+    for (uint64_t i = 0; r == 0 && i < n; i++) {
+        struct orset_reader at = x->in;
+        uint64_t this_index = orset_read_num(&at, ORSET_ORIGINS_MAX), this_number = orset_read_num(&at, ORSET_COUNTER_MAX);
+        if (this_index < index || (this_index == index && this_number <= number))
+            return malformed(x, "messages of a flag change out of order");
+        index = this_index;
+        number = this_number;
         r = exec_target(x, f);
+    }
     if (r == 0 && x->next == x->first)
         take_number(x);
     return r;
@@ -378,9 +419,10 @@ static int exec_folder(struct exec *x)
     struct orset_dot id = take_number(x);
     if (x->in.bad)
         return malformed(x, "a folder's UIDVALIDITY or GUID");
+    x->folders += x->dry;
     if (x->dry)
         return 0;
-    struct folder *f = orset_folder_make(x->os, id);
+    struct folder *f = orset_bring_folder(x->os, id, x->by);
     int killed = f ? orset_ahead_killed(x->os, id) : ORSET_E_MEMORY;
     if (killed < 0)
         return x->os->broken ? ORSET_E_MEMORY : ORSET_E_LIMIT;
@@ -555,7 +597,7 @@ int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
     x->os = os;
     x->in = (struct orset_reader){op, op + len, false};
     x->dry = true;
-    x->named = 0;
+    x->named = x->keywords = x->folders = 0;
     if (len > ORSET_OP_MAX)
         return malformed(x, "an op above the size bound");
     int r = run(x);
@@ -578,7 +620,10 @@ int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
     if (x->most && last > x->most)
         return orset_fail(os, ORSET_E_FORGED, "op %llu of site %llu is above its sender's own vector",
                           (unsigned long long)last, (unsigned long long)o->id.site);
-    if (o->ahead + x->named > ORSET_AHEAD_MAX)
+    if ((r = orset_quota_check(os, x->by, QUOTA_KEYWORDS, x->keywords)) < 0 ||
+        (r = orset_quota_check(os, x->by, QUOTA_FOLDERS, x->folders)) < 0)
+        return r;
+    if (x->named > 0 && orset_quota_ahead(os, x->by) + x->named > ORSET_AHEAD_MAX)
         return orset_fail(os, ORSET_E_EXCHANGE,
                           "site %llu named more than %d numbers that are not here: exchange first",
                           (unsigned long long)o->id.site, ORSET_AHEAD_MAX);

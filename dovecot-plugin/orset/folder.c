@@ -96,6 +96,14 @@ int orset_folder_touch(struct orset *os, struct folder *f)
     return 0;
 }
 
+void orset_folder_reidentify(struct orset *os, struct folder *f, struct orset_dot id)
+{
+    f->id = id;
+    memset(os->by_id, 0, os->by_id_room * sizeof *os->by_id);
+    for (uint32_t i = 0; i < os->nfolders; i++)
+        id_put(os, os->folder[i]);
+}
+
 static void write_stamp(struct orset_buf *b, struct stamp s)
 {
     orset_buf_num(b, s.clock);
@@ -272,6 +280,8 @@ int orset_presence_put(struct orset *os, struct folder *f, struct orset_dot d)
         f->npresence++;
     }
     f->presence[i] = d;
+    if (os->open && orset_arrived(os, f->index, d) < 0)
+        return ORSET_E_MEMORY;
     if (!was_live && orset_folder_changed(os, f) < 0)
         return ORSET_E_STORAGE;
     return orset_folder_touch(os, f);

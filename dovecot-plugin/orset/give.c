@@ -149,7 +149,7 @@ static int ahead_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v
     orset_buf_text(a->b, key, len);
     orset_buf_text(a->b, v, vlen);
     a->n++;
-    return a->b->len > X_BYTES * 3 / 4 || a->b->failed;
+    return a->b->len > X_BYTES * 2 || a->b->failed;
 }
 
 /* The remembered rows go with the hello, because they belong to its vector: one that is covered a moment
@@ -330,6 +330,8 @@ int orset_answer(struct orset *os, uint64_t site, const uint8_t *question, size_
     int e = orset_need_transaction(os);
     if (e < 0)
         return e;
+    if (os->doubt)
+        return orset_fail(os, ORSET_E_EXCHANGE, "this state may be an old copy: it has to hear all peers first");
     uint8_t version = orset_read_u8(&r), kind = orset_read_u8(&r);
     if (r.bad || version != ORSET_WIRE_VERSION || kind < X_HELLO || kind > X_NAMED)
         return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND, "a question of version %u, kind %u",

@@ -1,9 +1,9 @@
 /* internal - what the core's files share. Callers never include it.
  *
  *    local.c  a change in the mailbox ──▶ op bytes ─┐
- *    batch.c  a peer's ops ─────────────────────────┴▶ exec.c ──▶ message.c, folder.c, named.c, ahead.c ──▶
- * store merge.c  a peer's state ───────────────────────────────────▶ (the same)             todo.c: the
- * effects
+ *    batch.c  a peer's ops ─────────────────────────┴▶ exec.c ──▶ message.c, folder.c, named.c, ahead.c ──▶ store
+ *    merge.c  a peer's state ───────────────────────────────────▶ (the same)
+ *    todo.c   the effects                      epoch.c, renumber.c  old copies        quota.c  a peer's share
  *
  * Local and foreign ops take the same way into the state, so a replica cannot treat its own op otherwise than
  * its peers do. */
@@ -25,12 +25,16 @@ struct stamp {
     uint64_t clock, site, epoch;
 };
 
+/* Tables that a peer's messages fill, each bounded per site that fills it (quota.c). */
+enum quota { QUOTA_ORIGINS, QUOTA_KEYWORDS, QUOTA_FOLDERS, ORSET_QUOTAS };
+
 struct origin {
     struct orset_origin id;
     uint64_t counter; /* the version vector */
     uint64_t chain;   /* running hash of the ops up to counter, 0: not known (an exchange jumped over them) */
     uint64_t ahead;   /* rows remembered because ops of this origin named them */
     uint64_t hash;    /* of id, a constant */
+    uint32_t brought[ORSET_QUOTAS]; /* rows its messages brought into the shared tables */
     bool dirty;
 };
 
@@ -62,6 +66,12 @@ struct message {
     unsigned nflags, room;
     struct flagdot *flag;
     char guid_text[ORSET_GUID_TEXT_MAX];
+};
+
+/* Where a message's row is. */
+struct place {
+    uint32_t folder;
+    struct orset_dot dot;
 };
 
 struct folder {
@@ -99,6 +109,11 @@ struct orset {
     uint64_t clock;         /* highest Lamport clock seen */
     struct orset_sum named; /* of subscriptions and attributes */
     uint64_t remembered;
+    uint64_t shared;       /* own number up to which a peer has the same ops (epoch.c) */
+    uint64_t shared_clock; /* up to which own stamps are the same everywhere */
+    uint64_t doubt;        /* own numbers from here on no peer can know (orset_epoch_doubt), 0: not in doubt */
+    uint64_t drawn;        /* the epoch drawn by this handle: it cannot be of an old copy; 0: none */
+    uint64_t aliases;      /* GUIDs that stand for another one (join.c) */
     uint32_t most_uid_validity; /* bound of F23 */
     uint32_t nfolders, folder_room;
     struct folder **folder;
@@ -112,6 +127,8 @@ struct orset {
     struct orset_dot *group;  /* ORSET_SAME_MESSAGE_MAX */
     struct orset_buf op, row; /* an op in the making; a row in the making */
     struct orset_buf hold;    /* a value handed out */
+    struct orset_exchange *exchanges; /* open ones, this replica asks */
+    const struct orset_exchange *taking; /* whose answer is being merged */
     char error[300];
 };
 
@@ -123,6 +140,7 @@ int orset_need_transaction(struct orset *);
 int orset_intern_origin(struct orset *, struct orset_origin);     /* index or error */
 int orset_find_origin(const struct orset *, struct orset_origin); /* index or -1 */
 bool orset_covered(const struct orset *, struct orset_dot);
+bool orset_same_dot(struct orset_dot, struct orset_dot);
 int orset_dot_order(const struct orset *, struct orset_dot, struct orset_dot); /* by (site, epoch, counter) */
 int orset_stamp_order(struct stamp, struct stamp);
 int orset_see_clock(struct orset *, uint64_t clock);
@@ -133,6 +151,7 @@ int orset_row_get(struct orset *, enum orset_table, const struct orset_key *, st
 void orset_key_dot(struct orset_key *, struct orset_dot);
 struct orset_dot orset_key_read_dot(struct orset_reader *);
 uint64_t orset_flag_hash(const struct orset *, uint16_t flag);
+int orset_keyword_find(const struct orset *, const char *name, size_t len); /* number or -1 */
 
 /* --- folder.c */
 struct folder *orset_folder_at(const struct orset *, uint32_t index);
@@ -149,6 +168,7 @@ int orset_presence_put(struct orset *, struct folder *, struct orset_dot);
 int orset_presence_kill(struct orset *, struct folder *, struct orset_dot);
 int orset_folder_name(struct orset *, struct folder *, const void *name, size_t len, struct stamp);
 bool orset_name_valid(const void *name, size_t len);
+void orset_folder_reidentify(struct orset *, struct folder *, struct orset_dot id);
 struct orset_sum orset_folder_sum(const struct orset *, const struct folder *);
 int orset_folder_changed(struct orset *, struct folder *); /* todo row, tree to compute */
 
@@ -157,16 +177,28 @@ int orset_message_load(struct orset *, uint32_t folder, struct orset_dot, struct
 int orset_message_store(struct orset *, struct message *);
 int orset_message_parse(struct orset *, struct orset_reader *, struct message *); /* value only */
 int orset_message_add(struct orset *, struct message *, uint32_t uid);
+/* m under another number: its rows, and those that name it. The folder's sum is the caller's. */
+int orset_message_redot(struct orset *, struct folder *, struct message *m, struct orset_dot);
+void orset_message_count(struct orset *, struct folder *, const struct message *, bool add); /* its sums */
 int orset_message_remove(struct orset *, struct folder *, struct orset_dot, bool local);
 int orset_guid_dots(struct orset *, const uint8_t guid[16], uint32_t folder); /* candidates in os->group */
 int orset_group_load(struct orset *, const struct message *); /* count in os->group, itself included */
 int orset_group_union(struct orset *, const struct message *, struct orset_flags *);
+/* The dot whose facts are the message's: smallest (SHA-256, dot). Uses m[2]. body_r: its SHA-256, may be NULL. */
+int orset_group_speaker(struct orset *, const struct message *, struct orset_dot *, uint8_t *body_r);
 int orset_group_agreed(struct orset *, const struct message *, uint32_t *uid_r);
 int orset_bind(struct orset *, struct folder *home, struct message *, uint32_t uid);
 int orset_unbind(struct orset *, struct folder *home, struct message *, bool gone);
+int orset_doom(struct orset *, struct folder *home, const uint8_t guid[16], uint32_t uid); /* REMOVE row */
 struct orset_sum orset_message_sum(const struct orset *, const struct message *);
 struct orset_sum orset_flagdot_sum(const struct orset *, const struct message *, const struct flagdot *);
 int orset_note_mismatch(struct orset *, struct folder *home, const struct message *, uint32_t uid);
+
+/* A GUID's text becomes a file name in a Maildir, and a word in its dovecot-uidlist. */
+bool orset_guid_text_valid(const void *text, size_t len);
+
+/* --- expect.c */
+void orset_expect_messages(struct orset *, const struct place *, size_t n); /* as orset_expect() */
 
 /* --- flags.c */
 void orset_flags_of(const struct message *, struct orset_flags *yes, struct orset_flags *no);
@@ -185,9 +217,11 @@ int orset_ahead_killed(struct orset *, struct orset_dot); /* 1, 0, error */
 int orset_ahead_flag(struct orset *, struct orset_dot target, struct flagdot, uint16_t by);
 int orset_ahead_flag_kill(struct orset *, struct orset_dot target, struct orset_dot flag);
 int orset_ahead_take_flags(struct orset *, struct message *);
+int orset_ahead_marks(struct orset *, struct orset_dot target, uint64_t site); /* keywords of site's on it */
 int orset_ahead_agreed(struct orset *, struct orset_dot, const struct agreed *);
 int orset_ahead_take_agreed(struct orset *, struct message *);
 int orset_ahead_drop_flags(struct orset *, struct orset_dot target);
+int orset_ahead_forget_agreed(struct orset *, uint16_t by);
 int orset_ahead_covered(struct orset *, uint16_t origin, uint64_t from, uint64_t to);
 
 /* --- named.c */
@@ -224,7 +258,9 @@ struct exec {
     bool local;     /* the mailbox has it already */
     uint32_t uid;   /* local add: its UID */
     uint64_t most;  /* the sender's own entry in its vector, 0: not bounded */
-    uint64_t named; /* dots named that are not covered */
+    /* Counted by the dry run: dots named that are not covered; keywords and folders that are new here. */
+    uint64_t named, keywords, folders;
+    unsigned marks; /* keywords set on the target in hand */
     struct orset_reader in;
 };
 
@@ -242,9 +278,57 @@ int orset_read_folder(struct exec *, struct folder **f); /* NULL when not known 
 
 int orset_read_folder_made(struct exec *, struct folder **f);
 
+/* --- join.c */
+struct alias {
+    uint8_t guid[16];
+    size_t text_len;
+    char text[ORSET_GUID_TEXT_MAX];
+};
+int orset_alias_get(struct orset *, const uint8_t guid[16], struct alias *); /* 1, 0, error */
+
+/* --- local.c */
+int orset_unplaced_guid(struct orset *, uint32_t home, const uint8_t guid[16]); /* 1, 0, error */
+int orset_emit_remove(struct orset *, const struct folder *, const struct orset_dot *, unsigned n);
+
 /* --- uid.c */
 int orset_uids_exec(struct exec *, struct folder *);
 int orset_uid_agree(struct orset *, struct message *, const struct agreed *); /* 1 when it changed */
+
+/* --- exchange.c */
+/* d came into the state, in folder (ORSET_NO_FOLDER: a subscription): open exchanges that did not bring it look
+ * there again, if their giver covers it. */
+int orset_arrived(struct orset *, uint32_t folder, struct orset_dot d);
+
+/* --- quota.c */
+/* 0, or ORSET_E_LIMIT when site of origin by would bring more rows than its share. */
+int orset_quota_check(struct orset *, uint16_t by, enum quota, uint64_t more);
+void orset_quota_count(struct orset *, uint16_t by, enum quota);
+uint64_t orset_quota_ahead(const struct orset *, uint16_t by); /* rows remembered on account of its site */
+/* Find, or make on account of by. Index or error; the folder or NULL (os->broken, or the limit). */
+int orset_bring_origin(struct orset *, struct orset_origin, uint16_t by);
+int orset_bring_keyword(struct orset *, const char *name, size_t len, uint16_t by);
+struct folder *orset_bring_folder(struct orset *, struct orset_dot id, uint16_t by);
+
+/* --- epoch.c */
+/* No peer can know this own number, unless it was given by a life of this state that is not remembered. */
+bool orset_own_unknown(const struct orset *, uint64_t number);
+/* The error for a number of this replica that it did not give: ORSET_E_ROLLED_BACK or _FORGED. */
+int orset_own_ahead(struct orset *, const char *what, uint64_t number);
+/* A peer's vector names an own number with this running hash: 0, or the error above. */
+int orset_epoch_confirmed(struct orset *, uint64_t number, uint64_t chain);
+
+/* --- renumber.c */
+struct renumber {
+    struct orset *os;
+    uint16_t old;   /* origin of the numbers that may be twins; the new one is os->self */
+    uint64_t keep;  /* numbers up to here stay */
+    uint64_t clock; /* stamps of the old origin up to here stay */
+};
+int orset_renumber(struct renumber *);
+/* The dot's new number if it needs one: true and *d changed. */
+bool orset_renumber_dot(struct renumber *, struct orset_dot *d);
+bool orset_restamp(struct renumber *, struct stamp *);
+int orset_named_renumber(struct renumber *); /* named.c */
 
 /* --- vector.c */
 struct peer {
@@ -269,6 +353,18 @@ int orset_todo_seen(struct orset *, uint32_t home, uint32_t uid,
 /* The wanted flags went from before to now; seen is what the mailbox has, NULL: as recorded. */
 int orset_todo_flags(struct orset *, uint32_t home, uint32_t uid, const struct orset_flags *before,
                      const struct orset_flags *now, const struct orset_flags *seen);
+/* orset_todo_next() among the REMOVE rows, at_len 1 and the kind at first: with those that are not for the caller yet. */
+int orset_todo_next_removal(struct orset *, struct orset_todo *);
+/* 1 and the GUID that its REMOVE row names, 0: there is no such row */
+int orset_todo_doomed_guid(struct orset *, uint32_t home, uint32_t uid, uint8_t guid_r[16]);
+/* 1: a REMOVE row waits for this mail. A row that means another mail is dropped. */
+int orset_todo_doomed(struct orset *, uint32_t home, uint32_t uid, const uint8_t guid[16]);
+/* The wanted bytes went from SHA-256 before to now; seen as above. */
+int orset_todo_body(struct orset *, uint32_t home, uint32_t uid, const uint8_t before[32], const uint8_t now[32],
+                    const uint8_t *seen);
+/* orset_done_place, for a mail with these bytes (NULL: those of the dot). */
+int orset_placed(struct orset *, uint32_t folder, struct orset_dot, uint32_t uid, const struct orset_flags *seen,
+                 const uint8_t *seen_body);
 
 /* --- tree.c */
 int orset_rehome(struct orset *);

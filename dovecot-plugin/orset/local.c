@@ -143,7 +143,7 @@ static int collect_placed(void *arg, const struct orset_message *m, const struct
     return s->n == ORSET_OP_DOTS_MAX;
 }
 
-static int emit_remove(struct orset *os, const struct folder *f, const struct orset_dot *dot, unsigned n)
+int orset_emit_remove(struct orset *os, const struct folder *f, const struct orset_dot *dot, unsigned n)
 {
     orset_op_begin(os, OP_REMOVE);
     orset_op_folder(&os->op, f);
@@ -163,7 +163,7 @@ static int delete_one(struct orset *os, struct folder *f)
         s.n = 0;
         if ((r = orset_each_message(os, f->index, collect_placed, &s)) < 0)
             return r;
-        if (s.n > 0 && (r = emit_remove(os, f, s.dot, s.n)) < 0)
+        if (s.n > 0 && (r = orset_emit_remove(os, f, s.dot, s.n)) < 0)
             return r;
     } while (s.n > 0);
     if (f->npresence == 0)
@@ -189,7 +189,8 @@ int orset_local_delete(struct orset *os, uint32_t folder)
             r = delete_one(os, os->folder[i]);
     if (r < 0)
         return r;
-    return orset_folder_live(home) ? 0 : orset_done_folder(os, folder);
+    /* What lives on has no mailbox any more. Another id with its name: orset_rehome() sees to that. */
+    return orset_folder_live(home) ? orset_folder_changed(os, home) : orset_done_folder(os, folder);
 }
 
 int orset_local_uid_validity(struct orset *os, uint32_t folder, uint32_t value, int64_t now)
@@ -281,45 +282,94 @@ static int emit_add(struct orset *os, struct folder *f, uint32_t uid, uint32_t k
     return orset_emit(os, uid);
 }
 
-int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struct orset_facts *facts,
+static bool facts_valid(uint32_t uid, const struct orset_facts *f)
+{
+    return uid != 0 && f->received >= 0 && f->received <= ORSET_DATE_MAX && f->saved >= 0 &&
+           f->saved <= ORSET_DATE_MAX && f->size <= ORSET_SIZE_MAX && f->guid_text_len <= ORSET_GUID_TEXT_MAX;
+}
+
+/* 1 and an unplaced message of this GUID in the mailbox. */
+static int find_unplaced(struct orset *os, uint32_t home, struct find_guid *g, uint32_t *folder)
+{
+    for (uint32_t i = 0; i < os->nfolders; i++) {
+        if (os->folder[i]->home != home)
+            continue;
+        int r = look(os, os->folder[i], g);
+        if (r < 0)
+            return r;
+        if (g->found.counter) {
+            *folder = i;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int orset_unplaced_guid(struct orset *os, uint32_t home, const uint8_t guid[16])
+{
+    struct alias a;
+    int r = orset_alias_get(os, guid, &a);
+    struct find_guid g = {.guid = r > 0 ? a.guid : guid};
+    uint32_t folder;
+    return r < 0 ? r : find_unplaced(os, home, &g, &folder);
+}
+
+int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struct orset_facts *given,
                     const struct orset_flags *flags, struct orset_dot *dot_r)
 {
     int r;
     struct folder *home = need_folder(os, folder, &r);
-    struct find_guid g = {.guid = facts->guid};
-    uint32_t k = 1;
+    struct orset_facts facts = *given;
+    struct orset_message there = {.uid = 0};
+    struct alias alias;
     if (!home)
         return r;
-    if (uid == 0 || facts->received < 0 || facts->received > ORSET_DATE_MAX || facts->saved < 0 ||
-        facts->saved > ORSET_DATE_MAX || facts->size > ORSET_SIZE_MAX ||
-        facts->guid_text_len > ORSET_GUID_TEXT_MAX)
+    if (!facts_valid(uid, given))
         return orset_fail(os, ORSET_E_LIMIT,
                           "UID %u of folder %u: its UID, dates, size or GUID are out of bounds", uid, folder);
-    struct orset_message there;
+    /* Peers save the mail under the GUID's 16 bytes then, as they do where there is no text. */
+    if (!orset_guid_text_valid(given->guid_text, given->guid_text_len))
+        facts.guid_text_len = 0;
+    if ((r = orset_alias_get(os, given->guid, &alias)) < 0)
+        return r;
+    if (r > 0) {
+        memcpy(facts.guid, alias.guid, 16);
+        facts.guid_text = alias.text;
+        facts.guid_text_len = alias.text_len;
+    }
     if ((r = orset_message_by_uid(os, folder, uid, &there)) < 0)
         return r;
-    bool same = r > 0 && (memcmp(there.facts.guid, facts->guid, 16) == 0 ||
-                          memcmp(there.facts.sha256, facts->sha256, 32) == 0);
-    if (same) {
+    if (r > 0 && (memcmp(there.facts.guid, facts.guid, 16) == 0 ||
+                  memcmp(there.facts.sha256, facts.sha256, 32) == 0)) {
         if (dot_r)
             *dot_r = there.dot;
         return ORSET_KNOWN;
     }
+    /* Removed elsewhere and not expunged here yet: it was seen, a scan must not take it for a new mail. */
+    if (r == 0 && (r = orset_todo_doomed(os, folder, uid, facts.guid)) != 0) {
+        if (dot_r)
+            *dot_r = (struct orset_dot){0, 0};
+        return r < 0 ? r : ORSET_KNOWN;
+    }
     /* The mailbox uses this UID for another mail: what was bound to it is damage, not a removal (F1). */
-    if (r > 0 && (r = orset_local_missing(os, folder, uid)) < 0)
+    if (there.uid && (r = orset_local_missing(os, folder, uid)) < 0)
         return r;
-    for (uint32_t i = 0; i < os->nfolders; i++) {
-        struct folder *f = os->folder[i];
-        if (f->home != folder)
-            continue;
-        if ((r = look(os, f, &g)) < 0)
-            return r;
-        if (g.found.counter) {
-            if (dot_r)
-                *dot_r = g.found;
-            r = orset_done_place(os, f->index, g.found, uid, flags);
-            return r < 0 ? r : ORSET_KNOWN;
-        }
+    struct find_guid g = {.guid = facts.guid};
+    uint32_t in = folder, k = 1;
+    bool moved = home->home != folder;
+    r = find_unplaced(os, home->home, &g, &in);
+    if (moved && r >= 0) {
+        /* The folder is shown in another mailbox by now: the mail is to be placed there, and leaves this one. */
+        int e = orset_doom(os, home, facts.guid, uid);
+        if (e < 0 || r > 0)
+            return e < 0 ? e : ORSET_KNOWN;
+        uid = 0;
+    }
+    if (r != 0) {
+        if (dot_r)
+            *dot_r = g.found;
+        r = r < 0 ? r : orset_placed(os, in, g.found, uid, flags, facts.sha256);
+        return r < 0 ? r : ORSET_KNOWN;
     }
     if ((r = look(os, home, &g)) < 0)
         return r;
@@ -328,10 +378,9 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struc
     if (k > ORSET_SAME_MESSAGE_MAX)
         return orset_fail(os, ORSET_E_LIMIT, "UID %u of folder %u: more than %d copies of its GUID", uid,
                           folder, ORSET_SAME_MESSAGE_MAX);
-    struct orset_dot d = {os->self, os->origin[os->self].counter + 1};
     if (dot_r)
-        *dot_r = d;
-    return emit_add(os, home, uid, k, facts, flags);
+        *dot_r = (struct orset_dot){os->self, os->origin[os->self].counter + 1};
+    return emit_add(os, home, uid, k, &facts, flags);
 }
 
 /* The change of one flag on one target: which of its dots go, whether one comes. */
@@ -434,6 +483,16 @@ int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid, const str
     return orset_todo_flags(os, folder, uid, &wanted, &wanted, now);
 }
 
+int orset_flags_seen(struct orset *os, uint32_t folder, uint32_t uid, struct orset_flags *seen)
+{
+    int r = orset_message_by_uid(os, folder, uid, NULL);
+    if (r <= 0)
+        return r;
+    if ((r = orset_todo_seen(os, folder, uid, seen)) == 0)
+        r = orset_group_union(os, &os->m[0], seen);
+    return r < 0 ? r : 1;
+}
+
 int orset_local_expunge(struct orset *os, uint32_t folder, uint32_t uid)
 {
     int r;
@@ -450,7 +509,64 @@ int orset_local_expunge(struct orset *os, uint32_t folder, uint32_t uid)
         return n;
     struct orset_dot dots[ORSET_SAME_MESSAGE_MAX];
     memcpy(dots, os->group, (size_t)n * sizeof dots[0]);
-    return emit_remove(os, f, dots, (unsigned)n);
+    return orset_emit_remove(os, f, dots, (unsigned)n);
+}
+
+struct find_moved {
+    const uint8_t *guid;
+    struct orset_dot dot;
+};
+
+static int find_moved(void *arg, const struct orset_message *m, const struct orset_flags *own)
+{
+    struct find_moved *f = arg;
+    (void)own;
+    if (m->uid != 0 || memcmp(m->facts.guid, f->guid, 16) != 0)
+        return 0;
+    f->dot = m->dot;
+    return 1;
+}
+
+int orset_local_expunge_moved(struct orset *os, uint32_t folder, uint32_t uid)
+{
+    uint8_t guid[16];
+    struct find_moved find = {guid, {0, 0}};
+    struct orset_dot dots[ORSET_SAME_MESSAGE_MAX];
+    int r;
+    struct folder *f = need_folder(os, folder, &r);
+    if (!f || (r = orset_todo_doomed_guid(os, folder, uid, guid)) <= 0)
+        return f && r == 0 ? ORSET_KNOWN : r;
+    if (f->home == folder || (r = orset_each_message(os, folder, find_moved, &find)) <= 0)
+        return r < 0 ? r : ORSET_KNOWN;
+    if ((r = orset_message_load(os, folder, find.dot, &os->m[0])) <= 0)
+        return r < 0 ? r : orset_storage_fail(os, "a message vanished");
+    int n = orset_group_load(os, &os->m[0]);
+    if (n < 0)
+        return n;
+    memcpy(dots, os->group, (size_t)n * sizeof dots[0]);
+    if ((r = orset_emit_remove(os, f, dots, (unsigned)n)) < 0)
+        return r;
+    return orset_done_remove(os, folder, uid) < 0 ? ORSET_E_STORAGE : ORSET_OK;
+}
+
+int orset_local_delete_moved(struct orset *os, uint32_t folder)
+{
+    int r;
+    struct folder *f = need_folder(os, folder, &r);
+    if (!f)
+        return r;
+    if (f->home == folder)
+        return ORSET_KNOWN;
+    struct orset_todo t = {.at_len = 1, .at = {ORSET_TODO_REMOVE}};
+    while (r >= 0 && (r = orset_todo_next_removal(os, &t)) > 0)
+        if (t.folder == folder)
+            r = orset_local_expunge_moved(os, folder, t.uid);
+    if (r < 0 || f->npresence == 0)
+        return r < 0 ? r : ORSET_OK;
+    orset_op_begin(os, OP_DELETE);
+    orset_op_folder(&os->op, f);
+    op_presence(os, f);
+    return orset_emit(os, 0);
 }
 
 int orset_local_missing(struct orset *os, uint32_t folder, uint32_t uid)

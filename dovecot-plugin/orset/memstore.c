@@ -1,418 +1,214 @@
-/* memstore - B+ tree per table.
+/* memstore - see memstore.h.
  *
- *     inner   | key head, entry, child | key head, entry, child | ...      the head is the key's first 16
- * bytes as two leaf    | key head, entry        | key head, entry        | ...      big-endian numbers, so
- * nearly all comparisons entry   key_len, value_len, room, key bytes, value bytes             stay inside the
- * node
- *
- * Most keys of the core are shorter than 16 bytes. An inner slot's key is the smallest key its subtree ever
- * held: a lower bound, so removal needs no repair upwards. A node is let go when it is empty and never merged
- * before: removes come in the order of age, so whole nodes empty together. */
+ * Undo log: what a row was before each change, one record behind the other in one block, walked backwards by
+ * rollback. A row's room never shrinks and a removed row stays, dead, until commit: so whatever has been
+ * changed can be changed back without memory. */
 #include "memstore.h"
 
-#include <stdbool.h>
-#include <string.h>
+#include "memhash.h"
+#include "memtree.h"
 
-#define FAN 64
-#define DEPTH_MAX 16
+#define ROW_LINE 64 /* rows that are longer come in multiples of it: a mail's row has room for some flags */
 
-struct entry {
-    uint32_t key_len, len, room;
-    bool
-        dead; /* removed in the open transaction; the slot goes at commit, so that rollback needs no memory */
-    uint8_t bytes[]; /* key, then value */
+struct table {
+    struct memtree tree;
+    struct memhash hash;
+    size_t live;
 };
 
-struct slot {
-    uint64_t head[2];
-    struct entry *entry; /* leaf: the row; inner: NULL when the head says all, else an own copy of the key */
-    struct node *child;
-};
-
-struct node {
-    bool leaf;
-    unsigned n;
-    struct slot slot[FAN];
-};
+enum was { WAS_ABSENT, WAS_DEAD, WAS_LIVE };
 
 struct undo {
+    size_t before; /* where the record before this one is */
     enum orset_table table;
-    struct entry *old; /* the row as it was */
-    bool absent;       /* there was none: old holds only the key */
+    enum was was;
+    bool removed;          /* the change was a removal: the value is still in the row */
+    uint32_t key_len, len; /* key and old value follow */
 };
 
 struct orset_memstore {
-    struct orset_alloc alloc;
-    struct node *root[ORSET_TABLES];
-    size_t rows[ORSET_TABLES];
-    size_t bytes;
+    struct mem mem;
+    struct table table[ORSET_TABLES];
     bool in_transaction;
-    struct undo *undo;
-    size_t nundo, undo_room;
+    uint8_t *undo;
+    size_t undo_len, undo_room, undo_last; /* last: where the last record is; none when undo_len is 0 */
 };
 
-static void *mem_get(struct orset_memstore *m, size_t n)
+/* --- undo
+ * ------------------------------------------------------------------------------------------------------- */
+
+static size_t undo_size(size_t key_len, size_t len)
 {
-    void *p = m->alloc.resize(m->alloc.ctx, NULL, n);
-    if (p)
-        m->bytes += n;
-    return p;
+    size_t align = _Alignof(struct undo);
+    return (sizeof(struct undo) + key_len + len + align - 1) & ~(align - 1);
 }
 
-static void mem_free(struct orset_memstore *m, void *p, size_t n)
+/* Room for one more record, made before anything changes, so that a change can always be taken back. */
+static int undo_reserve(struct orset_memstore *m, size_t key_len, const struct memrow *old)
 {
-    if (!p)
-        return;
-    m->alloc.resize(m->alloc.ctx, p, 0);
-    m->bytes -= n;
-}
-
-static void make_head(const void *key, size_t len, uint64_t head[2])
-{
-    uint8_t b[16] = {0};
-    memcpy(b, key, len < 16 ? len : 16);
-    for (int w = 0; w < 2; w++) {
-        head[w] = 0;
-        for (int i = 0; i < 8; i++)
-            head[w] = head[w] << 8 | b[8 * w + i];
-    }
-}
-
-static size_t entry_size(const struct entry *e)
-{
-    return sizeof *e + e->key_len + e->room;
-}
-
-static struct entry *entry_new(struct orset_memstore *m, const void *key, size_t key_len, const void *value,
-                               size_t len)
-{
-    struct entry *e = mem_get(m, sizeof *e + key_len + len);
-    if (!e)
-        return NULL;
-    e->key_len = (uint32_t)key_len;
-    e->len = e->room = (uint32_t)len;
-    e->dead = false;
-    memcpy(e->bytes, key, key_len);
-    if (len)
-        memcpy(e->bytes + key_len, value, len);
-    return e;
-}
-
-static void entry_free(struct orset_memstore *m, struct entry *e)
-{
-    if (e)
-        mem_free(m, e, entry_size(e));
-}
-
-/* < 0, 0, > 0 as the slot's key is before, equal to, behind the key sought. */
-static int slot_compare(const struct slot *s, const uint64_t head[2], const void *key, size_t len)
-{
-    if (s->head[0] != head[0])
-        return s->head[0] < head[0] ? -1 : 1;
-    if (s->head[1] != head[1])
-        return s->head[1] < head[1] ? -1 : 1;
-    size_t slot_len = s->entry->key_len, n = slot_len < len ? slot_len : len;
-    int c = n > 16 ? memcmp(s->entry->bytes + 16, (const uint8_t *)key + 16, n - 16) : 0;
-    return c ? c : slot_len < len ? -1 : slot_len > len;
-}
-
-/* First slot whose key is not before the key sought. */
-static unsigned lower_bound(const struct node *nd, const uint64_t head[2], const void *key, size_t len,
-                            bool *equal)
-{
-    unsigned lo = 0, hi = nd->n;
-    *equal = false;
-    while (lo < hi) {
-        unsigned mid = (lo + hi) / 2;
-        int c = slot_compare(&nd->slot[mid], head, key, len);
-        if (c == 0) {
-            *equal = true;
-            return mid;
-        }
-        if (c < 0)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-struct path {
-    struct node *node[DEPTH_MAX];
-    unsigned at[DEPTH_MAX];
-    int depth; /* index of the leaf, -1: the tree is empty */
-    bool found;
-};
-
-static void descend(const struct orset_memstore *m, enum orset_table t, const void *key, size_t len,
-                    struct path *p)
-{
-    uint64_t head[2];
-    make_head(key, len, head);
-    struct node *nd = m->root[t];
-    p->depth = -1;
-    p->found = false;
-    while (nd) {
-        bool equal;
-        unsigned i = lower_bound(nd, head, key, len, &equal);
-        p->node[++p->depth] = nd;
-        if (nd->leaf) {
-            p->at[p->depth] = i;
-            p->found = equal;
-            return;
-        }
-        if (!equal && i > 0)
-            i--;
-        p->at[p->depth] = i;
-        nd = nd->slot[i].child;
-    }
-}
-
-static void slot_put(struct node *nd, unsigned at, const struct slot *s)
-{
-    memmove(&nd->slot[at + 1], &nd->slot[at], (nd->n - at) * sizeof nd->slot[0]);
-    nd->slot[at] = *s;
-    nd->n++;
-}
-
-/* An inner slot needs its own copy of the key, because the row it came from may go first. */
-static int inner_slot(struct orset_memstore *m, struct slot *s, const struct slot *of, struct node *child)
-{
-    *s = *of;
-    s->child = child;
-    s->entry = entry_new(m, of->entry->bytes, of->entry->key_len, NULL, 0);
-    return s->entry ? 0 : -1;
-}
-
-/* Splits the full node at depth d; its parent has room. Appends in key order leave full nodes behind. */
-static int split(struct orset_memstore *m, enum orset_table t, struct path *p, int d)
-{
-    struct node *nd = p->node[d], *right = mem_get(m, sizeof *right), *root = NULL;
-    unsigned keep = p->at[d] >= FAN - 1 ? FAN - 1 : FAN / 2;
-    struct slot up, left;
-    if (!right)
-        return -1;
-    if (d == 0) {
-        root = mem_get(m, sizeof *root);
-        if (!root || inner_slot(m, &left, &nd->slot[0], nd) < 0) {
-            mem_free(m, root, sizeof *root);
-            mem_free(m, right, sizeof *right);
-            return -1;
-        }
-    }
-    if (inner_slot(m, &up, &nd->slot[keep], right) < 0) {
-        if (root) {
-            entry_free(m, left.entry);
-            mem_free(m, root, sizeof *root);
-        }
-        mem_free(m, right, sizeof *right);
-        return -1;
-    }
-    right->leaf = nd->leaf;
-    right->n = nd->n - keep;
-    memcpy(right->slot, &nd->slot[keep], right->n * sizeof right->slot[0]);
-    nd->n = keep;
-    if (root) {
-        root->leaf = false;
-        root->n = 0;
-        slot_put(root, 0, &left);
-        slot_put(root, 1, &up);
-        m->root[t] = root;
-    } else {
-        slot_put(p->node[d - 1], p->at[d - 1] + 1, &up);
-    }
-    return 0;
-}
-
-static int insert(struct orset_memstore *m, enum orset_table t, struct entry *e)
-{
-    struct path p;
-    struct slot s = {.entry = e};
-    make_head(e->bytes, e->key_len, s.head);
-    if (!m->root[t]) {
-        m->root[t] = mem_get(m, sizeof *m->root[t]);
-        if (!m->root[t])
-            return -1;
-        m->root[t]->leaf = true;
-        m->root[t]->n = 0;
-    }
-    for (;;) {
-        descend(m, t, e->bytes, e->key_len, &p);
-        int full = -1;
-        for (int d = 0; d <= p.depth && full < 0; d++)
-            if (p.node[d]->n == FAN)
-                full = d;
-        if (full < 0)
-            break;
-        if (p.depth + 1 >= DEPTH_MAX || split(m, t, &p, full) < 0)
-            return -1;
-    }
-    slot_put(p.node[p.depth], p.at[p.depth], &s);
-    m->rows[t]++;
-    return 0;
-}
-
-/* Takes the row out of its leaf and lets emptied nodes go. The entry is the caller's now. */
-static struct entry *take_out(struct orset_memstore *m, enum orset_table t, struct path *p)
-{
-    struct entry *e = p->node[p->depth]->slot[p->at[p->depth]].entry;
-    for (int d = p->depth; d >= 0; d--) {
-        struct node *nd = p->node[d];
-        if (!nd->leaf)
-            entry_free(m, nd->slot[p->at[d]].entry);
-        nd->n--;
-        memmove(&nd->slot[p->at[d]], &nd->slot[p->at[d] + 1], (nd->n - p->at[d]) * sizeof nd->slot[0]);
-        if (nd->n > 0)
-            break;
-        mem_free(m, nd, sizeof *nd);
-        if (d == 0)
-            m->root[t] = NULL;
-    }
-    return e;
-}
-
-/* Room for one more undo record, made before anything changes, so that a change can always be taken back. */
-static int undo_room(struct orset_memstore *m)
-{
-    if (!m->in_transaction || m->nundo < m->undo_room)
+    size_t need = m->undo_len + undo_size(key_len, old ? old->len : 0), room = m->undo_room;
+    if (!m->in_transaction || need <= room)
         return 0;
-    size_t room = m->undo_room ? m->undo_room * 2 : 64;
-    struct undo *u = m->alloc.resize(m->alloc.ctx, m->undo, room * sizeof *u);
-    if (!u)
+    for (room = room ? room : 4096; room < need; room *= 2)
+        ;
+    uint8_t *p = m->mem.alloc.resize(m->mem.alloc.ctx, m->undo, room);
+    if (!p)
         return -1;
-    m->undo = u;
+    m->undo = p;
     m->undo_room = room;
     return 0;
 }
 
-static int mem_row_get(void *ctx, enum orset_table t, const void *key, size_t key_len, const uint8_t **value,
-                       size_t *len)
+/* old: the row before the change, NULL: there was none. */
+static void undo_note(struct orset_memstore *m, enum orset_table t, const void *key, size_t key_len,
+                      const struct memrow *old, bool removed)
 {
-    struct path p;
-    descend(ctx, t, key, key_len, &p);
-    if (!p.found)
+    if (!m->in_transaction)
+        return;
+    struct undo *u = (struct undo *)(m->undo + m->undo_len);
+    size_t len = old && !removed ? old->len : 0;
+    *u = (struct undo){m->undo_last,     t,  old ? (old->dead ? WAS_DEAD : WAS_LIVE) : WAS_ABSENT, removed,
+                       (uint32_t)key_len, (uint32_t)len};
+    uint8_t *p = (uint8_t *)(u + 1);
+    memcpy(p, key, key_len);
+    if (len)
+        memcpy(p + key_len, old->bytes + key_len, len);
+    m->undo_last = m->undo_len;
+    m->undo_len += undo_size(key_len, len);
+}
+
+/* --- rows
+ * ------------------------------------------------------------------------------------------------------- */
+
+static struct memrow *row_new(struct orset_memstore *m, const void *key, size_t key_len, const void *value,
+                              size_t len)
+{
+    size_t size = sizeof(struct memrow) + key_len + len;
+    if (size > ROW_LINE)
+        size = (size + ROW_LINE - 1) / ROW_LINE * ROW_LINE;
+    struct memrow *r = mem_get(&m->mem, size);
+    if (!r)
+        return NULL;
+    *r = (struct memrow){(uint32_t)key_len, (uint32_t)len, (uint32_t)(size - sizeof *r - key_len), false};
+    memcpy(r->bytes, key, key_len);
+    if (len)
+        memcpy(r->bytes + key_len, value, len);
+    return r;
+}
+
+static void row_free(struct orset_memstore *m, struct memrow *r)
+{
+    mem_free(&m->mem, r, memrow_size(r));
+}
+
+static void row_drop(struct orset_memstore *m, struct table *t, struct memrow *r)
+{
+    t->live -= !r->dead;
+    memhash_remove(&t->hash, memhash_of(r->bytes, r->key_len), r);
+    memtree_remove(&t->tree, &m->mem, r);
+    row_free(m, r);
+}
+
+static int mem_row_get(void *ctx, enum orset_table table, const void *key, size_t key_len,
+                       const uint8_t **value, size_t *len)
+{
+    const struct orset_memstore *m = ctx;
+    struct memrow **at = memhash_find(&m->table[table].hash, memhash_of(key, key_len), key, key_len);
+    if (!at || (*at)->dead)
         return 0;
-    const struct entry *e = p.node[p.depth]->slot[p.at[p.depth]].entry;
-    if (e->dead)
-        return 0;
-    *value = e->bytes + e->key_len;
-    *len = e->len;
+    *value = (*at)->bytes + key_len;
+    *len = (*at)->len;
     return 1;
 }
 
-static int mem_row_put(void *ctx, enum orset_table t, const void *key, size_t key_len, const void *value,
+static int insert(struct orset_memstore *m, enum orset_table table, uint64_t hash, const void *key,
+                  size_t key_len, const void *value, size_t len)
+{
+    struct table *t = &m->table[table];
+    struct memrow *r = row_new(m, key, key_len, value, len);
+    if (!r)
+        return -1;
+    if (undo_reserve(m, key_len, NULL) < 0 || memhash_reserve(&t->hash, &m->mem) < 0 ||
+        memtree_insert(&t->tree, &m->mem, r) < 0) {
+        row_free(m, r);
+        return -1;
+    }
+    memhash_add(&t->hash, hash, r);
+    t->live++;
+    undo_note(m, table, key, key_len, NULL, false);
+    return 0;
+}
+
+static int mem_row_put(void *ctx, enum orset_table table, const void *key, size_t key_len, const void *value,
                        size_t len)
 {
     struct orset_memstore *m = ctx;
-    struct path p;
-    descend(m, t, key, key_len, &p);
-    if (p.found && !m->in_transaction && p.node[p.depth]->slot[p.at[p.depth]].entry->room >= len) {
-        struct entry *e = p.node[p.depth]->slot[p.at[p.depth]].entry;
-        memmove(e->bytes + key_len, value, len);
-        e->len = (uint32_t)len;
-        return 0;
-    }
-    struct entry *e = entry_new(m, key, key_len, value, len), *undo = NULL;
-    if (!e)
+    struct table *t = &m->table[table];
+    uint64_t hash = memhash_of(key, key_len);
+    struct memrow **at = memhash_find(&t->hash, hash, key, key_len), *old, *r;
+    if (!at)
+        return insert(m, table, hash, key, key_len, value, len);
+    r = old = *at;
+    if (undo_reserve(m, key_len, old) < 0 ||
+        (old->room < len && !(r = row_new(m, key, key_len, value, len))))
         return -1;
-    if (undo_room(m) < 0) {
-        entry_free(m, e);
-        return -1;
-    }
-    if (p.found) {
-        undo = p.node[p.depth]->slot[p.at[p.depth]].entry;
-        m->rows[t] += undo->dead;
-        p.node[p.depth]->slot[p.at[p.depth]].entry = e;
+    undo_note(m, table, key, key_len, old, false);
+    t->live += old->dead;
+    if (r == old) {
+        memmove(r->bytes + key_len, value, len);
+        r->len = (uint32_t)len;
+        r->dead = false;
     } else {
-        /* The key alone: rollback finds the row by it. */
-        if (m->in_transaction && !(undo = entry_new(m, key, key_len, NULL, 0))) {
-            entry_free(m, e);
-            return -1;
-        }
-        if (insert(m, t, e) < 0) {
-            entry_free(m, undo);
-            entry_free(m, e);
-            return -1;
-        }
+        *at = r;
+        memtree_move(&t->tree, r);
+        row_free(m, old);
     }
-    if (m->in_transaction)
-        m->undo[m->nundo++] = (struct undo){t, undo, !p.found};
-    else
-        entry_free(m, undo);
     return 0;
 }
 
-static int mem_row_del(void *ctx, enum orset_table t, const void *key, size_t key_len)
+static int mem_row_del(void *ctx, enum orset_table table, const void *key, size_t key_len)
 {
     struct orset_memstore *m = ctx;
-    struct path p;
-    descend(m, t, key, key_len, &p);
-    if (!p.found || p.node[p.depth]->slot[p.at[p.depth]].entry->dead)
+    struct table *t = &m->table[table];
+    struct memrow **at = memhash_find(&t->hash, memhash_of(key, key_len), key, key_len), *r;
+    if (!at || (*at)->dead)
         return 0;
+    r = *at;
     if (!m->in_transaction) {
-        entry_free(m, take_out(m, t, &p));
-        m->rows[t]--;
+        row_drop(m, t, r);
         return 0;
     }
-    struct entry *dead = undo_room(m) < 0 ? NULL : entry_new(m, key, key_len, NULL, 0);
-    if (!dead)
+    if (undo_reserve(m, key_len, NULL) < 0)
         return -1;
-    dead->dead = true;
-    struct slot *s = &p.node[p.depth]->slot[p.at[p.depth]];
-    m->undo[m->nundo++] = (struct undo){t, s->entry, false};
-    s->entry = dead;
-    m->rows[t]--;
+    undo_note(m, table, key, key_len, r, true);
+    r->dead = true;
+    t->live--;
     return 0;
 }
 
-struct walk {
-    const void *from;
-    size_t from_len, prefix_len;
-    uint64_t head[2];
-    orset_row_fn *fn;
-    void *arg;
-};
-
-static int walk_node(const struct node *nd, const struct walk *w, bool bounded, bool *stop)
+static int mem_row_each(void *ctx, enum orset_table table, const void *from, size_t from_len,
+                        size_t prefix_len, orset_row_fn *fn, void *arg)
 {
-    unsigned i = 0;
-    if (bounded) {
-        bool equal;
-        i = lower_bound(nd, w->head, w->from, w->from_len, &equal);
-        if (!nd->leaf && !equal && i > 0)
-            i--;
-    }
-    for (; i < nd->n && !*stop; i++, bounded = false) {
-        int r;
-        if (nd->leaf) {
-            const struct entry *e = nd->slot[i].entry;
-            if (e->key_len < w->prefix_len || memcmp(e->bytes, w->from, w->prefix_len) != 0) {
-                *stop = true;
-                return 0;
-            }
-            if (e->dead)
-                continue;
-            r = w->fn(w->arg, e->bytes, e->key_len, e->bytes + e->key_len, e->len);
-        } else {
-            r = walk_node(nd->slot[i].child, w, bounded, stop);
-        }
-        if (r) {
-            *stop = true;
-            return r;
-        }
-    }
-    return 0;
+    const struct orset_memstore *m = ctx;
+    return memtree_each(&m->table[table].tree, from, from_len, prefix_len, fn, arg);
 }
 
-static int mem_row_each(void *ctx, enum orset_table t, const void *from, size_t from_len, size_t prefix_len,
-                        orset_row_fn *fn, void *arg)
+/* The buckets of all keys are asked for before the first of them is looked at, then all rows: the waits for
+ * memory run side by side instead of one after the other. */
+static void mem_expect(void *ctx, enum orset_table table, const struct orset_ref *ref, size_t n)
 {
-    struct orset_memstore *m = ctx;
-    struct walk w = {from, from_len, prefix_len, {0, 0}, fn, arg};
-    bool stop = false;
-    make_head(from, from_len, w.head);
-    return m->root[t] ? walk_node(m->root[t], &w, true, &stop) : 0;
+    const struct orset_memstore *m = ctx;
+    const struct memhash *t = &m->table[table].hash;
+    uint64_t hash[ORSET_EXPECT];
+    n = n < ORSET_EXPECT ? n : ORSET_EXPECT;
+    for (size_t i = 0; i < n; i++)
+        memhash_expect_bucket(t, hash[i] = memhash_of(ref[i].key, ref[i].len));
+    for (size_t i = 0; i < n; i++)
+        memhash_expect_row(t, hash[i]);
 }
+
+/* --- transactions
+ * ---------------------------------------------------------------------------------------------- */
 
 static int mem_begin(void *ctx)
 {
@@ -423,44 +219,60 @@ static int mem_begin(void *ctx)
     return 0;
 }
 
+/* Steps through the log backwards. */
+static struct undo *undo_next(struct orset_memstore *m)
+{
+    if (m->undo_len == 0)
+        return NULL;
+    struct undo *u = (struct undo *)(m->undo + m->undo_last);
+    m->undo_len = m->undo_last;
+    m->undo_last = u->before;
+    return u;
+}
+
+static struct memrow *undo_row(struct orset_memstore *m, const struct undo *u)
+{
+    const void *key = u + 1;
+    struct memrow **at =
+        memhash_find(&m->table[u->table].hash, memhash_of(key, u->key_len), key, u->key_len);
+    return at ? *at : NULL;
+}
+
 static int mem_commit(void *ctx)
 {
     struct orset_memstore *m = ctx;
-    for (size_t i = 0; i < m->nundo; i++) {
-        struct undo *u = &m->undo[i];
-        struct path p;
-        descend(m, u->table, u->old->bytes, u->old->key_len, &p);
-        if (p.found && p.node[p.depth]->slot[p.at[p.depth]].entry->dead)
-            entry_free(m, take_out(m, u->table, &p));
-        entry_free(m, u->old);
+    for (struct undo *u; (u = undo_next(m));) {
+        struct memrow *r = u->removed ? undo_row(m, u) : NULL;
+        if (r && r->dead)
+            row_drop(m, &m->table[u->table], r);
     }
-    m->nundo = 0;
     m->in_transaction = false;
     return 0;
 }
 
-/* Takes changes back, the last one first. Rows are only exchanged in their slots or taken out, so no memory
- * is needed. */
 static void mem_rollback(void *ctx)
 {
     struct orset_memstore *m = ctx;
-    m->in_transaction = false;
-    while (m->nundo > 0) {
-        struct undo *u = &m->undo[--m->nundo];
-        struct path p;
-        descend(m, u->table, u->old->bytes, u->old->key_len, &p);
-        struct slot *s = &p.node[p.depth]->slot[p.at[p.depth]];
-        m->rows[u->table] -= !s->entry->dead;
-        if (u->absent) {
-            entry_free(m, take_out(m, u->table, &p));
-            entry_free(m, u->old);
-        } else {
-            entry_free(m, s->entry);
-            s->entry = u->old;
-            m->rows[u->table] += !u->old->dead;
+    for (struct undo *u; (u = undo_next(m));) {
+        struct table *t = &m->table[u->table];
+        struct memrow *r = undo_row(m, u);
+        if (u->was == WAS_ABSENT) {
+            row_drop(m, t, r);
+            continue;
         }
+        t->live -= !r->dead;
+        r->dead = u->was == WAS_DEAD;
+        t->live += !r->dead;
+        if (u->removed)
+            continue;
+        memcpy(r->bytes + u->key_len, (const uint8_t *)(u + 1) + u->key_len, u->len);
+        r->len = u->len;
     }
+    m->in_transaction = false;
 }
+
+/* --- the store
+ * ----------------------------------------------------------------------------------------------------- */
 
 struct orset_memstore *orset_memstore_new(const struct orset_alloc *alloc)
 {
@@ -468,46 +280,45 @@ struct orset_memstore *orset_memstore_new(const struct orset_alloc *alloc)
     if (!m)
         return NULL;
     memset(m, 0, sizeof *m);
-    m->alloc = *alloc;
+    m->mem.alloc = *alloc;
     return m;
-}
-
-static void node_free(struct orset_memstore *m, struct node *nd)
-{
-    for (unsigned i = 0; i < nd->n; i++) {
-        entry_free(m, nd->slot[i].entry);
-        if (!nd->leaf)
-            node_free(m, nd->slot[i].child);
-    }
-    mem_free(m, nd, sizeof *nd);
 }
 
 void orset_memstore_free(struct orset_memstore *m)
 {
     if (!m)
         return;
-    mem_commit(m);
-    for (int t = 0; t < ORSET_TABLES; t++)
-        if (m->root[t])
-            node_free(m, m->root[t]);
-    m->alloc.resize(m->alloc.ctx, m->undo, 0);
-    m->alloc.resize(m->alloc.ctx, m, 0);
+    for (int t = 0; t < ORSET_TABLES; t++) {
+        memtree_free(&m->table[t].tree, &m->mem);
+        memhash_free(&m->table[t].hash, &m->mem);
+    }
+    struct orset_alloc alloc = m->mem.alloc;
+    if (m->undo)
+        alloc.resize(alloc.ctx, m->undo, 0);
+    alloc.resize(alloc.ctx, m, 0);
 }
 
 void orset_memstore_interface(struct orset_memstore *m, struct orset_store *s)
 {
-    *s = (struct orset_store){m,         mem_row_get, mem_row_put, mem_row_del, mem_row_each,
-                              mem_begin, mem_commit,  mem_rollback};
+    *s = (struct orset_store){.ctx = m,
+                              .get = mem_row_get,
+                              .put = mem_row_put,
+                              .del = mem_row_del,
+                              .each = mem_row_each,
+                              .begin = mem_begin,
+                              .commit = mem_commit,
+                              .rollback = mem_rollback,
+                              .expect = mem_expect};
 }
 
 size_t orset_memstore_bytes(const struct orset_memstore *m)
 {
-    return m->bytes;
+    return m->mem.bytes;
 }
 
 size_t orset_memstore_rows(const struct orset_memstore *m, enum orset_table t)
 {
-    return m->rows[t];
+    return m->table[t].live;
 }
 
 struct copying {
@@ -523,12 +334,12 @@ static int copy_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t
 
 struct orset_memstore *orset_memstore_copy(const struct orset_memstore *m)
 {
-    struct copying c = {orset_memstore_new(&m->alloc), ORSET_T_META};
+    struct copying c = {orset_memstore_new(&m->mem.alloc), ORSET_T_META};
     if (!c.to)
         return NULL;
     for (int t = 0; t < ORSET_TABLES; t++) {
         c.table = (enum orset_table)t;
-        if (mem_row_each((void *)(uintptr_t)m, c.table, "", 0, 0, copy_row, &c) != 0) {
+        if (memtree_each(&m->table[t].tree, "", 0, 0, copy_row, &c) != 0) {
             orset_memstore_free(c.to);
             return NULL;
         }

@@ -1,4 +1,6 @@
-/* memstore - the storage interface in memory: one B+ tree per table, an undo log for the transaction. */
+/* memstore - the storage interface in memory: per table a hash table that finds a row with two reads of memory
+ * (memhash.h) and a B+ tree that keeps the order (memtree.h); an undo log for the transaction. Rows change in
+ * place. */
 #ifndef ORSET_MEMSTORE_H
 #define ORSET_MEMSTORE_H
 
@@ -13,7 +15,7 @@ void orset_memstore_free(struct orset_memstore *);
 /* Fills in the interface. The store stays the caller's. */
 void orset_memstore_interface(struct orset_memstore *, struct orset_store *store_r);
 
-/* Bytes allocated for rows and nodes, and rows in a table. */
+/* Bytes allocated for rows, nodes and hash tables, and rows in a table. */
 size_t orset_memstore_bytes(const struct orset_memstore *);
 size_t orset_memstore_rows(const struct orset_memstore *, enum orset_table);
 

@@ -14,11 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool orset_same_dot(struct orset_dot a, struct orset_dot b)
-{
-    return a.origin == b.origin && a.counter == b.counter;
-}
-
 static int dot_compare(const void *a, const void *b)
 {
     const struct orset_dot *x = a, *y = b;
@@ -31,6 +26,12 @@ bool orset_gone(const struct orset_exchange *x, const struct peer *now, struct o
 {
     return d.counter <= orset_peer_has(now, d.origin) ||
            (x->nkilled && bsearch(&d, x->killed, x->nkilled, sizeof d, dot_compare));
+}
+
+bool orset_orphan_gone(const struct orset_exchange *x, struct orset_dot flag)
+{
+    return orset_gone(x, &x->base, flag) &&
+           !(x->norphans && bsearch(&flag, x->orphan, x->norphans, sizeof flag, dot_compare));
 }
 
 /* 1: the dot is new here and wanted. */
@@ -53,48 +54,69 @@ static int any_dot(struct orset *os, const struct peer *p, struct orset_reader *
     if (r->bad || i >= p->n || d->counter == 0 || d->counter > ORSET_COUNTER_MAX)
         return orset_fail(os, ORSET_E_MALFORMED, "a remembered dot that cannot be read");
     d->origin = p->map[i];
-    return d->origin == os->self && !orset_covered(os, *d)
-               ? orset_fail(os, ORSET_E_FORGED,
-                            "a peer remembers number %llu of this replica, which was never given",
-                            (unsigned long long)d->counter)
+    return d->origin == os->self && orset_own_unknown(os, d->counter)
+               ? orset_own_ahead(os, "a peer remembers", d->counter)
                : 0;
 }
 
 /* --- remembered rows
  * -------------------------------------------------------------------------------------------------- */
 
+/* What is remembered names no folder. 1: the message in m. */
+static int find_message(struct orset *os, struct orset_dot d, struct message *m)
+{
+    int r = 0;
+    for (uint32_t i = 0; r == 0 && i < os->nfolders; i++)
+        r = os->folder[i]->messages ? orset_message_load(os, i, d, m) : 0;
+    return r;
+}
+
 /* A flag on a message that the giver does not have yet. */
 static int merge_orphan(struct orset *os, const struct peer *p, struct orset_dot target, struct flagdot f)
 {
-    int want = orset_wanted(os, f.dot);
-    if (want <= 0)
-        return want;
-    for (uint32_t i = 0; i < os->nfolders; i++) {
-        struct message *m = &os->m[1];
-        struct orset_flags before, now;
-        int r = orset_message_load(os, i, target, m);
-        if (r < 0)
-            return r;
-        if (r == 0)
-            continue;
-        if ((r = orset_group_union(os, m, &before)) < 0)
-            return r;
-        struct orset_sum sum = {0, 0};
-        for (unsigned j = 0; j < m->nflags; j++)
-            orset_sum_sub(&sum, orset_flagdot_sum(os, m, &m->flag[j]));
-        if ((r = orset_flagdot_put(os, m, f)) < 0)
-            return r;
-        for (unsigned j = 0; j < m->nflags; j++)
-            orset_sum_add(&sum, orset_flagdot_sum(os, m, &m->flag[j]));
-        orset_sum_add(&os->folder[i]->sum, sum);
-        if ((r = orset_folder_touch(os, os->folder[i])) < 0 || (r = orset_message_store(os, m)) < 0 ||
-            !m->p.uid)
-            return r;
-        r = orset_group_union(os, m, &now);
-        return r < 0 ? r : orset_todo_flags(os, os->folder[i]->home, m->p.uid, &before, &now, NULL);
+    struct message *m = &os->m[1];
+    struct orset_flags before, now;
+    int r = orset_wanted(os, f.dot);
+    if (r <= 0 || (r = find_message(os, target, m)) < 0)
+        return r;
+    if (r == 0) {
+        r = orset_wanted(os, target);
+        return r <= 0 ? r : orset_ahead_flag(os, target, f, p->sender);
     }
-    want = orset_wanted(os, target);
-    return want <= 0 ? want : orset_ahead_flag(os, target, f, p->sender);
+    struct folder *in = orset_folder_at(os, m->p.folder);
+    if ((r = orset_group_union(os, m, &before)) < 0)
+        return r;
+    orset_message_count(os, in, m, false);
+    if ((r = orset_flagdot_put(os, m, f)) < 0)
+        return r;
+    orset_message_count(os, in, m, true);
+    if ((r = orset_folder_touch(os, in)) < 0 || (r = orset_message_store(os, m)) < 0 ||
+        (r = orset_arrived(os, in->index, f.dot)) < 0 || !m->p.uid)
+        return r;
+    r = orset_group_union(os, m, &now);
+    return r < 0 ? r : orset_todo_flags(os, in->home, m->p.uid, &before, &now, NULL);
+}
+
+/* The keeper's word on a message that the giver does not have yet. */
+static int merge_agreed(struct orset *os, struct orset_dot target, const struct agreed *a)
+{
+    struct message *m = &os->m[1];
+    int r = find_message(os, target, m);
+    if (r < 0)
+        return r;
+    if (r == 0) {
+        r = orset_wanted(os, target);
+        return r <= 0 ? r : orset_ahead_agreed(os, target, a);
+    }
+    struct folder *in = orset_folder_at(os, m->p.folder);
+    struct orset_sum before = orset_message_sum(os, m);
+    if (!orset_uid_agree(os, m, a))
+        return 0;
+    orset_sum_sub(&in->sum, before);
+    orset_sum_add(&in->sum, orset_message_sum(os, m));
+    if ((r = orset_folder_touch(os, in)) < 0 || (r = orset_message_store(os, m)) < 0 || !m->p.uid)
+        return r;
+    return orset_note_mismatch(os, orset_folder_at(os, in->home), m, m->p.uid);
 }
 
 static int merge_ahead_row(struct orset *os, struct orset_exchange *x, struct peer *p,
@@ -118,6 +140,7 @@ static int merge_ahead_row(struct orset *os, struct orset_exchange *x, struct pe
             return r;
         if (key->bad || flag >= ORSET_SYSTEM_FLAGS + nflags)
             return orset_fail(os, ORSET_E_MALFORMED, "a remembered flag that cannot be read");
+        x->orphan[x->norphans++] = f.dot;
         f.flag = flag < ORSET_SYSTEM_FLAGS ? (uint16_t)flag : flags[flag - ORSET_SYSTEM_FLAGS];
         return merge_orphan(os, p, d, f);
     }
@@ -129,8 +152,7 @@ static int merge_ahead_row(struct orset *os, struct orset_exchange *x, struct pe
     if (kind != 3 || value->bad || a.round == 0 || a.uid == 0)
         return orset_fail(os, ORSET_E_MALFORMED, "a remembered UID that cannot be read");
     a.by = p->map[by];
-    r = orset_wanted(os, d);
-    return r <= 0 ? r : orset_ahead_agreed(os, d, &a);
+    return merge_agreed(os, d, &a);
 }
 
 /* The hello's rows: keywords by number, then what the giver remembers. */
@@ -144,15 +166,19 @@ int orset_merge_hello_rows(struct orset *os, struct orset_exchange *x, struct ex
         size_t len;
         const char *t = (const char *)orset_read_text(r, ORSET_KEYWORD_MAX, &len);
         int kw = r->bad ? orset_fail(os, ORSET_E_MALFORMED, "a keyword that cannot be read")
-                        : orset_keyword(os, t, len);
+                        : orset_bring_keyword(os, t, len, x->base.sender);
         flags[i] = (uint16_t)(kw + ORSET_SYSTEM_FLAGS);
         e = kw < 0 ? kw : 0;
     }
     uint64_t n = orset_read_num(r, UINT32_MAX);
     if (e == 0 && (r->bad || (uint64_t)(r->end - r->at) < n))
         e = orset_fail(os, ORSET_E_MALFORMED, "a hello that cannot be read");
+    if (e == 0 && orset_quota_ahead(os, x->base.sender) + n > ORSET_AHEAD_EXCHANGE_MAX)
+        e = orset_fail(os, ORSET_E_LIMIT, "site %llu names more than %d numbers that are not here",
+                       (unsigned long long)x->site, ORSET_AHEAD_EXCHANGE_MAX);
     x->killed = e == 0 ? orset_mem(os, NULL, (n + 1) * sizeof *x->killed) : NULL;
-    if (e == 0 && !x->killed)
+    x->orphan = e == 0 && x->killed ? orset_mem(os, NULL, (n + 1) * sizeof *x->orphan) : NULL;
+    if (e == 0 && !x->orphan)
         e = ORSET_E_MEMORY;
     for (uint64_t i = 0; e == 0 && i < n; i++) {
         size_t klen, vlen;
@@ -167,6 +193,8 @@ int orset_merge_hello_rows(struct orset *os, struct orset_exchange *x, struct ex
     }
     if (flags)
         os->alloc.resize(os->alloc.ctx, flags, 0);
+    if (x->norphans)
+        qsort(x->orphan, x->norphans, sizeof *x->orphan, dot_compare);
     if (x->nkilled)
         qsort(x->killed, x->nkilled, sizeof *x->killed, dot_compare);
     return e;
@@ -182,6 +210,8 @@ int orset_read_stamp(struct orset *os, struct orset_reader *r, struct stamp *s)
     s->epoch = orset_read_u64(r);
     if (r->bad)
         return orset_fail(os, ORSET_E_MALFORMED, "a stamp that cannot be read");
+    if (s->clock == 0) /* no stamp, whatever else stands there */
+        s->site = s->epoch = 0;
     int e = orset_see_clock(os, s->clock);
     if (e == 0 && s->clock > os->clock) {
         os->clock = s->clock;
@@ -290,7 +320,8 @@ static int read_message(struct exec *in, struct message *m)
         m->agreed_by = in->in.bad ? 0 : in->map[by];
     }
     uint64_t n = orset_read_num(&in->in, ORSET_MESSAGE_FLAGDOTS_MAX);
-    if (in->in.bad || m->p.k == 0 || (m->round && m->agreed == 0))
+    if (in->in.bad || m->p.k == 0 || (m->round && m->agreed == 0) ||
+        !orset_guid_text_valid(text, f->guid_text_len))
         return orset_fail(os, ORSET_E_MALFORMED, "a message that cannot be read");
     memcpy(f->guid, guid, 16);
     memcpy(f->sha256, sha, 32);
@@ -359,7 +390,7 @@ static int merge_both(struct orset *os, struct orset_exchange *x, struct peer *p
         return r < 0 ? r : orset_storage_fail(os, "a message vanished");
     if (memcmp(mine->p.facts.guid, theirs->p.facts.guid, 16) != 0 ||
         memcmp(mine->p.facts.sha256, theirs->p.facts.sha256, 32) != 0 || mine->p.k != theirs->p.k)
-        return orset_fail(os, ORSET_E_FORKED, "number %llu of site %llu names two messages",
+        return mine->p.dot.origin == os->self ? orset_own_ahead(os, "a peer has", mine->p.dot.counter) : orset_fail(os, ORSET_E_FORKED, "number %llu of site %llu names two messages",
                           (unsigned long long)mine->p.dot.counter,
                           (unsigned long long)os->origin[mine->p.dot.origin].id.site);
     if ((r = orset_group_union(os, mine, &was)) < 0)
@@ -367,6 +398,9 @@ static int merge_both(struct orset *os, struct orset_exchange *x, struct peer *p
     add_sums(os, &before, mine);
     if ((r = merge_flags(os, x, p, mine, theirs)) < 0)
         return r;
+    for (unsigned i = 0; i < mine->nflags; i++)
+        if ((r = orset_arrived(os, f->index, mine->flag[i].dot)) < 0)
+            return r;
     bool agreed = a.round && orset_uid_agree(os, mine, &a);
     add_sums(os, &after, mine);
     if (before.lo == after.lo && before.hi == after.hi)
@@ -442,13 +476,40 @@ static int collect(struct orset *os, const struct folder *f, const struct prefix
     return r < 0 ? (os->broken ? ORSET_E_MEMORY : orset_storage_fail(os, "messages")) : 0;
 }
 
-static int drop_if_gone(struct orset *os, struct orset_exchange *x, struct peer *p, struct folder *f,
-                        struct orset_dot d)
+/* Only this replica has it. If it stays, those of its flags go that were cleared at the giver before the message
+ * came there. */
+static int merge_mine(struct orset *os, struct orset_exchange *x, struct peer *p, struct folder *f,
+                      struct orset_dot d)
 {
-    if (!orset_gone(x, p, d))
+    struct message *m = &os->m[1];
+    struct orset_flags was, now;
+    int r;
+    if (orset_gone(x, p, d)) {
+        r = orset_message_remove(os, f, d, false);
+        return r < 0 ? r : orset_remember(os, d, p->sender);
+    }
+    if ((r = orset_message_load(os, f->index, d, m)) <= 0)
+        return r;
+    if ((r = orset_group_union(os, m, &was)) < 0)
+        return r;
+    bool cut = false;
+    for (unsigned i = m->nflags; i-- > 0;) {
+        struct flagdot g = m->flag[i];
+        if (!orset_orphan_gone(x, g.dot))
+            continue;
+        orset_sum_sub(&f->sum, orset_flagdot_sum(os, m, &g));
+        orset_flagdot_cut(m, i);
+        cut = true;
+        if ((r = orset_remember(os, g.dot, p->sender)) < 0)
+            return r;
+    }
+    if (!cut)
         return 0;
-    int r = orset_message_remove(os, f, d, false);
-    return r < 0 ? r : orset_remember(os, d, p->sender);
+    if ((r = orset_folder_touch(os, f)) < 0 || (r = orset_message_store(os, m)) < 0 || m->p.uid == 0)
+        return r;
+    if ((r = orset_group_union(os, m, &now)) < 0)
+        return r;
+    return orset_todo_flags(os, f->home, m->p.uid, &was, &now, NULL);
 }
 
 int orset_merge_messages(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in,
@@ -477,7 +538,7 @@ int orset_merge_messages(struct orset *os, struct orset_exchange *x, struct peer
     }
     for (size_t i = 0; r == 0 && i < mine.n; i++)
         if (!met[i])
-            r = drop_if_gone(os, x, p, f, mine.dot[i]);
+            r = merge_mine(os, x, p, f, mine.dot[i]);
     if (met)
         os->alloc.resize(os->alloc.ctx, met, 0);
     if (mine.dot)
@@ -491,7 +552,7 @@ int orset_merge_absent(struct orset *os, struct orset_exchange *x, struct peer *
     struct mine mine;
     int r = collect(os, f, NULL, &mine);
     for (size_t i = 0; r == 0 && i < mine.n; i++)
-        r = drop_if_gone(os, x, p, f, mine.dot[i]);
+        r = merge_mine(os, x, p, f, mine.dot[i]);
     for (unsigned i = f->npresence; r == 0 && i-- > 0;) {
         struct orset_dot d = f->presence[i];
         if (!orset_gone(x, p, d))

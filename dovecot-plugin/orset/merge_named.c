@@ -52,48 +52,55 @@ static int collect_name(void *arg, const uint8_t *key, size_t len, const uint8_t
     return n->list.failed ? -1 : 0;
 }
 
-/* All subscriptions come in one answer (they are few and short); names they do not list are checked as
- * absent. */
+static int name_order(const uint8_t *a, size_t alen, const uint8_t *b, size_t blen)
+{
+    int order = memcmp(a, b, alen < blen ? alen : blen);
+    return order ? order : (alen > blen) - (alen < blen);
+}
+
+/* All subscriptions come in one answer (they are few and short), in the order of their names, as the stores have
+ * them; so both lists are walked once. Names of ours that they do not list are checked as absent. */
 static int merge_subscriptions(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in)
 {
-    struct names mine = {os, {.alloc = &os->alloc}}, theirs = {os, {.alloc = &os->alloc}};
-    int r = os->store.each(os->store.ctx, ORSET_T_SUBSCRIPTION, "", 0, 0, collect_name, &mine) < 0
-                ? ORSET_E_MEMORY
-                : 0;
+    struct names mine = {os, {.alloc = &os->alloc}};
+    const struct orset_store *s = &os->store;
+    int r = s->each(s->ctx, ORSET_T_SUBSCRIPTION, "", 0, 0, collect_name, &mine) < 0 ? ORSET_E_MEMORY : 0;
+    struct orset_reader m = {mine.list.data, mine.list.data + mine.list.len, false};
     uint64_t n = orset_read_num(&in->in, UINT32_MAX);
-    const uint8_t *list = in->in.at;
-    for (uint64_t i = 0; r == 0 && i < n; i++) {
+    const uint8_t *ours = NULL, *before = NULL;
+    size_t our_len = 0, before_len = 0;
+    for (uint64_t i = 0; r == 0 && i <= n; i++) {
         struct orset_dot dots[ORSET_SUBSCRIPTION_DOTS];
-        size_t len;
-        const uint8_t *name = orset_read_text(&in->in, ORSET_NAME_MAX, &len);
-        uint64_t k = orset_read_num(&in->in, ORSET_SUBSCRIPTION_DOTS);
-        if (in->in.bad || !orset_name_valid(name, len))
-            r = orset_fail(os, ORSET_E_MALFORMED, "a subscription that cannot be read");
+        const uint8_t *name = NULL;
+        size_t len = 0;
+        uint64_t k = 0;
+        if (i < n) {
+            name = orset_read_text(&in->in, ORSET_NAME_MAX, &len);
+            k = orset_read_num(&in->in, ORSET_SUBSCRIPTION_DOTS);
+            if (in->in.bad || !orset_name_valid(name, len) || (before && name_order(before, before_len, name, len) >= 0))
+                r = orset_fail(os, ORSET_E_MALFORMED, "a subscription that cannot be read");
+            before = name;
+            before_len = len;
+        }
         for (uint64_t j = 0; r == 0 && j < k; j++)
             r = orset_read_dot(in, &dots[j]);
-        if (r == 0)
+        /* Ours below theirs (after the last of theirs: all that are left) are not in their list. */
+        while (r == 0 && (ours || m.at < m.end)) {
+            if (!ours)
+                ours = orset_read_text(&m, ORSET_NAME_MAX, &our_len);
+            int order = name ? name_order(ours, our_len, name, len) : -1;
+            if (order > 0)
+                break;
+            if (order < 0)
+                r = merge_subscription(os, x, p, ours, our_len, NULL, 0);
+            ours = NULL;
+            if (order == 0)
+                break;
+        }
+        if (r == 0 && name)
             r = merge_subscription(os, x, p, name, len, dots, (unsigned)k);
     }
-    struct orset_reader m = {mine.list.data, mine.list.data + mine.list.len, mine.list.len == 0};
-    while (r == 0 && !m.bad && m.at < m.end) {
-        size_t len, their_len;
-        const uint8_t *name = orset_read_text(&m, ORSET_NAME_MAX, &len);
-        struct exec again = *in;
-        bool there = false;
-        again.in.at = list;
-        for (uint64_t i = 0; i < n && !there; i++) {
-            const uint8_t *t = orset_read_text(&again.in, ORSET_NAME_MAX, &their_len);
-            there = their_len == len && memcmp(t, name, len) == 0;
-            for (uint64_t k = orset_read_num(&again.in, ORSET_SUBSCRIPTION_DOTS); k > 0; k--) {
-                orset_read_num(&again.in, ORSET_ORIGINS_MAX);
-                orset_read_num(&again.in, ORSET_COUNTER_MAX);
-            }
-        }
-        if (!there)
-            r = merge_subscription(os, x, p, name, len, NULL, 0);
-    }
     orset_buf_free(&mine.list);
-    orset_buf_free(&theirs.list);
     return r;
 }
 

@@ -1,8 +1,8 @@
 /* message - message dots: their rows, the message that several dots make (rule 4), and the UID bound to it.
  *
  *     ORSET_T_MESSAGE  folder, dot              -> facts, flag dots, agreed UID, bound UID
- *     ORSET_T_GUID     6 bytes of GUID, folder, dot -> nothing      finds a message's dots, and a body to
- * copy ORSET_T_UID      mailbox, UID             -> folder, dot      one dot of the message bound to it
+ *     ORSET_T_GUID     6 bytes of GUID, folder, dot -> nothing   finds a message's dots, and a body to copy
+ *     ORSET_T_UID      mailbox, UID             -> folder, dot   one dot of the message bound to it
  *
  * What holds: all live dots of a message have the same bound UID; a bound UID has a row in ORSET_T_UID that
  * names a live dot of its message; an unplaced dot has a PLACE row in ORSET_T_TODO. */
@@ -135,6 +135,17 @@ int orset_message_load(struct orset *os, uint32_t folder, struct orset_dot d, st
     return orset_message_parse(os, &r, m);
 }
 
+bool orset_guid_text_valid(const void *text, size_t len)
+{
+    const uint8_t *t = text;
+    if (len > ORSET_GUID_TEXT_MAX || (len > 0 && t[0] == '.'))
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if (t[i] <= ' ' || t[i] == 0x7f || t[i] == '/')
+            return false;
+    return true;
+}
+
 /* --- digest
  * ------------------------------------------------------------------------------------------------------- */
 
@@ -171,7 +182,7 @@ struct orset_sum orset_flagdot_sum(const struct orset *os, const struct message 
     return orset_hash_words(w, 6);
 }
 
-static void sum_all(const struct orset *os, struct folder *f, const struct message *m, bool add)
+void orset_message_count(struct orset *os, struct folder *f, const struct message *m, bool add)
 {
     void (*change)(struct orset_sum *, struct orset_sum) = add ? orset_sum_add : orset_sum_sub;
     change(&f->sum, orset_message_sum(os, m));
@@ -262,6 +273,28 @@ int orset_group_union(struct orset *os, const struct message *m, struct orset_fl
     return 0;
 }
 
+int orset_group_speaker(struct orset *os, const struct message *m, struct orset_dot *dot, uint8_t *body_r)
+{
+    uint8_t body[32];
+    memcpy(body, m->p.facts.sha256, 32);
+    *dot = m->p.dot;
+    int n = m->siblings ? orset_group_load(os, m) : 0;
+    for (int i = 0; i < n; i++) {
+        struct message *o = &os->m[2];
+        int r = orset_message_load(os, m->p.folder, os->group[i], o);
+        if (r <= 0)
+            return r < 0 ? r : orset_storage_fail(os, "a GUID row without its message");
+        int c = memcmp(o->p.facts.sha256, body, 32);
+        if (c > 0 || (c == 0 && orset_dot_order(os, o->p.dot, *dot) >= 0))
+            continue;
+        memcpy(body, o->p.facts.sha256, 32);
+        *dot = o->p.dot;
+    }
+    if (body_r)
+        memcpy(body_r, body, 32);
+    return n < 0 ? n : 0;
+}
+
 /* The keeper's last word on any live dot; without one, the claim of the smallest dot. A function of the live
  * dots alone. */
 int orset_group_agreed(struct orset *os, const struct message *m, uint32_t *uid_r)
@@ -333,6 +366,15 @@ static int set_uid(struct orset *os, struct message *m, uint32_t uid)
     return n < 0 ? n : 0;
 }
 
+/* A row of ORSET_T_UID. */
+static bool read_place(const struct orset *os, struct orset_reader *r, struct place *at)
+{
+    at->folder = (uint32_t)orset_read_num(r, ORSET_FOLDERS_MAX);
+    at->dot.origin = (uint16_t)orset_read_num(r, os->norigins - 1u);
+    at->dot.counter = orset_read_num(r, ORSET_COUNTER_MAX);
+    return !r->bad;
+}
+
 static int put_uid_row(struct orset *os, uint32_t home, uint32_t uid, uint32_t folder, struct orset_dot d)
 {
     struct orset_key k;
@@ -357,7 +399,7 @@ int orset_bind(struct orset *os, struct folder *home, struct message *m, uint32_
 }
 
 /* The mailbox still has the mail: it is to be removed, and until then others can copy it. */
-static int doom(struct orset *os, struct folder *home, const uint8_t guid[16], uint32_t uid)
+int orset_doom(struct orset *os, struct folder *home, const uint8_t guid[16], uint32_t uid)
 {
     struct orset_key k;
     guid_key(&k, guid, home->index);
@@ -384,9 +426,10 @@ int orset_unbind(struct orset *os, struct folder *home, struct message *m, bool 
     if (r < 0 || (r = orset_row_del(os, ORSET_T_UID, &k)) < 0 ||
         (r = orset_todo_uid(os, ORSET_TODO_FLAGS, home->index, uid, NULL)) < 0 ||
         (r = orset_todo_uid(os, ORSET_TODO_RENUMBER, home->index, uid, NULL)) < 0 ||
+        (r = orset_todo_uid(os, ORSET_TODO_BODY, home->index, uid, NULL)) < 0 ||
         (r = orset_todo_uid(os, ORSET_TODO_MISMATCH, home->index, uid, NULL)) < 0)
         return r;
-    return gone ? 0 : doom(os, home, m->p.facts.guid, uid);
+    return gone ? 0 : orset_doom(os, home, m->p.facts.guid, uid);
 }
 
 /* --- add and remove
@@ -427,7 +470,8 @@ int orset_message_add(struct orset *os, struct message *m, uint32_t uid)
 {
     struct folder *f = orset_folder_at(os, m->p.folder), *home = orset_folder_at(os, f->home);
     struct orset_flags before = {0}, now;
-    struct orset_dot same;
+    uint8_t had_body[32], body[32];
+    struct orset_dot same, speaker;
     int r, n = orset_guid_dots(os, m->p.facts.guid, m->p.folder);
     if (n < 0)
         return n;
@@ -439,22 +483,32 @@ int orset_message_add(struct orset *os, struct message *m, uint32_t uid)
     if ((r = mark_siblings(os, m, n, &same)) < 0)
         return r;
     if (same.counter) {
-        if (orset_message_load(os, f->index, same, &os->m[2]) <= 0)
+        /* m[2] is the room of what looks at a group */
+        struct message *other = &os->m[0];
+        if (orset_message_load(os, f->index, same, other) <= 0)
             return orset_storage_fail(os, "a message vanished");
-        m->p.uid = os->m[2].p.uid;
-        if ((r = orset_group_union(os, &os->m[2], &before)) < 0)
+        m->p.uid = other->p.uid;
+        if ((r = orset_group_union(os, other, &before)) < 0 ||
+            (r = orset_group_speaker(os, other, &speaker, had_body)) < 0)
             return r;
     }
     if ((r = put_rows(os, m)) < 0)
         return r;
     f->messages++;
-    sum_all(os, f, m, true);
+    orset_message_count(os, f, m, true);
+    if ((r = orset_arrived(os, f->index, m->p.dot)) < 0)
+        return r;
+    for (unsigned i = 0; i < m->nflags; i++)
+        if ((r = orset_arrived(os, f->index, m->flag[i].dot)) < 0)
+            return r;
     if ((r = orset_folder_touch(os, f)) < 0 || (!was_live && (r = orset_folder_changed(os, f)) < 0))
         return r;
     if (m->p.uid == 0)
         r = uid ? orset_bind(os, home, m, uid) : orset_todo_place(os, f, m->p.dot, true);
     else if ((r = orset_group_union(os, m, &now)) == 0 &&
-             (r = orset_todo_flags(os, home->index, m->p.uid, &before, &now, NULL)) == 0)
+             (r = orset_todo_flags(os, home->index, m->p.uid, &before, &now, NULL)) == 0 &&
+             (r = orset_group_speaker(os, m, &speaker, body)) == 0 &&
+             (r = orset_todo_body(os, home->index, m->p.uid, had_body, body, NULL)) == 0)
         r = orset_note_mismatch(os, home, m, m->p.uid);
     return r;
 }
@@ -469,10 +523,35 @@ static int remove_rows(struct orset *os, struct folder *f, const struct message 
     if (r < 0 || (r = orset_row_del(os, ORSET_T_GUID, &k)) < 0)
         return r;
     f->messages--;
-    sum_all(os, f, m, false);
+    orset_message_count(os, f, m, false);
     if (!orset_folder_live(f) && (r = orset_folder_changed(os, f)) < 0)
         return r;
     return orset_folder_touch(os, f);
+}
+
+int orset_message_redot(struct orset *os, struct folder *f, struct message *m, struct orset_dot fresh)
+{
+    struct orset_key k;
+    struct orset_reader row;
+    struct orset_dot old = m->p.dot;
+    struct place named;
+    int r;
+    message_key(&k, f->index, old);
+    if ((r = orset_row_del(os, ORSET_T_MESSAGE, &k)) < 0)
+        return r;
+    guid_key(&k, m->p.facts.guid, f->index);
+    orset_key_dot(&k, old);
+    if ((r = orset_row_del(os, ORSET_T_GUID, &k)) < 0 || (r = orset_todo_place(os, f, old, false)) < 0)
+        return r;
+    m->p.dot = fresh;
+    if ((r = put_rows(os, m)) < 0)
+        return r;
+    if (m->p.uid == 0)
+        return orset_todo_place(os, f, fresh, true);
+    uid_key(&k, f->home, m->p.uid);
+    if ((r = orset_row_get(os, ORSET_T_UID, &k, &row)) <= 0 || !read_place(os, &row, &named))
+        return r < 0 ? r : orset_storage_fail(os, "a bound UID has no row");
+    return orset_same_dot(named.dot, old) ? put_uid_row(os, f->home, m->p.uid, f->index, fresh) : 0;
 }
 
 /* Takes the dot out of the state. The UID goes when it was the message's last dot. Uses m[0] as room. */
@@ -481,11 +560,13 @@ int orset_message_remove(struct orset *os, struct folder *f, struct orset_dot d,
     struct message *m = &os->m[0];
     struct folder *home = orset_folder_at(os, f->home);
     struct orset_flags before, now;
+    struct orset_dot speaker;
+    uint8_t had_body[32], body[32];
     int r = orset_message_load(os, f->index, d, m);
     if (r <= 0)
         return r;
     uint32_t uid = m->p.uid;
-    if ((r = orset_group_union(os, m, &before)) < 0)
+    if ((r = orset_group_union(os, m, &before)) < 0 || (r = orset_group_speaker(os, m, &speaker, had_body)) < 0)
         return r;
     int n = orset_group_load(os, m);
     if (n < 0)
@@ -504,25 +585,15 @@ int orset_message_remove(struct orset *os, struct folder *f, struct orset_dot d,
         return 0;
     if ((r = put_uid_row(os, home->index, uid, f->index, other)) < 0 ||
         (r = orset_message_load(os, f->index, other, m)) < 0 || (r = orset_group_union(os, m, &now)) < 0 ||
-        (r = orset_todo_flags(os, home->index, uid, &before, &now, NULL)) < 0)
+        (r = orset_todo_flags(os, home->index, uid, &before, &now, NULL)) < 0 ||
+        (r = orset_group_speaker(os, m, &speaker, body)) < 0 ||
+        (r = orset_todo_body(os, home->index, uid, had_body, body, NULL)) < 0)
         return r;
     return orset_note_mismatch(os, home, m, uid);
 }
 
 /* --- queries
  * ------------------------------------------------------------------------------------------------------ */
-
-static int smallest(struct orset *os, struct message *m)
-{
-    int n = orset_group_load(os, m);
-    struct orset_dot best = m->p.dot;
-    for (int i = 0; i < n; i++)
-        if (orset_dot_order(os, os->group[i], best) < 0)
-            best = os->group[i];
-    if (n < 0)
-        return n;
-    return orset_message_load(os, m->p.folder, best, m);
-}
 
 int orset_message_by_uid(struct orset *os, uint32_t folder, uint32_t uid, struct orset_message *out)
 {
@@ -538,9 +609,12 @@ int orset_message_by_uid(struct orset *os, uint32_t folder, uint32_t uid, struct
     d.counter = orset_read_num(&r, ORSET_COUNTER_MAX);
     if (r.bad || orset_message_load(os, in, d, &os->m[0]) <= 0)
         return orset_storage_fail(os, "a UID row names no message");
-    got = smallest(os, &os->m[0]);
-    if (got <= 0 || !out)
-        return got;
+    if (orset_group_speaker(os, &os->m[0], &d, NULL) < 0)
+        return ORSET_E_STORAGE;
+    if (!orset_same_dot(d, os->m[0].p.dot) && orset_message_load(os, in, d, &os->m[0]) <= 0)
+        return orset_storage_fail(os, "a message vanished");
+    if (!out)
+        return 1;
     *out = os->m[0].p;
     return orset_group_agreed(os, &os->m[0], &out->agreed) < 0 ? ORSET_E_STORAGE : 1;
 }

@@ -69,6 +69,8 @@ int orset_subscription_exec(struct orset *os, const void *name, size_t len, cons
     if (add.counter) {
         orset_sum_add(&os->named, subscription_sum(os, name, len, add));
         dots[n++] = add;
+        if ((r = orset_arrived(os, ORSET_NO_FOLDER, add)) < 0)
+            return r;
     }
     os->meta_dirty = true;
     name_key(&k, name, len);
@@ -163,6 +165,19 @@ static int attribute_load(struct orset *os, const struct orset_key *k, struct at
     return r.bad ? orset_storage_fail(os, "an attribute's row cannot be read") : 1;
 }
 
+/* The value may be the store's own, as it came from attribute_load. */
+static int attribute_store(struct orset *os, const struct orset_key *k, const struct attribute *a)
+{
+    os->row.len = 0;
+    orset_buf_num(&os->row, a->stamp.clock);
+    orset_buf_u64(&os->row, a->stamp.site);
+    orset_buf_u64(&os->row, a->stamp.epoch);
+    orset_buf_u8(&os->row, a->set);
+    if (a->set)
+        orset_buf_put(&os->row, a->value, a->len);
+    return orset_row_put(os, ORSET_T_ATTRIBUTE, k, &os->row);
+}
+
 static struct orset_sum attribute_sum(const struct orset *os, uint32_t folder, const void *key,
                                       size_t key_len, const struct attribute *a)
 {
@@ -201,14 +216,7 @@ int orset_attribute_exec(struct orset *os, uint32_t folder, const void *key, siz
         orset_sum_sub(&os->named, attribute_sum(os, folder, key, key_len, &old));
     orset_sum_add(&os->named, attribute_sum(os, folder, key, key_len, &now));
     os->meta_dirty = true;
-    os->row.len = 0;
-    orset_buf_num(&os->row, stamp.clock);
-    orset_buf_u64(&os->row, stamp.site);
-    orset_buf_u64(&os->row, stamp.epoch);
-    orset_buf_u8(&os->row, set);
-    if (set)
-        orset_buf_put(&os->row, value, len);
-    int r = orset_row_put(os, ORSET_T_ATTRIBUTE, &k, &os->row);
+    int r = attribute_store(os, &k, &now);
     if (r < 0)
         return r;
     orset_key_num(&t, ORSET_TODO_ATTRIBUTE);
@@ -223,6 +231,24 @@ int orset_attribute_exec(struct orset *os, uint32_t folder, const void *key, siz
         return waits ? orset_row_del(os, ORSET_T_TODO, &t) : 0;
     os->row.len = 0;
     orset_buf_u64(&os->row, seen);
+    return orset_row_put(os, ORSET_T_TODO, &t, &os->row);
+}
+
+int orset_local_attribute_missing(struct orset *os, uint32_t folder, const char *key, size_t key_len)
+{
+    struct orset_key k, t = {0};
+    struct attribute a;
+    int r = orset_need_transaction(os);
+    if (r < 0)
+        return r;
+    attribute_key(&k, folder, key, key_len);
+    if ((r = attribute_load(os, &k, &a)) <= 0 || !a.set)
+        return r < 0 ? r : ORSET_KNOWN;
+    orset_key_num(&t, ORSET_TODO_ATTRIBUTE);
+    orset_key_num(&t, folder);
+    orset_key_put(&t, key, key_len);
+    os->row.len = 0;
+    orset_buf_u64(&os->row, value_hash(NULL, 0, false));
     return orset_row_put(os, ORSET_T_TODO, &t, &os->row);
 }
 
@@ -280,4 +306,77 @@ int orset_local_attribute(struct orset *os, uint32_t folder, const char *key, si
     if (value)
         orset_buf_text(&os->op, value, len);
     return orset_emit(os, 0);
+}
+
+/* --- a new epoch
+ * --------------------------------------------------------------------------------------------------- */
+
+struct rows {
+    struct orset *os;
+    struct orset_buf list; /* keys, as texts */
+};
+
+static int collect_key(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+{
+    struct rows *w = arg;
+    (void)v;
+    (void)vlen;
+    orset_buf_text(&w->list, key, len);
+    return w->list.failed ? -1 : 0;
+}
+
+static int renumber_subscription(struct renumber *n, const struct orset_key *k)
+{
+    struct orset *os = n->os;
+    struct orset_dot dots[ORSET_SUBSCRIPTION_DOTS];
+    int had = orset_subscription_dots(os, k->b, k->n, dots, ORSET_SUBSCRIPTION_DOTS);
+    os->row.len = 0;
+    for (int i = 0; i < had; i++) {
+        orset_renumber_dot(n, &dots[i]);
+        orset_op_dot(&os->row, dots[i]);
+        orset_sum_add(&os->named, subscription_sum(os, k->b, k->n, dots[i]));
+    }
+    return had < 0 ? had : orset_row_put(os, ORSET_T_SUBSCRIPTION, k, &os->row);
+}
+
+static int renumber_attribute(struct renumber *n, const struct orset_key *k)
+{
+    struct orset *os = n->os;
+    struct orset_reader r = {k->b, k->b + k->n, false};
+    struct attribute a;
+    uint64_t folder = orset_key_read(&r);
+    int got = attribute_load(os, k, &a);
+    if (got <= 0)
+        return got;
+    orset_restamp(n, &a.stamp);
+    orset_sum_add(&os->named, attribute_sum(os, folder ? (uint32_t)folder - 1 : ORSET_NO_FOLDER, r.at,
+                                            (size_t)(r.end - r.at), &a));
+    return attribute_store(os, k, &a);
+}
+
+/* All of both tables: a folder's new id changes the sum of each of its attributes. */
+int orset_named_renumber(struct renumber *n)
+{
+    struct orset *os = n->os;
+    os->named = (struct orset_sum){0, 0};
+    os->meta_dirty = true;
+    for (enum orset_table t = ORSET_T_SUBSCRIPTION; t <= ORSET_T_ATTRIBUTE; t++) {
+        struct rows w = {os, {.alloc = &os->alloc}};
+        int r = os->store.each(os->store.ctx, t, "", 0, 0, collect_key, &w);
+        if (r < 0)
+            r = w.list.failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for a new epoch")
+                              : orset_storage_fail(os, "subscriptions and attributes");
+        struct orset_reader l = {w.list.data, w.list.data + w.list.len, w.list.len == 0};
+        while (r >= 0 && !l.bad && l.at < l.end) {
+            struct orset_key k = {0};
+            size_t len;
+            const uint8_t *key = orset_read_text(&l, ORSET_KEY_MAX, &len);
+            orset_key_put(&k, key, len);
+            r = t == ORSET_T_SUBSCRIPTION ? renumber_subscription(n, &k) : renumber_attribute(n, &k);
+        }
+        orset_buf_free(&w.list);
+        if (r < 0)
+            return r;
+    }
+    return 0;
 }

@@ -9,24 +9,28 @@
  *
  * THE RULES, each with the reason's number in docs/replication-protocol.md
  *
- *  1 Dots. Each op of a replica takes the next numbers of its origin (site, epoch), without gaps. A thing
- * that an op adds (a message, one flag on one message, a folder's presence, a subscription) is marked by one
- * of the op's numbers: its dot. The vector holds, per origin, the highest number that is *in the state*,
- * placed in a mailbox or not. 2 A remove names the dots it saw and takes nothing else away. So an add that it
- * did not see survives it (add wins). 3 Order is kept per origin, none is needed across origins. A remove
- * that names a dot the vector does not cover yet is remembered until that dot is covered; so is a flag on a
- * message not covered yet. Nothing waits. Bounded: ORSET_AHEAD_MAX entries per op origin, beyond that the
- * origin's stream stops until a state exchange. 4 A message is all live dots with equal (folder, GUID, k). k
- * is the smallest positive integer that no live dot of (folder, GUID) has at the adding replica. Its flags
- * are the union over its live dots; a local change acts on each. 5 Flags and keywords: enable wins. At most
- * one dot per origin, flag and message dot; an enable replaces the dots seen, a disable removes them.
- * \Deleted: disable wins, its dot is kept too; shown if an enable and no disable lives. 6 A folder's id is
- * the dot of its create, INBOX's is a constant. It exists while a presence dot or a message of it lives; each
- * add and rename puts a fresh presence dot in place of those seen. Its name is a Lamport register of
- * (namespace key, path components). Two ids with one name show as one mailbox; that is computed, not stored.
- * UIDVALIDITY is a max register. The registers stay when the folder is gone, because a concurrent add may
- * bring it back. 7 Attributes (METADATA, ACL, Sieve) are Lamport registers per key, the folder's keeper and
- * agreed UIDs likewise. 8 Lamport stamps are (clock, site, epoch); no wall clock is in any rule.
+ *  1 Dots. Each op of a replica takes the next numbers of its origin (site, epoch), without gaps. A thing that an
+ *    op adds (a message, one flag on one message, a folder's presence, a subscription) is marked by one of the op's
+ *    numbers: its dot. The vector holds, per origin, the highest number that is *in the state*, placed in a mailbox
+ *    or not.
+ *  2 A remove names the dots it saw and takes nothing else away. So an add that it did not see survives it (add
+ *    wins).
+ *  3 Order is kept per origin, none is needed across origins. A remove that names a dot the vector does not cover
+ *    yet is remembered until that dot is covered; so is a flag on a message not covered yet. Nothing waits. Bounded:
+ *    ORSET_AHEAD_MAX entries per op origin, beyond that the origin's stream stops until a state exchange.
+ *  4 A message is all live dots with equal (folder, GUID, k). k is the smallest positive integer that no live dot of
+ *    (folder, GUID) has at the adding replica. Its flags are the union over its live dots, its facts those of the
+ *    dot with the smallest (SHA-256, dot); a local change acts on each dot.
+ *  5 Flags and keywords: enable wins. At most one dot per origin, flag and message dot; an enable replaces the dots
+ *    seen, a disable removes them. \Deleted: disable wins, its dot is kept too; shown if an enable and no disable
+ *    lives.
+ *  6 A folder's id is the dot of its create, INBOX's is a constant. It exists while a presence dot or a message of it
+ *    lives; each add and rename puts a fresh presence dot in place of those seen. Its name is a Lamport register of
+ *    (namespace key, path components). Two ids with one name show as one mailbox; that is computed, not stored.
+ *    UIDVALIDITY is a max register. The registers stay when the folder is gone, because a concurrent add may bring it
+ *    back.
+ *  7 Attributes (METADATA, ACL, Sieve) are Lamport registers per key, the folder's keeper and agreed UIDs likewise.
+ *  8 Lamport stamps are (clock, site, epoch); no wall clock is in any rule.
  *
  * RETURNS. 0 (ORSET_OK) or more is success, below 0 an enum orset_error; orset_error_text() then says what,
  * which value and the way out. After ORSET_E_MEMORY or ORSET_E_STORAGE the transaction can only be rolled
@@ -47,20 +51,25 @@
 #define ORSET_ORIGINS_MAX 4096         /* sites times epochs ever seen */
 #define ORSET_COUNTER_MAX (1ULL << 48) /* numbers of one origin */
 #define ORSET_CLOCK_MAX (1ULL << 48)   /* Lamport clocks and keeper terms */
+#define ORSET_PEER_ORIGINS_MAX 1024    /* of the origins above, brought by one site's messages */
 #define ORSET_CLOCK_JUMP \
     (1ULL << 24) /* a stamp further ahead of all stamps seen is refused: clocks cannot be used up */
 #define ORSET_FOLDERS_MAX 1000000
+#define ORSET_PEER_FOLDERS_MAX 200000
 #define ORSET_NAME_MAX 1024 /* bytes of a folder name, separators included */
 #define ORSET_COMPONENTS_MAX 64
 #define ORSET_GUID_TEXT_MAX 255
 #define ORSET_KEYWORD_MAX 255           /* bytes of one keyword */
 #define ORSET_KEYWORDS_MAX 60000        /* different ones per user and namespace */
+#define ORSET_PEER_KEYWORDS_MAX 10000
 #define ORSET_MESSAGE_KEYWORDS_MAX 100  /* on one message */
 #define ORSET_MESSAGE_FLAGDOTS_MAX 2000 /* flag dots on one message dot */
 #define ORSET_SAME_MESSAGE_MAX 1000     /* live dots with equal (folder, GUID) */
 #define ORSET_ATTRIBUTE_KEY_MAX 1024
 #define ORSET_ATTRIBUTE_MAX (1024 * 1024) /* bytes of a value: a Sieve script */
-#define ORSET_AHEAD_MAX 10000             /* remembered dots per origin that named them */
+#define ORSET_PEER_MARKS_MAX 300        /* keywords of one site's on one message dot */
+#define ORSET_AHEAD_MAX 10000             /* remembered dots per site that named them */
+#define ORSET_AHEAD_EXCHANGE_MAX 50000    /* the same, brought by exchanges with that site */
 #define ORSET_OP_DOTS_MAX 1000            /* dots named by one op */
 #define ORSET_OP_MAX (2 * 1024 * 1024)    /* bytes of one op */
 #define ORSET_UID_MAX 0x7fffffffU  /* UID claims above it are not used: Dovecot panics near 2^32 (F32) */
@@ -172,6 +181,8 @@ void orset_close(struct orset *);
 int orset_begin(struct orset *);
 int orset_commit(struct orset *);
 void orset_rollback(struct orset *);
+/* Inside a transaction: which mailbox shows which folder, as its commit will have it. */
+int orset_homes(struct orset *);
 
 /* The highest UIDVALIDITY that is believed from now on: the caller's clock in seconds + 1 day (F23). Peers'
  * ops above it are ORSET_E_MALFORMED. At first 2^32 - 2. */
@@ -183,10 +194,22 @@ const char *orset_error_text(const struct orset *);
 const char *orset_error_name(int);
 
 /* A new epoch for this replica (random, not 0, never used): after a restore, when the reserve file is ahead,
- * when orset_batch_apply or an exchange said ORSET_E_ROLLED_BACK (F12, F20). Needs a transaction. Call it
- * before anything is ingested: what the old epoch numbered stays as it is, its outgoing rows go (peers get
- * what they lack by exchange). Then exchange, then ingest. */
+ * when orset_batch_apply, orset_answer or orset_take said ORSET_E_ROLLED_BACK (F12, F20). Needs a transaction.
+ * What was given since the state may have been restored, and is shown by no peer to be what it is here, gets new
+ * numbers and stamps; nothing that a user did since is lost. Outgoing rows go (peers get what they lack by
+ * exchange), exchanges under way are to be given up. Then exchange, then ingest.
+ */
 int orset_new_epoch(struct orset *, uint64_t epoch);
+/* All numbers this state has given are its own history: to be said right after orset_open, in a transaction, when a
+ * reserve that was not restored with the state says RESERVE_NEW_EPOCH. The new epoch then renumbers nothing, and what
+ * users removed before stays removed. */
+int orset_epoch_trust(struct orset *);
+/* A state that may be an old copy without a reserve that would know (it was restored with it) is in doubt from its
+ * open on, over restarts, until it has exchanged, as the asker, with all peers it reaches. Meanwhile its users work
+ * on; a number given since that any peer mentions shows the old copy (ORSET_E_ROLLED_BACK); its caller ships nothing
+ * but hellos, and orset_answer refuses (ORSET_E_EXCHANGE): a twin that one peer has taken cannot be had back. Of
+ * two in doubt that wait for each other, one draws a new epoch at once, which ends the doubt; so may anyone. */
+int orset_epoch_doubt(struct orset *, bool in_doubt);
 
 /* --- what the state says
  * ---------------------------------------------------------------------------------------- */
@@ -207,7 +230,8 @@ int orset_folder_get(const struct orset *, uint32_t index, struct orset_folder *
  * none. */
 uint32_t orset_folder_by_name(const struct orset *, const char *name, size_t len);
 
-/* 1 and the message that has this UID in the mailbox of folder (its smallest dot), 0 when there is none. */
+/* 1 and the message that has this UID in the mailbox of folder (its dot with the smallest (SHA-256, dot), whose
+ * facts are the message's), 0 when there is none. */
 int orset_message_by_uid(struct orset *, uint32_t folder, uint32_t uid, struct orset_message *);
 int orset_message_get(struct orset *, uint32_t folder, struct orset_dot, struct orset_message *);
 /* The flags the message with this dot should show: the union over its live dots. */
@@ -241,22 +265,38 @@ int orset_local_create(struct orset *, const char *name, size_t len, uint32_t ui
  * the mails). */
 int orset_local_rename(struct orset *, uint32_t folder, const char *name, size_t len);
 /* The mailbox was deleted by a user (the caller has the intent as evidence, F1): removes all presence and
- * message dots seen. */
+ * message dots seen. A folder that lives on by mails that were not placed yet is an ORSET_TODO_FOLDER: it is to be made again. */
 int orset_local_delete(struct orset *, uint32_t folder);
 /* A UID not seen before. Binds it, without an op, to an unplaced message of the same GUID in that mailbox
- * (F13), else adds a dot. flags: as the mailbox has them now. *dot_r may be NULL. */
+ * (F13), else adds a dot. A UID that waits for its ORSET_TODO_REMOVE is ORSET_KNOWN, *dot_r then
+ * {0, 0}. A mail in the mailbox of a folder that another mailbox shows by now is to be placed there and removed here. flags: as the mailbox has them now. *dot_r may be NULL. */
 int orset_local_add(struct orset *, uint32_t folder, uint32_t uid, const struct orset_facts *,
                     const struct orset_flags *flags, struct orset_dot *dot_r);
+/* The calls that follow speak of these UIDs: a hint, good before any change of many mails of one mailbox (a
+ * scan, a transaction's flag changes), a hundred at a time. In the memory store it halves what a change of
+ * mails all over a large mailbox costs; SQLite has no use for it. UIDs that are not there do no harm, and
+ * nothing changes. In the order of UIDs, please: their rows stand in that order. */
+void orset_expect(struct orset *, uint32_t folder, const uint32_t *uids, size_t n);
+
 /* The flags a UID has now. reassert: flags a client set again explicitly though they were set (F4), may be
  * NULL. */
 int orset_local_flags(struct orset *, uint32_t folder, uint32_t uid, const struct orset_flags *now,
                       const struct orset_flags *reassert);
+/* The flags that a UID was last seen with here. 1; 0: no message is bound to it. */
+int orset_flags_seen(struct orset *, uint32_t folder, uint32_t uid, struct orset_flags *);
 /* A UID was removed on evidence. */
 int orset_local_expunge(struct orset *, uint32_t folder, uint32_t uid);
+/* The same for a mail whose folder is shown in another mailbox by now (two ids with one name), of which it had this UID in its own: removed on
+ * evidence before it could be placed there. ORSET_KNOWN when it is there already, or is gone. */
+int orset_local_expunge_moved(struct orset *, uint32_t folder, uint32_t uid);
+/* A user deleted the mailbox of such a folder: the mails it had, and the folder's presence. */
+int orset_local_delete_moved(struct orset *, uint32_t folder);
 /* A UID is missing without evidence: damage. The message stays and is to be placed again. */
 int orset_local_missing(struct orset *, uint32_t folder, uint32_t uid);
 int orset_local_subscribe(struct orset *, const char *name, size_t len, bool on);
 /* value NULL: unset. */
+/* The mailbox has lost it, and no user unset it: it is to be set again. ORSET_KNOWN: it is not set. */
+int orset_local_attribute_missing(struct orset *, uint32_t folder, const char *key, size_t key_len);
 int orset_local_attribute(struct orset *, uint32_t folder, const char *key, size_t key_len,
                           const uint8_t *value, size_t len);
 /* Raises the folder's UIDVALIDITY; lower or equal is ORSET_KNOWN. now: the caller's clock in seconds, the
@@ -269,22 +309,29 @@ int orset_local_uid_next(struct orset *, uint32_t folder, uint32_t uid_next);
  * ---------------------------------------------------------------------- */
 
 enum orset_todo_kind {
-    ORSET_TODO_FOLDER, /* folder came, went, changed name or UIDVALIDITY: compare with tree.h's view */
+    /* folder came, went, changed name or UIDVALIDITY: compare with tree.h's view. A mailbox that is to be deleted is
+     * ingested first, under its lock: a mail that came since keeps the folder. */
+    ORSET_TODO_FOLDER,
     ORSET_TODO_PLACE,  /* save dot; from source (folder, uid) by copy if source_uid is not 0, else body wanted
                         */
     ORSET_TODO_FLAGS,  /* uid should show flags */
     ORSET_TODO_RENUMBER, /* uid should become new_uid; all of a folder in one transaction, rising new_uid */
-    ORSET_TODO_REMOVE,   /* expunge uid; after all PLACEs, whose source it may be */
+    /* expunge uid. Not given while a live message of its GUID has no UID here, in whatever folder and for whatever reason it was
+     * not placed: this one is its source, and may be the last one. */
+    ORSET_TODO_REMOVE,
     ORSET_TODO_SUBSCRIPTION, /* name: set as orset_subscribed() says */
-    ORSET_TODO_ATTRIBUTE     /* folder, name = key: set as orset_attribute_get() says */
+    ORSET_TODO_ATTRIBUTE,    /* folder, name = key: set as orset_attribute_get() says */
+    /* uid holds other bytes than message says: two sites saved one GUID differently (a gateway's second delivery),
+     * the smallest SHA-256 wins. Save message's body anew with flags, expunge uid, in one transaction. */
+    ORSET_TODO_BODY
 };
 
 struct orset_todo {
     enum orset_todo_kind kind;
     uint32_t folder; /* the mailbox to work on (a home) */
     uint32_t uid, new_uid;
-    struct orset_message message; /* PLACE: the message's smallest dot. Ask for UID uid, 0: the next one */
-    struct orset_flags flags;     /* PLACE, FLAGS */
+    struct orset_message message; /* PLACE, BODY: facts of the message. PLACE: ask for UID uid, 0: the next one */
+    struct orset_flags flags;     /* PLACE, FLAGS, BODY */
     uint32_t source_folder, source_uid;
     const char *name; /* good until the next call */
     size_t name_len;
@@ -296,6 +343,8 @@ struct orset_todo {
 /* 1 and the next row behind *todo, 0 when there is no more. Order: by kind as in the enum, then folder, then
  * UID or dot. Rows stay until the matching done call, over any crash. */
 int orset_todo_next(struct orset *, struct orset_todo *todo);
+/* The very row that todo->at names, as orset_todo_next() left it there. 0: it is not there any more. */
+int orset_todo_get(struct orset *, struct orset_todo *todo);
 
 /* The message is in the mailbox under uid with these flags (what the mailbox could hold). */
 int orset_done_place(struct orset *, uint32_t folder, struct orset_dot, uint32_t uid,
@@ -303,6 +352,8 @@ int orset_done_place(struct orset *, uint32_t folder, struct orset_dot, uint32_t
 int orset_done_flags(struct orset *, uint32_t folder, uint32_t uid, const struct orset_flags *seen);
 int orset_done_remove(struct orset *, uint32_t folder, uint32_t uid);
 int orset_done_renumber(struct orset *, uint32_t folder, uint32_t uid, uint32_t new_uid);
+/* The mail of uid is now new_uid, with the bytes of message; uid is expunged. */
+int orset_done_body(struct orset *, uint32_t folder, uint32_t uid, uint32_t new_uid, const uint8_t sha256[32]);
 int orset_done_folder(struct orset *, uint32_t folder);
 int orset_done_subscription(struct orset *, const char *name, size_t len);
 int orset_done_attribute(struct orset *, uint32_t folder, const char *key, size_t len);

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 enum orset_table {
-    ORSET_T_META,         /* "self" -> own origin, counter, Lamport clock, running hash */
+    ORSET_T_META,         /* "self" -> own origin, clock, sums, epoch.c's doubts; "alias", GUID -> GUID (join.c) */
     ORSET_T_ORIGIN,       /* origin index -> site, epoch, counter (the version vector), running hash */
     ORSET_T_FOLDER,       /* folder index -> identity, registers, presence dots, digest */
     ORSET_T_MESSAGE,      /* folder, dot -> immutable facts, flag dots, agreed UID, bound UID */
@@ -35,6 +35,13 @@ enum orset_table {
 typedef int orset_row_fn(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value,
                          size_t value_len);
 
+#define ORSET_EXPECT 32
+
+struct orset_ref {
+    const void *key;
+    size_t len;
+};
+
 struct orset_store {
     void *ctx;
     /* 1 and *value, *len when the row is there, 0 when not, -1 on an error (unreadable, out of memory). */
@@ -54,6 +61,9 @@ struct orset_store {
     int (*begin)(void *ctx);
     int (*commit)(void *ctx);
     void (*rollback)(void *ctx);
+    /* These rows (at most ORSET_EXPECT) will be asked for next: a hint, so that the store can fetch them
+     * side by side. NULL when it has no use for it. */
+    void (*expect)(void *ctx, enum orset_table, const struct orset_ref *, size_t n);
 };
 
 /* Memory comes from the caller, so that tests can make it fail and the plugin can use its pools.

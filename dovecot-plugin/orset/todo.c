@@ -7,6 +7,7 @@
  *     REMOVE        mailbox, UID     -> GUID                   no live dot is bound to it
  *     SUBSCRIPTION  name             -> nothing                the mailbox has the opposite
  *     ATTRIBUTE     folder, key      -> hash of the value the mailbox has
+ *     BODY          mailbox, UID     -> SHA-256 of the bytes the mailbox has
  *
  * Without a FLAGS row the mailbox has exactly the flags the state wants: so what was *seen* (F4) costs
  * nothing. */
@@ -83,6 +84,59 @@ int orset_todo_flags(struct orset *os, uint32_t home, uint32_t uid, const struct
     return orset_todo_uid(os, ORSET_TODO_FLAGS, home, uid, &os->row);
 }
 
+int orset_todo_doomed(struct orset *os, uint32_t home, uint32_t uid, const uint8_t guid[16])
+{
+    static const uint8_t any[16];
+    struct orset_key k;
+    struct orset_reader r;
+    todo_key(&k, ORSET_TODO_REMOVE, home, "", 0);
+    orset_key_num(&k, uid);
+    int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
+    const uint8_t *row = got > 0 ? orset_read_bytes(&r, 16) : any;
+    if (got <= 0 || !row)
+        return got <= 0 ? got : orset_storage_fail(os, "a removal's row is cut");
+    if (memcmp(row, guid, 16) == 0 || memcmp(row, any, 16) == 0)
+        return 1;
+    got = orset_done_remove(os, home, uid);
+    return got < 0 ? got : 0;
+}
+
+int orset_todo_doomed_guid(struct orset *os, uint32_t home, uint32_t uid, uint8_t guid_r[16])
+{
+    struct orset_key k;
+    struct orset_reader r;
+    todo_key(&k, ORSET_TODO_REMOVE, home, "", 0);
+    orset_key_num(&k, uid);
+    int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
+    const uint8_t *row = got > 0 ? orset_read_bytes(&r, 16) : NULL;
+    if (got > 0 && !row)
+        return orset_storage_fail(os, "a removal's row is cut");
+    if (row)
+        memcpy(guid_r, row, 16);
+    return got;
+}
+
+int orset_todo_body(struct orset *os, uint32_t home, uint32_t uid, const uint8_t before[32], const uint8_t now[32],
+                    const uint8_t *seen)
+{
+    struct orset_key k;
+    struct orset_reader r;
+    todo_key(&k, ORSET_TODO_BODY, home, "", 0);
+    orset_key_num(&k, uid);
+    int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
+    if (got < 0)
+        return got;
+    if (!seen)
+        seen = got ? orset_read_bytes(&r, 32) : before;
+    if (!seen)
+        return orset_storage_fail(os, "a body's row is cut");
+    if (memcmp(now, seen, 32) == 0)
+        return got ? orset_row_del(os, ORSET_T_TODO, &k) : 0;
+    os->row.len = 0;
+    orset_buf_put(&os->row, seen, 32);
+    return orset_row_put(os, ORSET_T_TODO, &k, &os->row);
+}
+
 /* --- reading them
  * -------------------------------------------------------------------------------------------------- */
 
@@ -106,59 +160,102 @@ static int next_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     return 1;
 }
 
-struct find_source {
-    struct orset *os;
+/* The rows of a GUID, a page at a time: the store is not to be asked for anything else while it gives rows. */
+struct guid_rows {
     uint8_t guid[16];
-    uint32_t folder, uid; /* found */
-    unsigned n;
+    struct orset_key from; /* where the next page begins; empty before the first */
+    unsigned n, at;
     struct {
         uint32_t folder;
         struct orset_dot dot;
-    } candidate[32];
+    } row[32];
 };
 
-static int source_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+#define SOURCES_TRIED 32 /* beyond, the body is asked for */
+#define GUID_ROWS (sizeof((struct guid_rows *)0)->row / sizeof((struct guid_rows *)0)->row[0])
+
+static int guid_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
-    struct find_source *s = arg;
+    struct guid_rows *g = arg;
     struct orset_reader r = {key + 6, key + len, false};
     (void)v;
     (void)vlen;
-    s->candidate[s->n].folder = (uint32_t)orset_key_read(&r);
-    s->candidate[s->n].dot = orset_key_read_dot(&r);
-    return ++s->n == sizeof s->candidate / sizeof s->candidate[0];
+    g->row[g->n].folder = (uint32_t)orset_key_read(&r);
+    g->row[g->n].dot = orset_key_read_dot(&r);
+    if (++g->n < GUID_ROWS)
+        return 0;
+    g->from.n = 0;
+    orset_key_put(&g->from, key, len);
+    orset_key_put(&g->from, "", 1); /* the smallest key behind it */
+    return 1;
+}
+
+/* 1 and the next one; 0: there is no more. Its GUID begins alike: whether it is the same the message says. */
+static int guid_next(struct orset *os, struct guid_rows *g, uint32_t *folder, struct orset_dot *d)
+{
+    if (g->at == g->n) {
+        if (g->from.n > 0 && g->n < GUID_ROWS)
+            return 0;
+        if (g->from.n == 0)
+            orset_key_put(&g->from, g->guid, 6);
+        struct orset_key from = g->from;
+        g->n = g->at = 0;
+        if (os->store.each(os->store.ctx, ORSET_T_GUID, from.b, from.n, 6, guid_row, g) < 0)
+            return orset_storage_fail(os, "GUIDs");
+        if (g->n == 0)
+            return 0;
+    }
+    *folder = g->row[g->at].folder;
+    *d = g->row[g->at++].dot;
+    return 1;
 }
 
 /* A local instance of the GUID saves the body's transfer: a placed message, or one that waits for its
  * removal. */
 static int find_source(struct orset *os, struct orset_todo *t)
 {
-    struct find_source s = {.os = os};
-    struct orset_reader r;
-    struct orset_key k;
-    memcpy(s.guid, t->message.facts.guid, 16);
+    struct guid_rows g = {.n = 0};
+    struct message *m = &os->m[2];
+    struct orset_dot d;
+    uint32_t f = 0;
+    int r = 1;
+    memcpy(g.guid, t->message.facts.guid, 16);
     t->source_folder = ORSET_NO_FOLDER;
     t->source_uid = 0;
-    if (os->store.each(os->store.ctx, ORSET_T_GUID, s.guid, 6, 6, source_row, &s) < 0)
-        return orset_storage_fail(os, "GUIDs");
-    for (unsigned i = 0; i < s.n && t->source_uid == 0; i++) {
-        uint32_t f = s.candidate[i].folder;
-        struct orset_dot d = s.candidate[i].dot;
+    for (unsigned n = 0; n < SOURCES_TRIED && t->source_uid == 0 && (r = guid_next(os, &g, &f, &d)) > 0; n++) {
         if (d.origin == ORSET_DOOMED_ORIGIN) {
-            todo_key(&k, ORSET_TODO_REMOVE, f, "", 0);
-            orset_key_num(&k, d.counter);
-            int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
-            const uint8_t *guid = got > 0 ? orset_read_bytes(&r, 16) : NULL;
-            if (!guid || memcmp(guid, s.guid, 16) != 0)
+            uint8_t guid[16];
+            if (orset_todo_doomed_guid(os, f, (uint32_t)d.counter, guid) <= 0 || memcmp(guid, g.guid, 16) != 0)
                 continue;
             t->source_folder = f;
             t->source_uid = (uint32_t)d.counter;
-        } else if (orset_message_load(os, f, d, &os->m[2]) > 0 && os->m[2].p.uid &&
-                   memcmp(os->m[2].p.facts.guid, s.guid, 16) == 0) {
+        } else if (orset_message_load(os, f, d, m) > 0 && m->p.uid && memcmp(m->p.facts.guid, g.guid, 16) == 0) {
             t->source_folder = orset_folder_at(os, f)->home;
-            t->source_uid = os->m[2].p.uid;
+            t->source_uid = m->p.uid;
         }
     }
-    return 0;
+    return r < 0 ? r : 0;
+}
+
+/* 1: a live message of that GUID has no UID here yet. It is to be copied from what waits for its removal: its last bytes here, perhaps the
+ * last anywhere. */
+static int is_needed(struct orset *os, const uint8_t guid[16])
+{
+    struct guid_rows g = {.n = 0};
+    struct message *m = &os->m[0];
+    struct orset_dot d;
+    uint32_t f = 0;
+    int r;
+    memcpy(g.guid, guid, 16);
+    while ((r = guid_next(os, &g, &f, &d)) > 0) {
+        if (d.origin == ORSET_DOOMED_ORIGIN)
+            continue;
+        if ((r = orset_message_load(os, f, d, m)) < 0)
+            return r;
+        if (r > 0 && m->p.uid == 0 && memcmp(m->p.facts.guid, guid, 16) == 0)
+            return 1;
+    }
+    return r;
 }
 
 /* 1, or 0 when this row is not for the caller now. */
@@ -173,13 +270,13 @@ static int fill_place(struct orset *os, struct orset_todo *t, struct orset_reade
     int r = orset_message_load(os, f->index, d, m);
     if (r <= 0)
         return r;
-    int n = orset_group_load(os, m);
-    for (int i = 0; i < n; i++)
-        if (orset_dot_order(os, os->group[i], d) < 0)
-            return 0; /* another row speaks for this message */
-    if (n < 0 || (r = orset_group_union(os, m, &t->flags)) < 0 ||
-        (r = orset_group_agreed(os, m, &agreed)) < 0)
-        return n < 0 ? n : r;
+    struct orset_dot speaker;
+    if ((r = orset_group_speaker(os, m, &speaker, NULL)) < 0)
+        return r;
+    if (!orset_same_dot(speaker, d))
+        return 0; /* another row speaks for this message */
+    if ((r = orset_group_union(os, m, &t->flags)) < 0 || (r = orset_group_agreed(os, m, &agreed)) < 0)
+        return r;
     const struct folder *home = orset_folder_at(os, f->home);
     t->folder = f->home;
     t->message = m->p;
@@ -191,7 +288,17 @@ static int fill_place(struct orset *os, struct orset_todo *t, struct orset_reade
     return r < 0 ? r : 1;
 }
 
-static int fill(struct orset *os, struct orset_todo *t, struct next *n)
+static int fill_remove(struct orset *os, struct next *n)
+{
+    const uint8_t *guid = orset_read_bytes(&n->value, 16);
+    if (!guid)
+        return orset_storage_fail(os, "a removal's row is cut");
+    int r = is_needed(os, guid);
+    return r < 0 ? r : !r;
+}
+
+/* all: those, too, that are not for the caller now */
+static int fill(struct orset *os, struct orset_todo *t, struct next *n, bool all)
 {
     struct orset_reader key = {t->at, t->at + t->at_len, false};
     int r = 1;
@@ -206,8 +313,15 @@ static int fill(struct orset *os, struct orset_todo *t, struct next *n)
     case ORSET_TODO_SUBSCRIPTION:
     case ORSET_TODO_ATTRIBUTE: break;
     case ORSET_TODO_PLACE: r = fill_place(os, t, &key); break;
-    case ORSET_TODO_RENUMBER: t->new_uid = (uint32_t)orset_read_num(&n->value, UINT32_MAX); /* fall through */
-    case ORSET_TODO_REMOVE: t->uid = (uint32_t)orset_key_read(&key); break;
+    case ORSET_TODO_RENUMBER:
+        t->new_uid = (uint32_t)orset_read_num(&n->value, UINT32_MAX);
+        t->uid = (uint32_t)orset_key_read(&key);
+        break;
+    case ORSET_TODO_REMOVE:
+        t->uid = (uint32_t)orset_key_read(&key);
+        r = all ? 1 : fill_remove(os, n);
+        break;
+    case ORSET_TODO_BODY:
     case ORSET_TODO_FLAGS:
         t->uid = (uint32_t)orset_key_read(&key);
         r = orset_message_by_uid(os, t->folder, t->uid, &t->message);
@@ -218,7 +332,7 @@ static int fill(struct orset *os, struct orset_todo *t, struct next *n)
     return r;
 }
 
-int orset_todo_next(struct orset *os, struct orset_todo *t)
+static int next_of(struct orset *os, struct orset_todo *t, bool all)
 {
     for (;;) {
         struct next n = {.t = t};
@@ -231,10 +345,37 @@ int orset_todo_next(struct orset *os, struct orset_todo *t)
             return orset_storage_fail(os, "todo rows");
         if (got == 0 || t->at[0] >= ORSET_TODO_MISMATCH)
             return 0;
-        got = fill(os, t, &n);
+        got = fill(os, t, &n, all);
         if (got)
             return got;
     }
+}
+
+int orset_todo_next(struct orset *os, struct orset_todo *t)
+{
+    return next_of(os, t, false);
+}
+
+int orset_todo_next_removal(struct orset *os, struct orset_todo *t)
+{
+    int r = next_of(os, t, true);
+    return r > 0 && t->kind != ORSET_TODO_REMOVE ? 0 : r;
+}
+
+int orset_todo_get(struct orset *os, struct orset_todo *t)
+{
+    struct next n = {.t = t};
+    const uint8_t *v;
+    size_t len;
+    int got = os->store.get(os->store.ctx, ORSET_T_TODO, t->at, t->at_len, &v, &len);
+    if (got < 0)
+        return orset_storage_fail(os, "todo rows");
+    if (got == 0)
+        return 0;
+    len = len < sizeof n.copy ? len : sizeof n.copy;
+    memcpy(n.copy, v, len);
+    n.value = (struct orset_reader){n.copy, n.copy + len, false};
+    return fill(os, t, &n, false);
 }
 
 /* --- done
@@ -253,8 +394,16 @@ static int orphan_uid(struct orset *os, struct folder *home, uint32_t uid)
 int orset_done_place(struct orset *os, uint32_t folder, struct orset_dot d, uint32_t uid,
                      const struct orset_flags *seen)
 {
+    return orset_placed(os, folder, d, uid, seen, NULL);
+}
+
+int orset_placed(struct orset *os, uint32_t folder, struct orset_dot d, uint32_t uid,
+                 const struct orset_flags *seen, const uint8_t *seen_body)
+{
     struct message *m = &os->m[0];
     struct orset_flags wanted;
+    struct orset_dot speaker;
+    uint8_t own[32], body[32];
     struct folder *f = orset_folder_at(os, folder);
     int r = orset_need_transaction(os);
     if (r < 0)
@@ -276,9 +425,12 @@ int orset_done_place(struct orset *os, uint32_t folder, struct orset_dot d, uint
     if (m->p.uid == 0 &&
         ((r = orset_local_uid_next(os, home->index, uid + 1)) < 0 || (r = orset_bind(os, home, m, uid)) < 0))
         return r;
-    if ((r = orset_message_load(os, folder, d, m)) <= 0 || (r = orset_group_union(os, m, &wanted)) < 0)
+    if ((r = orset_message_load(os, folder, d, m)) <= 0 || (r = orset_group_union(os, m, &wanted)) < 0 ||
+        (r = orset_group_speaker(os, m, &speaker, body)) < 0)
         return r < 0 ? r : ORSET_E_STORAGE;
-    return orset_todo_flags(os, home->index, uid, &wanted, &wanted, seen);
+    memcpy(own, m->p.facts.sha256, 32);
+    r = orset_todo_flags(os, home->index, uid, &wanted, &wanted, seen);
+    return r < 0 ? r : orset_todo_body(os, home->index, uid, body, body, seen_body ? seen_body : own);
 }
 
 int orset_done_flags(struct orset *os, uint32_t folder, uint32_t uid, const struct orset_flags *seen)
@@ -320,28 +472,62 @@ int orset_done_remove(struct orset *os, uint32_t folder, uint32_t uid)
     return orset_row_del(os, ORSET_T_GUID, &g);
 }
 
-int orset_done_renumber(struct orset *os, uint32_t folder, uint32_t uid, uint32_t new_uid)
+/* What a mailbox still lacks of a mail goes with it from uid to new_uid. */
+static int rebind(struct orset *os, struct folder *home, uint32_t uid, uint32_t new_uid, const uint8_t *new_body)
 {
-    struct folder *home = orset_folder_at(os, folder);
     struct orset_flags seen;
-    int r = orset_need_transaction(os), had;
-    if (r < 0)
+    struct orset_dot speaker;
+    struct orset_key k;
+    struct orset_reader row;
+    uint8_t seen_body[32], body[32];
+    int r = orset_message_by_uid(os, home->index, uid, NULL), had, had_body;
+    if (r <= 0)
+        return r < 0 ? r : orphan_uid(os, home, new_uid); /* removed meanwhile */
+    if ((had = orset_todo_seen(os, home->index, uid, &seen)) < 0)
+        return had;
+    todo_key(&k, ORSET_TODO_BODY, home->index, "", 0);
+    orset_key_num(&k, uid);
+    if ((had_body = orset_row_get(os, ORSET_T_TODO, &k, &row)) < 0)
+        return had_body;
+    const uint8_t *b = new_body ? new_body : had_body ? orset_read_bytes(&row, 32) : NULL;
+    if (b)
+        memcpy(seen_body, b, 32);
+    if ((r = orset_unbind(os, home, &os->m[0], true)) < 0 || (r = orset_bind(os, home, &os->m[0], new_uid)) < 0)
         return r;
-    if (!home || new_uid == 0)
-        return orset_fail(os, ORSET_E_ABSENT, "renumbered in folder %u to UID %u: no such folder or UID",
-                          folder, new_uid);
-    if ((r = orset_todo_uid(os, ORSET_TODO_RENUMBER, folder, uid, NULL)) < 0 ||
-        (r = orset_message_by_uid(os, folder, uid, NULL)) < 0)
+    if (b && ((r = orset_group_speaker(os, &os->m[0], &speaker, body)) < 0 ||
+              (r = orset_todo_body(os, home->index, new_uid, body, body, seen_body)) < 0))
         return r;
-    if (r == 0)
-        return orphan_uid(os, home, new_uid); /* removed meanwhile */
-    if ((had = orset_todo_seen(os, folder, uid, &seen)) < 0 ||
-        (r = orset_unbind(os, home, &os->m[0], true)) < 0 ||
-        (r = orset_bind(os, home, &os->m[0], new_uid)) < 0 || !had)
-        return had < 0 ? had : r;
+    if (!had)
+        return 0;
     os->row.len = 0;
     orset_flags_write(&os->row, &seen);
-    return orset_todo_uid(os, ORSET_TODO_FLAGS, folder, new_uid, &os->row);
+    return orset_todo_uid(os, ORSET_TODO_FLAGS, home->index, new_uid, &os->row);
+}
+
+static int need_mailbox(struct orset *os, uint32_t folder, uint32_t new_uid, struct folder **home)
+{
+    int r = orset_need_transaction(os);
+    *home = orset_folder_at(os, folder);
+    if (r == 0 && (!*home || new_uid == 0))
+        r = orset_fail(os, ORSET_E_ABSENT, "renumbered in folder %u to UID %u: no such folder or UID", folder,
+                       new_uid);
+    return r;
+}
+
+int orset_done_renumber(struct orset *os, uint32_t folder, uint32_t uid, uint32_t new_uid)
+{
+    struct folder *home;
+    int r = need_mailbox(os, folder, new_uid, &home);
+    if (r < 0 || (r = orset_todo_uid(os, ORSET_TODO_RENUMBER, folder, uid, NULL)) < 0)
+        return r;
+    return rebind(os, home, uid, new_uid, NULL);
+}
+
+int orset_done_body(struct orset *os, uint32_t folder, uint32_t uid, uint32_t new_uid, const uint8_t sha256[32])
+{
+    struct folder *home;
+    int r = need_mailbox(os, folder, new_uid, &home);
+    return r < 0 ? r : rebind(os, home, uid, new_uid, sha256);
 }
 
 int orset_done_folder(struct orset *os, uint32_t folder)

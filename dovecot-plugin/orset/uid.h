@@ -7,9 +7,9 @@
  *     any site    a UID differs from the agreed one: orset_uid_dirty(); it tells the keeper
  *     keeper      folder dirty and quiet for a moment: orset_uid_ask(), sent to all sites it reaches
  *     each site   orset_uid_answer(): UIDNEXT, and the mails whose UID is not the agreed one
- *     keeper      orset_uid_settle(): base = highest UIDNEXT + gap; base, base + 1, ... go to the union of
- * those mails in the order (agreed or claimed UID, dot). That is an op like any other each site   applies it:
- * RENUMBER rows if its UIDNEXT is not above base, else it is dirty again
+ *     keeper      orset_uid_settle(): base = highest UIDNEXT + gap; base, base + 1, ... go to the union of those
+ *                 mails in the order (agreed or claimed UID, dot). That is an op like any other
+ *     each site   applies it: RENUMBER rows if its UIDNEXT is not above base, else it is dirty again
  *
  * A round fails at a site only if more than gap mails came there meanwhile; gap doubles while rounds fail. A
  * dirty that comes during a round survives it. Asks and answers may be lost: the keeper starts another round;

@@ -1,8 +1,14 @@
-/* state_sqlite - see state_sqlite.h. */
+/* state_sqlite - see state_sqlite.h.
+ *
+ * Tables whose keys are nearly always short have them as numbers: seven bytes and their count in one INTEGER
+ * PRIMARY KEY, which sorts as the bytes do. A search compares numbers then, in a tree whose inner pages hold
+ * 340 of them; in a WITHOUT ROWID tree they hold whole rows, 34, and a million rows are four pages deep instead
+ * of three. Keys of more than seven bytes (a number above 2^32, a folder's index above 65,000) are in NAME_long
+ * beside it. */
 #include "state_sqlite.h"
 
 #include <sqlite3.h>
-#include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +18,37 @@ static const char *const TABLE[ORSET_TABLES] = {"meta",      "origin", "folder",
                                                 "uid",       "ahead",  "todo",   "keyword", "subscription",
                                                 "attribute", "out",    "app"};
 
+/* Memory for pages, at most (KiB). It holds what a mailbox of half a million messages touches, and is only taken
+ * as far as it is used. */
+#define CACHE_KIB 65536
+#define TEXT(number) TEXT_OF(number)
+#define TEXT_OF(number) #number
+
+/* Pages the log may hold before they are moved into the file: a quarter of the file, between these. A page that
+ * was changed again and again moves once, so a log in proportion to the file keeps the price of moving per
+ * change the same for a large file as for a small one. At most 32 MB are read again at the open after a crash. */
+#define LOG_PAGES_MIN 1000
+#define LOG_PAGES_MAX 8000
+
 enum statement { GET, PUT, DEL, EACH, STATEMENTS };
 
 struct state_sqlite {
     sqlite3 *db;
     char error[256];
-    /* EACH is used by nested iterations of different tables only; a table's own is made anew when busy. */
-    sqlite3_stmt *st[ORSET_TABLES][STATEMENTS];
+    /* Of NAME, then of NAME_long. EACH is used by nested iterations of different tables only; a table's own is
+     * made anew when busy. */
+    sqlite3_stmt *st[ORSET_TABLES][2][STATEMENTS];
+    bool any_long[ORSET_TABLES]; /* NAME_long may have rows */
     sqlite3_stmt *begin, *commit, *rollback;
+    int log_pages; /* as of the last commit */
+    int log_most;
+    bool spoilt;
 };
 
 static int failed(struct state_sqlite *s, const char *what)
 {
+    int why = sqlite3_errcode(s->db);
+    s->spoilt |= why == SQLITE_CORRUPT || why == SQLITE_NOTADB;
     snprintf(s->error, sizeof s->error, "%s: %s", what, sqlite3_errmsg(s->db));
     return -1;
 }
@@ -36,24 +61,72 @@ static sqlite3_stmt *prepare(struct state_sqlite *s, const char *sql)
     return st;
 }
 
-static sqlite3_stmt *statement(struct state_sqlite *s, enum orset_table t, enum statement which)
+/* --- keys
+ * ------------------------------------------------------------------------------------------------------- */
+
+#define NUMBER_BYTES 7
+
+/* Where a key's row is: in the table with numbers, the table beside it, or the only one there is. */
+enum where { NUMBERED, LONG, PLAIN };
+
+static bool has_numbers(enum orset_table t)
 {
-    static const char *const sql[STATEMENTS][2] = {
-        {"SELECT value FROM ", " WHERE key = ?1"},
-        {"INSERT INTO ", " (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2"},
-        {"DELETE FROM ", " WHERE key = ?1"},
-        {"SELECT key, value FROM ", " WHERE key >= ?1 ORDER BY key"}};
-    char text[160];
-    if (!s->st[t][which]) {
-        snprintf(text, sizeof text, "%s%s%s", sql[which][0], TABLE[t], sql[which][1]);
-        s->st[t][which] = prepare(s, text);
-    }
-    return s->st[t][which];
+    return t == ORSET_T_MESSAGE || t == ORSET_T_UID || t == ORSET_T_OUT;
 }
 
-static int bind_key(sqlite3_stmt *st, const void *key, size_t len)
+static enum where where(enum orset_table t, size_t key_len)
 {
-    return sqlite3_bind_blob(st, 1, len ? key : "", (int)len, SQLITE_STATIC);
+    return !has_numbers(t) ? PLAIN : key_len <= NUMBER_BYTES ? NUMBERED : LONG;
+}
+
+/* 56 bits of key, 4 bits of its length: shorter keys come before those they begin. Of a longer key the bound
+ * behind its first seven bytes. */
+static int64_t to_number(const uint8_t *key, size_t len)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < NUMBER_BYTES; i++)
+        n = n << 8 | (i < len ? key[i] : 0);
+    return (int64_t)(n << 4 | (len <= NUMBER_BYTES ? len : NUMBER_BYTES + 1));
+}
+
+static size_t from_number(int64_t number, uint8_t key[NUMBER_BYTES])
+{
+    for (int i = 0; i < NUMBER_BYTES; i++)
+        key[i] = (uint8_t)(number >> (4 + 8 * (NUMBER_BYTES - 1 - i)));
+    return (size_t)(number & 15);
+}
+
+static sqlite3_stmt *statement(struct state_sqlite *s, enum orset_table t, enum where w, enum statement which)
+{
+    static const char *const sql[STATEMENTS] = {
+        "SELECT value FROM %s%s WHERE %s = ?1",
+        "INSERT INTO %s%s (%s, value) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = ?2",
+        "DELETE FROM %s%s WHERE %s = ?1", "SELECT * FROM %s%s WHERE %s >= ?1 ORDER BY 1"};
+    sqlite3_stmt **st = &s->st[t][w == LONG][which];
+    char text[160];
+    if (!*st) {
+        snprintf(text, sizeof text, sql[which], TABLE[t], w == LONG ? "_long" : "",
+                 w == NUMBERED ? "number" : "key");
+        *st = prepare(s, text);
+    }
+    return *st;
+}
+
+static int bind_key(sqlite3_stmt *st, enum where w, const void *key, size_t len)
+{
+    return w == NUMBERED ? sqlite3_bind_int64(st, 1, to_number(key, len))
+                         : sqlite3_bind_blob(st, 1, len ? key : "", (int)len, SQLITE_STATIC);
+}
+
+/* --- rows
+ * ------------------------------------------------------------------------------------------------------- */
+
+/* An open read would keep a write of the same table from being seen, and a commit from ending. */
+static void end_reads(struct state_sqlite *s, enum orset_table t)
+{
+    for (int i = 0; i < 2; i++)
+        if (s->st[t][i][GET])
+            sqlite3_reset(s->st[t][i][GET]);
 }
 
 /* The row's value stays readable until the statement is reset: at the next get of this table. */
@@ -61,11 +134,12 @@ static int row_get(void *ctx, enum orset_table t, const void *key, size_t len, c
                    size_t *vlen)
 {
     struct state_sqlite *s = ctx;
-    sqlite3_stmt *st = statement(s, t, GET);
+    enum where w = where(t, len);
+    sqlite3_stmt *st = statement(s, t, w, GET);
     if (!st)
         return -1;
     sqlite3_reset(st);
-    if (bind_key(st, key, len) != SQLITE_OK)
+    if (bind_key(st, w, key, len) != SQLITE_OK)
         return failed(s, "get");
     int r = sqlite3_step(st);
     if (r == SQLITE_DONE) {
@@ -81,22 +155,17 @@ static int row_get(void *ctx, enum orset_table t, const void *key, size_t len, c
     return 1;
 }
 
-/* An open read would keep a write of the same table from being seen, and a commit from ending. */
-static void end_reads(struct state_sqlite *s, enum orset_table t)
-{
-    if (s->st[t][GET])
-        sqlite3_reset(s->st[t][GET]);
-}
-
 static int row_put(void *ctx, enum orset_table t, const void *key, size_t len, const void *v, size_t vlen)
 {
     struct state_sqlite *s = ctx;
-    sqlite3_stmt *st = statement(s, t, PUT);
+    enum where w = where(t, len);
+    sqlite3_stmt *st = statement(s, t, w, PUT);
     if (!st)
         return -1;
-    if (bind_key(st, key, len) != SQLITE_OK ||
+    if (bind_key(st, w, key, len) != SQLITE_OK ||
         sqlite3_bind_blob(st, 2, vlen ? v : "", (int)vlen, SQLITE_STATIC) != SQLITE_OK)
         return failed(s, "put");
+    s->any_long[t] |= w == LONG;
     end_reads(s, t);
     int r = sqlite3_step(st);
     sqlite3_reset(st);
@@ -106,10 +175,11 @@ static int row_put(void *ctx, enum orset_table t, const void *key, size_t len, c
 static int row_del(void *ctx, enum orset_table t, const void *key, size_t len)
 {
     struct state_sqlite *s = ctx;
-    sqlite3_stmt *st = statement(s, t, DEL);
+    enum where w = where(t, len);
+    sqlite3_stmt *st = statement(s, t, w, DEL);
     if (!st)
         return -1;
-    if (bind_key(st, key, len) != SQLITE_OK)
+    if (bind_key(st, w, key, len) != SQLITE_OK)
         return failed(s, "delete");
     end_reads(s, t);
     int r = sqlite3_step(st);
@@ -117,38 +187,101 @@ static int row_del(void *ctx, enum orset_table t, const void *key, size_t len)
     return r == SQLITE_DONE ? 0 : failed(s, "delete");
 }
 
-static int each_row(struct state_sqlite *s, sqlite3_stmt *st, const void *from, size_t prefix_len,
+/* --- walks
+ * ------------------------------------------------------------------------------------------------------ */
+
+struct cursor {
+    sqlite3_stmt *st; /* NULL: none, or at its end */
+    const uint8_t *key;
+    size_t len;
+    uint8_t number[NUMBER_BYTES];
+};
+
+static int step(struct state_sqlite *s, struct cursor *c)
+{
+    int r = sqlite3_step(c->st);
+    if (r == SQLITE_DONE)
+        c->st = NULL;
+    if (r != SQLITE_ROW)
+        return r == SQLITE_DONE ? 0 : failed(s, "each");
+    if (sqlite3_column_type(c->st, 0) == SQLITE_INTEGER) {
+        c->key = c->number;
+        c->len = from_number(sqlite3_column_int64(c->st, 0), c->number);
+    } else {
+        c->key = sqlite3_column_blob(c->st, 0);
+        c->len = (size_t)sqlite3_column_bytes(c->st, 0);
+        c->key = c->key ? c->key : (const uint8_t *)"";
+    }
+    return 0;
+}
+
+static struct cursor *first_of(struct cursor c[2])
+{
+    if (!c[0].st || !c[1].st)
+        return c[0].st ? &c[0] : &c[1];
+    size_t n = c[0].len < c[1].len ? c[0].len : c[1].len;
+    int order = memcmp(c[0].key, c[1].key, n);
+    return order < 0 || (order == 0 && c[0].len < c[1].len) ? &c[0] : &c[1];
+}
+
+/* Both cursors' rows in the order of their keys. */
+static int each_row(struct state_sqlite *s, struct cursor c[2], const void *from, size_t prefix_len,
                     orset_row_fn *fn, void *arg)
 {
-    int step, r = 0;
-    while (r == 0 && (step = sqlite3_step(st)) != SQLITE_DONE) {
-        if (step != SQLITE_ROW)
-            return failed(s, "each");
-        const uint8_t *key = sqlite3_column_blob(st, 0), *v = sqlite3_column_blob(st, 1);
-        size_t len = (size_t)sqlite3_column_bytes(st, 0), vlen = (size_t)sqlite3_column_bytes(st, 1);
-        if (len < prefix_len || (prefix_len && memcmp(key, from, prefix_len) != 0))
+    int r = 0;
+    for (int i = 0; i < 2; i++)
+        if (c[i].st && step(s, &c[i]) < 0)
+            return -1;
+    while (r == 0 && (c[0].st || c[1].st)) {
+        struct cursor *at = first_of(c);
+        const uint8_t *v = sqlite3_column_blob(at->st, 1);
+        size_t vlen = (size_t)sqlite3_column_bytes(at->st, 1);
+        if (at->len < prefix_len || (prefix_len && memcmp(at->key, from, prefix_len) != 0))
             return 0;
-        r = fn(arg, key ? key : (const uint8_t *)"", len, v ? v : (const uint8_t *)"", vlen);
+        r = fn(arg, at->key, at->len, v ? v : (const uint8_t *)"", vlen);
+        if (r == 0 && step(s, at) < 0)
+            return -1;
     }
     return r;
+}
+
+/* Taken out of the statements while in use: an iteration inside fn gets its own. */
+static sqlite3_stmt *take_each(struct state_sqlite *s, enum orset_table t, enum where w, const void *from,
+                               size_t from_len)
+{
+    sqlite3_stmt *st = statement(s, t, w, EACH);
+    s->st[t][w == LONG][EACH] = NULL;
+    if (st && bind_key(st, w, from, from_len) != SQLITE_OK) {
+        failed(s, "each");
+        sqlite3_finalize(st);
+        return NULL;
+    }
+    return st;
+}
+
+static void give_each(struct state_sqlite *s, enum orset_table t, enum where w, sqlite3_stmt *st)
+{
+    sqlite3_stmt **place = &s->st[t][w == LONG][EACH];
+    sqlite3_reset(st);
+    if (*place)
+        sqlite3_finalize(st);
+    else
+        *place = st;
 }
 
 static int row_each(void *ctx, enum orset_table t, const void *from, size_t from_len, size_t prefix_len,
                     orset_row_fn *fn, void *arg)
 {
     struct state_sqlite *s = ctx;
-    sqlite3_stmt *st = statement(s, t, EACH);
-    if (!st)
-        return -1;
-    /* Taken out while in use: an iteration inside fn gets its own. */
-    s->st[t][EACH] = NULL;
-    int r = bind_key(st, from, from_len) == SQLITE_OK ? each_row(s, st, from, prefix_len, fn, arg)
-                                                      : failed(s, "each");
-    sqlite3_reset(st);
-    if (s->st[t][EACH])
-        sqlite3_finalize(st);
-    else
-        s->st[t][EACH] = st;
+    enum where w = has_numbers(t) ? NUMBERED : PLAIN;
+    bool both = w == NUMBERED && s->any_long[t];
+    sqlite3_stmt *st = take_each(s, t, w, from, from_len),
+                 *beside = both ? take_each(s, t, LONG, from, from_len) : NULL;
+    struct cursor c[2] = {{.st = st}, {.st = beside}};
+    int r = st && (beside || !both) ? each_row(s, c, from, prefix_len, fn, arg) : -1;
+    give_each(s, t, w, st);
+    if (both)
+        give_each(s, t, LONG, beside);
     return r;
 }
 
@@ -161,16 +294,50 @@ static int run(struct state_sqlite *s, sqlite3_stmt *st, const char *what)
     return r == SQLITE_DONE ? 0 : failed(s, what);
 }
 
+static int query_number(struct state_sqlite *s, const char *sql, int64_t *n)
+{
+    sqlite3_stmt *st = prepare(s, sql);
+    int r = st && sqlite3_step(st) == SQLITE_ROW ? 0 : failed(s, sql);
+    if (r == 0)
+        *n = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    return r;
+}
+
+static void bound_log(struct state_sqlite *s)
+{
+    int64_t pages;
+    s->log_most = LOG_PAGES_MIN;
+    if (query_number(s, "PRAGMA page_count", &pages) == 0 && pages / 4 > LOG_PAGES_MIN)
+        s->log_most = pages / 4 < LOG_PAGES_MAX ? (int)(pages / 4) : LOG_PAGES_MAX;
+    s->log_pages = 0;
+}
+
 static int store_begin(void *ctx)
 {
     struct state_sqlite *s = ctx;
     return run(s, s->begin, "begin");
 }
 
+static int log_grew(void *arg, sqlite3 *db, const char *name, int pages)
+{
+    struct state_sqlite *s = arg;
+    (void)db;
+    (void)name;
+    s->log_pages = pages;
+    return SQLITE_OK;
+}
+
 static int store_commit(void *ctx)
 {
     struct state_sqlite *s = ctx;
-    return run(s, s->commit, "commit");
+    int r = run(s, s->commit, "commit");
+    /* The commit stands whatever comes of this: what cannot be moved now stays in the log. */
+    if (r == 0 && s->log_pages >= s->log_most) {
+        sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+        bound_log(s);
+    }
+    return r;
 }
 
 static void store_rollback(void *ctx)
@@ -184,16 +351,6 @@ static void store_rollback(void *ctx)
  * ---------------------------------------------------------------------------------------------------------------
  */
 
-static int pragma_number(struct state_sqlite *s, const char *sql, int64_t *n)
-{
-    sqlite3_stmt *st = prepare(s, sql);
-    int r = st && sqlite3_step(st) == SQLITE_ROW ? 0 : -1;
-    if (r == 0)
-        *n = sqlite3_column_int64(st, 0);
-    sqlite3_finalize(st);
-    return r;
-}
-
 static int make_tables(struct state_sqlite *s)
 {
     char sql[160];
@@ -206,14 +363,39 @@ static int make_tables(struct state_sqlite *s)
     return 0;
 }
 
+static void sql_number(sqlite3_context *context, int n, sqlite3_value **key)
+{
+    (void)n;
+    const uint8_t *k = sqlite3_value_blob(key[0]);
+    sqlite3_result_int64(context, to_number(k ? k : (const uint8_t *)"", (size_t)sqlite3_value_bytes(key[0])));
+}
+
+/* Version 2: short keys as numbers. */
+static int number_keys(struct state_sqlite *s)
+{
+    static const char *const sql[] = {
+        "ALTER TABLE %s RENAME TO %s_long", "CREATE TABLE %s (number INTEGER PRIMARY KEY, value BLOB NOT NULL)",
+        "INSERT INTO %s SELECT number(key), value FROM %s_long WHERE length(key) <= 7 ORDER BY key",
+        "DELETE FROM %s_long WHERE length(key) <= 7"};
+    char text[160];
+    int r = sqlite3_create_function(s->db, "number", 1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, sql_number,
+                                    NULL, NULL);
+    for (int t = 0; t < ORSET_TABLES; t++)
+        for (size_t i = 0; r == SQLITE_OK && has_numbers((enum orset_table)t) && i < sizeof sql / sizeof sql[0]; i++) {
+            snprintf(text, sizeof text, sql[i], TABLE[t], TABLE[t]);
+            r = sqlite3_exec(s->db, text, NULL, NULL, NULL);
+        }
+    return r == SQLITE_OK ? 0 : failed(s, "keys as numbers");
+}
+
 /* migration[v] makes version v + 1 out of version v. Append only: files of every version are out there. */
-static int (*const migration[STATE_SQLITE_VERSION])(struct state_sqlite *) = {make_tables};
+static int (*const migration[STATE_SQLITE_VERSION])(struct state_sqlite *) = {make_tables, number_keys};
 
 static int migrate(struct state_sqlite *s, char *text, size_t size)
 {
     int64_t version;
     char sql[64];
-    if (pragma_number(s, "PRAGMA user_version", &version) < 0)
+    if (query_number(s, "PRAGMA user_version", &version) < 0)
         return -1;
     if (version > STATE_SQLITE_VERSION || version < 0) {
         snprintf(text, size,
@@ -249,11 +431,21 @@ static int set_up(struct state_sqlite *s, char *text, size_t size)
 {
     static const char pragmas[] =
         "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-        "PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = 1000;"
-        "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON";
+        "PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
+        "PRAGMA cache_size = -" TEXT(CACHE_KIB);
     sqlite3_busy_timeout(s->db, 5000);
     if (sqlite3_exec(s->db, pragmas, NULL, NULL, NULL) != SQLITE_OK || migrate(s, text, size) < 0)
         return failed(s, "open");
+    for (int t = 0; t < ORSET_TABLES; t++) {
+        int64_t rows = 0;
+        char sql[80];
+        snprintf(sql, sizeof sql, "SELECT EXISTS (SELECT 1 FROM %s_long)", TABLE[t]);
+        if (has_numbers((enum orset_table)t) && query_number(s, sql, &rows) < 0)
+            return -1;
+        s->any_long[t] = rows > 0;
+    }
+    bound_log(s);
+    sqlite3_wal_hook(s->db, log_grew, s); /* in place of wal_autocheckpoint */
     s->begin = prepare(s, "BEGIN IMMEDIATE");
     s->commit = prepare(s, "COMMIT");
     s->rollback = prepare(s, "ROLLBACK");
@@ -278,9 +470,10 @@ int state_sqlite_open(struct state_sqlite **s_r, const char *path, char **error_
         failed(s, "open");
     umask(mask);
     if (r != 0) {
+        r = s->spoilt ? -2 : -1;
         *error_r = error_text(path, text[0] ? text : s->error);
         state_sqlite_close(s);
-        return -1;
+        return r;
     }
     *s_r = s;
     return 0;
@@ -291,8 +484,8 @@ void state_sqlite_close(struct state_sqlite *s)
     if (!s)
         return;
     for (int t = 0; t < ORSET_TABLES; t++)
-        for (int i = 0; i < STATEMENTS; i++)
-            sqlite3_finalize(s->st[t][i]);
+        for (int i = 0; i < 2 * STATEMENTS; i++)
+            sqlite3_finalize(s->st[t][i / STATEMENTS][i % STATEMENTS]);
     if (s->db && !sqlite3_get_autocommit(s->db))
         sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
     sqlite3_finalize(s->begin);
@@ -313,10 +506,21 @@ const char *state_sqlite_error(const struct state_sqlite *s)
     return s->error;
 }
 
+bool state_sqlite_spoilt(const struct state_sqlite *s)
+{
+    return s->spoilt;
+}
+
+void state_sqlite_replaced(struct state_sqlite *s)
+{
+    int keep = 1;
+    sqlite3_file_control(s->db, NULL, SQLITE_FCNTL_PERSIST_WAL, &keep);
+}
+
 int64_t state_sqlite_bytes(struct state_sqlite *s)
 {
     int64_t pages, size;
-    if (pragma_number(s, "PRAGMA page_count", &pages) < 0 || pragma_number(s, "PRAGMA page_size", &size) < 0)
+    if (query_number(s, "PRAGMA page_count", &pages) < 0 || query_number(s, "PRAGMA page_size", &size) < 0)
         return -1;
     return pages * size;
 }
@@ -324,9 +528,12 @@ int64_t state_sqlite_bytes(struct state_sqlite *s)
 int64_t state_sqlite_rows(struct state_sqlite *s, enum orset_table t)
 {
     char sql[80];
-    int64_t n;
+    int64_t n, beside = 0;
     snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", TABLE[t]);
-    return pragma_number(s, sql, &n) < 0 ? -1 : n;
+    if (query_number(s, sql, &n) < 0)
+        return -1;
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s_long", TABLE[t]);
+    return has_numbers(t) && query_number(s, sql, &beside) < 0 ? -1 : n + beside;
 }
 
 int state_sqlite_checkpoint(struct state_sqlite *s)

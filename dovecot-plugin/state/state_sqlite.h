@@ -1,10 +1,12 @@
 /* state_sqlite - the OR-Set core's storage interface on SQLite: one file per user beside the mail index
  * (DESIGN 8).
  *
- * One table per enum orset_table, each (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID, so an admin can
- * count and copy with the sqlite3 tool. journal_mode=WAL, synchronous=NORMAL, locking_mode=EXCLUSIVE (no -shm
+ * One table per enum orset_table, each (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID; of message, uid and
+ * out the rows with keys of at most 7 bytes are in (number INTEGER PRIMARY KEY, value BLOB), the others in
+ * NAME_long. An admin can count and copy with the sqlite3 tool. journal_mode=WAL, synchronous=NORMAL, locking_mode=EXCLUSIVE (no -shm
  * file, home on NFS; F44). A commit is one write; after power loss the last commits may be gone, all of them
- * in order: that is what reserve.h is for (F12).
+ * in order: that is what reserve.h is for (F12). The log (PATH-wal, gone after a close) grows to a quarter of
+ * the file, at least 4 MB and at most 32 MB, before its pages are moved; up to 64 MB of memory hold pages.
  *
  * PRAGMA user_version is the schema's version. A newer file than this program knows is refused, an older one
  * is migrated in one transaction at open. */
@@ -13,12 +15,14 @@
 
 #include "../orset/store.h"
 
-#define STATE_SQLITE_VERSION 1
+#include <stdbool.h>
+
+#define STATE_SQLITE_VERSION 2
 
 struct state_sqlite;
 
 /* Opens or makes the file (its directory must be there; mode 0600). 0, or -1 and *error_r: a text that names
- * the path and the way out, from malloc, the caller's. Another process that has the file open is waited for
+ * the path and the way out, from malloc, the caller's; -2: the same, and the file is damaged or no database. Another process that has the file open is waited for
  * up to 5 s. */
 int state_sqlite_open(struct state_sqlite **s_r, const char *path, char **error_r);
 
@@ -29,6 +33,10 @@ void state_sqlite_interface(struct state_sqlite *, struct orset_store *store_r);
 
 /* Text of the last error of a store call, never NULL. */
 const char *state_sqlite_error(const struct state_sqlite *);
+/* A call found the file damaged, or no database. */
+bool state_sqlite_spoilt(const struct state_sqlite *);
+/* Another file has the path by now: the close leaves that one's log alone. */
+void state_sqlite_replaced(struct state_sqlite *);
 
 /* Bytes of the database file (checkpointed pages only) and rows in a table, -1 on an error. */
 int64_t state_sqlite_bytes(struct state_sqlite *);

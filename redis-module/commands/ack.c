@@ -11,15 +11,45 @@ struct acking {
     int64_t now;
     struct ranges gone;
     struct acked n;
+    struct ahead ahead;
 };
+
+static void ack_ahead(void *arg, const uint8_t *id)
+{
+    struct acking *a = arg;
+    if (id)
+        ahead_add(&a->ahead, id);
+    else
+        ahead_fetch(&a->ahead);
+}
+
+static void going(void *arg, uint64_t from, uint64_t to)
+{
+    struct acking *a = arg;
+    if (server.streams)
+        ranges_add_run(&a->gone, from, to);
+}
+
+static void going_id(void *arg, const uint8_t *id)
+{
+    struct acking *a = arg;
+    letgo_remember(a->hash, id, LETGO_ACKED, a->now);
+}
 
 static void ack_entry(void *arg, const struct lane_entry *e)
 {
     struct acking *a = arg;
-    letgo_remember(a->hash, e->id, LETGO_ACKED, a->now);
-    ranges_add(&a->gone, e->seq);
+    going(a, e->seq, e->seq);
+    if (e->id)
+        going_id(a, e->id);
     lane_remove(a->lane, e->seq);
     a->n.removed++;
+}
+
+static void ack_range(void *arg, uint64_t from, uint64_t to)
+{
+    struct acking *a = arg;
+    a->n.removed += lane_remove_range(a->lane, from, to, &(struct lane_going){going, going_id, a});
 }
 
 static void ack_absent(void *arg, const uint8_t *id)
@@ -40,8 +70,14 @@ static uint64_t hash_of(RedisModuleCtx *ctx, const struct lane_key *k)
 
 struct acked ack_in(RedisModuleCtx *ctx, struct lane_key *k, const struct selector *s)
 {
-    struct acking a = {.lane = k->value ? k->value->lane : NULL, .hash = hash_of(ctx, k), .now = now_ms()};
-    selector_each(s, a.lane, &(struct selector_calls){ack_entry, ack_absent, &a});
+    struct acking a;
+    a.lane = k->value ? k->value->lane : NULL;
+    a.hash = hash_of(ctx, k);
+    a.now = now_ms();
+    a.gone = (struct ranges){0};
+    a.n = (struct acked){0};
+    ahead_begin(&a.ahead, a.hash, k->value);
+    selector_each(s, a.lane, &(struct selector_calls){ack_entry, ack_absent, &a, ack_range, ack_ahead});
     effect_del(ctx, k->name, &a.gone);
     if (a.n.removed)
         lane_event(ctx, "lane.ack", k->name);
@@ -54,7 +90,7 @@ int ack_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     struct args a = {ctx, argv, argc, 2};
     struct selector s;
     struct lane_key k;
-    if (argc < 4)
+    if (argc < 2)
         return RedisModule_WrongArity(ctx);
     if (!args_selector(&a, &s) || !args_end(&a))
         return REDISMODULE_OK;
@@ -185,7 +221,7 @@ int meta_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     struct args a = {ctx, argv, argc, 2};
     struct lane_key k;
     uint64_t n;
-    if (argc < 6)
+    if (argc < 2)
         return RedisModule_WrongArity(ctx);
     if (!check_metas(&a, &n))
         return REDISMODULE_OK;
@@ -198,7 +234,9 @@ int meta_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         RedisModule_ReplyWithSimpleString(
             ctx, set_meta(ctx, k.value ? k.value->lane : NULL, argv + 3 + 3 * i, &c));
     if (c.n) {
-        RedisModule_Replicate(ctx, APPLY, "scbv", argv[1], "META", c.records, c.n * 16, c.meta, c.n);
+        if (server.streams)
+            RedisModule_Replicate(ctx, APPLY, "scbv", argv[1], "META", c.records, c.n * 16, c.meta,
+                                  c.n);
         lane_event(ctx, "lane.meta", argv[1]);
     }
     RedisModule_Free(c.records);

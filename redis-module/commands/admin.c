@@ -1,9 +1,11 @@
-/* admin - LANE.CREATE, LANE.LEN, LANE.INFO, LANE.RESET. */
+/* admin - LANE.CREATE, LANE.LEN, LANE.INFO, LANE.RESET, LANE.CHECK. */
+#include <stdio.h>
 #include <string.h>
 
 #include "args.h"
 #include "commands.h"
 #include "effect.h"
+#include "farewell.h"
 #include "holder.h"
 #include "letgo.h"
 #include "sessions.h"
@@ -21,21 +23,21 @@ static bool read_settings(struct args *a, struct settings *s)
     uint64_t attempts;
     while (args_left(a)) {
         bool fine = true;
-        if (args_word(a, "MAXLEN")) {
+        if (args_option(a, "MAXLEN", 1)) {
             fine = args_number(a, "maxlen", 0, INT64_MAX, &s->lane.maxlen);
-        } else if (args_word(a, "MAXBYTES")) {
+        } else if (args_option(a, "MAXBYTES", 2)) {
             fine = args_number(a, "maxbytes", 0, INT64_MAX, &s->lane.maxbytes);
-        } else if (args_word(a, "MAXATTEMPTS")) {
+        } else if (args_option(a, "MAXATTEMPTS", 4)) {
             fine = args_number(a, "maxattempts", 0, UINT32_MAX, &attempts);
             s->lane.maxattempts = fine ? (uint32_t)attempts : 0;
-        } else if (args_word(a, "STRICT")) {
+        } else if (args_option(a, "STRICT", 8)) {
             s->lane.strict = true;
-        } else if (args_word(a, "SKIP")) {
+        } else if (args_option(a, "SKIP", 8)) {
             s->lane.strict = false;
-        } else if (args_word(a, "DEAD")) {
+        } else if (args_option(a, "DEAD", 16)) {
             fine = args_string(a, "the key of a dead-letter lane", &s->dead);
         } else {
-            fine = args_expected(a, "MAXLEN, MAXBYTES, STRICT, SKIP, MAXATTEMPTS or DEAD");
+            fine = args_expected(a, "MAXLEN, MAXBYTES, STRICT or SKIP, MAXATTEMPTS or DEAD, each once");
         }
         if (!fine)
             return false;
@@ -43,22 +45,34 @@ static bool read_settings(struct args *a, struct settings *s)
     return true;
 }
 
+static bool equal(RedisModuleString *key, const char *name, size_t name_len)
+{
+    size_t len;
+    const char *k = RedisModule_StringPtrLen(key, &len);
+    return len == name_len && memcmp(k, name, len) == 0;
+}
+
+/* Another lane than the one that it is for; not one whose own dead-letter lane that is: entries would go round for ever. */
 static bool check_dead(struct args *a, RedisModuleString *key, RedisModuleString *dead)
 {
-    size_t key_len, dead_len;
-    const char *k = RedisModule_StringPtrLen(key, &key_len), *d;
-    if (!dead)
+    struct lane_key k;
+    size_t len;
+    const char *name = dead ? RedisModule_StringPtrLen(dead, &len) : NULL;
+    if (!dead || !len)
         return true;
-    d = RedisModule_StringPtrLen(dead, &dead_len);
-    if (key_len == dead_len && memcmp(k, d, key_len) == 0)
+    if (equal(key, name, len))
         return args_bad_value(a, "DEAD", dead, "another lane than the lane itself");
-    return true;
+    if (!lane_key_open_or_reply(a->ctx, dead, false, &k))
+        return false;
+    bool round = k.value && k.value->dead && equal(key, k.value->dead, k.value->dead_len);
+    lane_key_close(a->ctx, &k);
+    return !round || args_bad_value(a, "DEAD", dead, "a lane whose own dead-letter lane is not this one");
 }
 
 /* LANE.CREATE <key> [MAXLEN <n>] [MAXBYTES <n>] [STRICT|SKIP] [MAXATTEMPTS <n>] [DEAD <dead-key>] */
 int create_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 {
-    struct args a = {ctx, argv, argc, 2};
+    struct args a = {ctx, argv, argc, 2, 0};
     struct settings s = {.dead = NULL};
     struct lane_key k;
     if (argc < 2)
@@ -75,7 +89,7 @@ int create_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     }
     struct lane_settings *now = lane_settings(k.value->lane);
     s.lane = *now;
-    a.at = 2;
+    a = (struct args){ctx, argv, argc, 2, 0};
     read_settings(&a, &s);
     s.lane.created = true;
     *now = s.lane;
@@ -109,21 +123,37 @@ int len_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 int reset_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 {
     struct lane_key k;
-    struct lane_entry e;
-    long long n = 0;
     if (argc != 2)
         return RedisModule_WrongArity(ctx);
     holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &k))
         return REDISMODULE_OK;
-    for (; k.value && lane_next(k.value->lane, 0, &e); n++)
-        lane_remove(k.value->lane, e.seq);
+    uint64_t bytes = k.value ? lane_counts(k.value->lane).bytes : 0;
+    long long n = k.value ? (long long)value_empty(k.value) : 0;
     if (n) {
+        farewell_reset(ctx, k.value, (uint64_t)n, bytes);
         effect_clear(ctx, argv[1]);
         lane_event(ctx, "lane.reset", argv[1]);
     }
     lane_key_close(ctx, &k);
     return RedisModule_ReplyWithLongLong(ctx, n);
+}
+
+/* LANE.CHECK <key> */
+int check_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
+{
+    struct lane_key k;
+    char text[128];
+    if (argc != 2)
+        return RedisModule_WrongArity(ctx);
+    if (!lane_key_open_or_reply(ctx, argv[1], false, &k))
+        return REDISMODULE_OK;
+    const char *wrong = k.value ? lane_check(k.value->lane) : NULL;
+    lane_key_close(ctx, &k);
+    if (!wrong)
+        return RedisModule_ReplyWithSimpleString(ctx, "OK");
+    snprintf(text, sizeof text, "BROKEN %s", wrong);
+    return RedisModule_ReplyWithError(ctx, text);
 }
 
 /* ---- INFO ---- */
@@ -156,11 +186,12 @@ static int lane_info(RedisModuleCtx *ctx, RedisModuleString *key)
     const struct lane_settings *s = lane_settings(lane);
     struct lane_counts n = lane_counts(lane);
     bool any = lane_next(lane, 0, &oldest);
-    RedisModule_ReplyWithArray(ctx, 30);
+    RedisModule_ReplyWithArray(ctx, 32);
     field(ctx, "length", n.length);
     field(ctx, "waiting", n.waiting);
     field(ctx, "delayed", n.delayed);
     field(ctx, "leased", n.leased);
+    field(ctx, "expiring", n.expiring);
     field(ctx, "bytes", n.bytes);
     field(ctx, "first-sequence", lane_first_seq(lane));
     field(ctx, "next-sequence", lane_next_seq(lane));
@@ -197,7 +228,7 @@ static int server_info(RedisModuleCtx *ctx)
     RedisModuleServerInfoData *info = RedisModule_GetServerInfo(ctx, "server");
     RedisModuleServerInfoData *memory = RedisModule_GetServerInfo(ctx, "memory");
     sessions_trim(now);
-    RedisModule_ReplyWithArray(ctx, 32);
+    RedisModule_ReplyWithArray(ctx, 34);
     text_field(ctx, "version", DOVELANE_VERSION, strlen(DOVELANE_VERSION));
     field(ctx, "grammar", GRAMMAR_VERSION);
     server_field(ctx, info, "run-id", "run_id");
@@ -214,6 +245,7 @@ static int server_info(RedisModuleCtx *ctx)
     field(ctx, "settle-ms", (uint64_t)server.settle_ms);
     server_number(ctx, info, "uptime-s", "uptime_in_seconds");
     field(ctx, "clock-ms", (uint64_t)now);
+    field(ctx, "loaded-ms", (uint64_t)server.loaded_at);
     RedisModule_FreeServerInfo(ctx, info);
     RedisModule_FreeServerInfo(ctx, memory);
     return REDISMODULE_OK;

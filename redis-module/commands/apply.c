@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "effect.h"
+#include "packed.h"
 
 struct apply {
     RedisModuleCtx *ctx;
@@ -89,6 +90,34 @@ static const char *apply_add(struct apply *a)
     return worst == LANE_OK ? NULL : "ADD of what is there already";
 }
 
+static const char *apply_pack(struct apply *a)
+{
+    uint64_t wall, delay, n;
+    size_t len, answers_len;
+    if (a->argc != 7 || !number(a, 3, &wall) || !number(a, 4, &delay))
+        return "PACK";
+    const char *answer = text(a, 5, &answers_len), *p = text(a, 6, &len);
+    if (packed_check(p, len, 0, &n) || answers_len != n * 8)
+        return "PACK";
+    lane_key_make(a->ctx, &a->key);
+    enum lane_result worst = LANE_OK;
+    for (uint64_t i = 0; i < n; i++) {
+        struct packed e = packed_next(&p);
+        struct lane_new entry = {.seq = get64(answer + 8 * i),
+                                 .id = e.id,
+                                 .meta = e.meta,
+                                 .meta_len = e.meta_len,
+                                 .body = e.body,
+                                 .body_len = e.body_len,
+                                 .born = now_ms(),
+                                 .due = due_of(a, delay, wall),
+                                 .unbounded = true};
+        enum lane_result result = entry.seq ? lane_push(a->key.value->lane, &entry, NULL) : LANE_OK;
+        worst = result == LANE_OK ? worst : result;
+    }
+    return worst == LANE_OK ? NULL : "PACK of what is there already";
+}
+
 static const char *apply_load(struct apply *a)
 {
     size_t len;
@@ -171,16 +200,16 @@ static const char *apply_del(struct apply *a)
 
 static const char *apply_clear(struct apply *a)
 {
-    struct lane_entry e;
-    while (a->key.value && lane_next(a->key.value->lane, 0, &e))
-        lane_remove(a->key.value->lane, e.seq);
+    if (a->key.value)
+        value_empty(a->key.value);
     return NULL;
 }
 
 static const struct {
     const char *name;
     const char *(*apply)(struct apply *);
-} effects[] = {{"SET", apply_set},   {"ADD", apply_add}, {"LOAD", apply_load},  {"META", apply_meta},
+} effects[] = {{"SET", apply_set},   {"ADD", apply_add},   {"PACK", apply_pack}, {"LOAD", apply_load},
+               {"META", apply_meta},
                {"BACK", apply_back}, {"DEL", apply_del}, {"CLEAR", apply_clear}};
 
 /* LANE.APPLY <key> <effect> ... */
@@ -202,9 +231,14 @@ int apply_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         if (strcasecmp(name, effects[i].name) == 0)
             wrong = effects[i].apply(&a);
     server_must_store(false);
-    if (wrong)
-        RedisModule_Log(ctx, "warning", "lane: effect %s on %s does not fit: %s; this copy may differ", name,
-                        RedisModule_StringPtrLen(argv[1], NULL), wrong);
+    if (wrong) {
+        char lane[NAME_SHOWN], what[NAME_SHOWN];
+        size_t lane_len, len = strlen(name);
+        const char *key = RedisModule_StringPtrLen(argv[1], &lane_len);
+        lane_len = name_show(lane, key, lane_len);
+        len = name_show(what, name, len);
+        RedisModule_Log(ctx, "warning", "lane: effect %.*s on %.*s does not fit: %s; this copy may differ", (int)len, what, (int)lane_len, lane, wrong);
+    }
     lane_key_close(ctx, &a.key);
     /* The same effect, for this server's own replicas and file. */
     RedisModule_ReplicateVerbatim(ctx);

@@ -30,6 +30,14 @@ bool args_word(struct args *a, const char *word)
     return true;
 }
 
+bool args_option(struct args *a, const char *word, unsigned bit)
+{
+    if ((a->seen & bit) || !args_word(a, word))
+        return false;
+    a->seen |= bit;
+    return true;
+}
+
 bool args_expected(struct args *a, const char *expected)
 {
     char text[200], value[QUOTED_MAX + 4] = "the end";
@@ -51,8 +59,8 @@ bool args_bad_value(struct args *a, const char *name, RedisModuleString *value, 
 
 static bool parse(const char *p, size_t len, uint64_t *x)
 {
-    if (len == 0 || len > 19)
-        return false;
+    if (len == 0 || len > 19 || (len > 1 && *p == '0'))
+        return false; /* "01" is no number for Redis: it would find no keys behind it, and ask no rights to them */
     for (*x = 0; len; len--, p++) {
         if (*p < '0' || *p > '9')
             return false;
@@ -64,8 +72,11 @@ static bool parse(const char *p, size_t len, uint64_t *x)
 bool args_number(struct args *a, const char *name, uint64_t min, uint64_t max, uint64_t *x)
 {
     size_t len;
-    if (a->at >= a->argc)
-        return args_expected(a, name);
+    if (a->at >= a->argc) {
+        char expected[64];
+        snprintf(expected, sizeof expected, "a number: %s", name);
+        return args_expected(a, expected);
+    }
     const char *p = RedisModule_StringPtrLen(a->argv[a->at], &len);
     if (!parse(p, len, x) || *x < min || *x > max) {
         char allowed[64];

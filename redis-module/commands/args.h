@@ -12,6 +12,7 @@ struct args {
     RedisModuleCtx *ctx;
     RedisModuleString **argv;
     int argc, at;
+    unsigned seen; /* bits of the options that were there */
 };
 
 static inline int args_left(const struct args *a)
@@ -21,6 +22,9 @@ static inline int args_left(const struct args *a)
 
 /* Whether the next argument is that word; then it is passed. */
 bool args_word(struct args *, const char *word);
+
+/* The same for an option that may be there once. Options that exclude each other have the same bit. */
+bool args_option(struct args *, const char *word, unsigned bit);
 
 /* Always false, after answering what is expected at the next argument. */
 bool args_expected(struct args *, const char *expected);

@@ -6,35 +6,8 @@
 #define HEAD 9
 #define ENTRY_HEAD 57
 #define FLAG_ID 1u
+#define FLAG_EXPIRES 2u
 #define AGE_MAX ((uint64_t)1 << 47)
-
-void put32(char *to, uint32_t x)
-{
-    for (int i = 0; i < 4; i++)
-        to[i] = (char)(x >> (8 * i) & 0xff);
-}
-
-void put64(char *to, uint64_t x)
-{
-    for (int i = 0; i < 8; i++)
-        to[i] = (char)(x >> (8 * i) & 0xff);
-}
-
-uint32_t get32(const char *from)
-{
-    uint32_t x = 0;
-    for (int i = 4; i-- > 0;)
-        x = x << 8 | (unsigned char)from[i];
-    return x;
-}
-
-uint64_t get64(const char *from)
-{
-    uint64_t x = 0;
-    for (int i = 8; i-- > 0;)
-        x = x << 8 | (unsigned char)from[i];
-    return x;
-}
 
 int64_t delay_left(int64_t delay, int64_t wall)
 {
@@ -64,7 +37,7 @@ void chunk_add(struct chunk *c, const struct lane_entry *e)
         put64(head + 1, (uint64_t)wall_ms());
         c->now = now_ms();
     }
-    char *p = more(c, ENTRY_HEAD + (size_t)e->meta_len + e->body_len);
+    char *p = more(c, ENTRY_HEAD + (e->expires ? 8 : 0) + (size_t)e->meta_len + e->body_len);
     int64_t delay = e->state == LANE_DELAYED ? e->until - c->now : 0;
     put64(p, e->seq);
     put64(p + 8, e->born < c->now ? (uint64_t)(c->now - e->born) : 0);
@@ -73,11 +46,15 @@ void chunk_add(struct chunk *c, const struct lane_entry *e)
     put32(p + 28, e->attempts);
     put32(p + 32, e->meta_len);
     put32(p + 36, e->body_len);
-    p[40] = e->id ? FLAG_ID : 0;
+    p[40] = (char)((e->id ? FLAG_ID : 0) | (e->expires ? FLAG_EXPIRES : 0));
     if (e->id)
         memcpy(p + 41, e->id, ID_LEN);
     else
         memset(p + 41, 0, ID_LEN);
+    if (e->expires) {
+        put64(p + ENTRY_HEAD, e->expires > c->now ? (uint64_t)(e->expires - c->now) : 0);
+        p += 8;
+    }
     memcpy(p + ENTRY_HEAD, e->meta, e->meta_len);
     memcpy(p + ENTRY_HEAD + e->meta_len, e->body, e->body_len);
     c->entries++;
@@ -97,34 +74,39 @@ void chunk_free(struct chunk *c)
 }
 
 /* One entry at *p with `left` bytes behind it; moves *p and *left on. */
-static const char *load_entry(struct lane *lane, const char **p, size_t *left, int64_t wall)
+static const char *load_entry(struct lane *lane, const char **p, size_t *left, int64_t wall, unsigned known)
 {
-    const char *head = *p;
+    const char *head = *p, *life;
     if (*left < ENTRY_HEAD)
         return "an entry is cut off";
     uint64_t age = get64(head + 8), delay = get64(head + 16);
     uint32_t meta_len = get32(head + 32), body_len = get32(head + 36);
     unsigned flags = (unsigned char)head[40];
-    if (meta_len > LANE_META_MAX || body_len > LANE_BODY_MAX ||
-        (uint64_t)meta_len + body_len > *left - ENTRY_HEAD)
+    size_t size = ENTRY_HEAD + (flags & FLAG_EXPIRES ? 8 : 0);
+    if (flags & ~known)
+        return "an entry has a flag that is not known here";
+    if (*left < size || meta_len > LANE_META_MAX || body_len > LANE_BODY_MAX ||
+        (uint64_t)meta_len + body_len > *left - size)
         return "an entry is longer than what holds it";
-    if (age > AGE_MAX || delay > TIME_MAX || flags > FLAG_ID)
-        return "an entry has an age, delay or flag that cannot be";
+    life = flags & FLAG_EXPIRES ? head + ENTRY_HEAD : NULL;
+    if (age > AGE_MAX || delay > TIME_MAX || (life && get64(life) > TIME_MAX))
+        return "an entry has an age, delay or life that cannot be";
     int64_t now = now_ms(), rest = delay ? delay_left((int64_t)delay, wall) : 0;
     struct lane_new entry = {.seq = get64(head),
                              .id = flags & FLAG_ID ? (const uint8_t *)head + 41 : NULL,
-                             .meta = head + ENTRY_HEAD,
+                             .meta = head + size,
                              .meta_len = meta_len,
-                             .body = head + ENTRY_HEAD + meta_len,
+                             .body = head + size + meta_len,
                              .body_len = body_len,
                              .revision = get32(head + 24),
                              .attempts = get32(head + 28),
                              .born = now - (int64_t)age,
                              .due = rest ? now + rest : 0,
+                             .expires = life ? now + delay_left((int64_t)get64(life), wall) : 0,
                              .unbounded = true};
     if (entry.seq == 0)
         return "an entry has no sequence";
-    size_t size = ENTRY_HEAD + (size_t)meta_len + body_len;
+    size += (size_t)meta_len + body_len;
     *p += size;
     *left -= size;
     switch (lane_push(lane, &entry, NULL)) {
@@ -138,15 +120,16 @@ static const char *load_entry(struct lane *lane, const char **p, size_t *left, i
 const char *chunk_load(struct lane *lane, const char *data, size_t len, uint64_t *entries_r)
 {
     uint64_t n = 0;
-    if (len <= HEAD || data[0] != CHUNK_VERSION)
+    if (len <= HEAD || data[0] < 1 || data[0] > CHUNK_VERSION)
         return "a chunk of a version that is not known here";
+    unsigned known = data[0] == 1 ? FLAG_ID : FLAG_ID | FLAG_EXPIRES;
     int64_t wall = (int64_t)get64(data + 1);
     if (wall < 0)
         return "a chunk's time cannot be";
     const char *p = data + HEAD;
     size_t left = len - HEAD;
     while (left) {
-        const char *wrong = load_entry(lane, &p, &left, wall);
+        const char *wrong = load_entry(lane, &p, &left, wall, known);
         if (wrong)
             return wrong;
         n++;

@@ -77,6 +77,7 @@ static arg selector_args[] = {
     BLOCK("ranges", "RANGES", 0, ranges_args),
     BLOCK("seqs", "SEQS", 0, seqs_args),
     BLOCK("ids", "IDS", 0, ids_args),
+    {.name = "packed-ids", .type = REDISMODULE_ARG_TYPE_STRING, .key_spec_index = -1, .token = "PACKED"},
     END};
 #define SELECTOR ONEOF("selector", 0, selector_args)
 
@@ -98,17 +99,39 @@ static arg entry_args[] = {NUMBER("k"), STRING("id"), STRING("meta"), STRING("bo
 static arg entries_args[] = {
     NUMBER("n"),
     BLOCK("entry", NULL, REDISMODULE_CMD_ARG_MULTIPLE | REDISMODULE_CMD_ARG_OPTIONAL, entry_args), END};
-static arg push_ack_args[] = {NUMBER("k"), NUMBER("n"), STRINGS("id"), END};
+static arg what_args[] = {
+    BLOCK("entries", "ENTRIES", 0, entries_args),
+    {.name = "packed-entries", .type = REDISMODULE_ARG_TYPE_STRING, .key_spec_index = -1, .token = "PACKED"},
+    END};
+static arg acked_args[] = {BLOCK("ids", NULL, 0, ids_args), SELECTOR, END};
+static arg push_ack_args[] = {NUMBER("k"), ONEOF("acked", 0, acked_args), END};
 static arg push_args[] = {
     NUMBER("numkeys"),
     KEYS("key", 0),
     BLOCK("session", "SESSION", REDISMODULE_CMD_ARG_OPTIONAL, session_args),
     OPTION("delay", "DELAY"),
-    BLOCK("entries", "ENTRIES", 0, entries_args),
+    OPTION("expire", "EXPIRE"),
+    ONEOF("what", 0, what_args),
     BLOCK("ack", "ACK",
           REDISMODULE_CMD_ARG_OPTIONAL | REDISMODULE_CMD_ARG_MULTIPLE | REDISMODULE_CMD_ARG_MULTIPLE_TOKEN,
           push_ack_args),
     END};
+
+/* What is optional stands inside what is before it: a meta needs an id. */
+static arg put_meta_args[] = {
+    STRING("id"),
+    {.name = "meta",
+     .type = REDISMODULE_ARG_TYPE_STRING,
+     .key_spec_index = -1,
+     .flags = REDISMODULE_CMD_ARG_OPTIONAL},
+    END};
+static arg put_args[] = {KEY("key", 0), STRING("body"),
+                         BLOCK("named", NULL, REDISMODULE_CMD_ARG_OPTIONAL, put_meta_args), END};
+
+static arg mput_args[] = {KEY("key", 0), STRING("entries"), {.name = "upto",
+                                                                 .type = REDISMODULE_ARG_TYPE_INTEGER,
+                                                                 .key_spec_index = -1,
+                                                                 .flags = REDISMODULE_CMD_ARG_OPTIONAL}, END};
 
 static arg ack_args[] = {KEY("key", 0), SELECTOR, END};
 static arg revoke_args[] = {KEY("key", 0), STRINGS("id"), END};
@@ -131,10 +154,11 @@ static arg read_args[] = {KEY("key", 0),
                           OPTION("count", "COUNT"),
                           OPTION("bytes", "BYTES"),
                           FLAG("nobody", "NOBODY"),
+                          FLAG("packed", "PACKED"),
                           END};
 static arg get_args[] = {KEY("key", 0), SELECTOR, FLAG("nobody", "NOBODY"), END};
 static arg lane_ids_args[] = {KEY("key", 0), NUMBER("from-sequence"), OPTION("count", "COUNT"), END};
-static arg move_args[] = {KEY("from-key", 0), KEY("to-key", 1), SELECTOR, END};
+static arg move_args[] = {KEY("from-key", 0), KEY("to-key", 1), OPTION("clock-ms", "BEFORE"), SELECTOR, END};
 static arg ready_args[] = {NUMBER("cursor"), OPTION("block-ms", "BLOCK"), OPTION("count", "COUNT"), END};
 static arg list_args[] = {NUMBER("cursor"),
                           {.name = "glob",
@@ -150,6 +174,12 @@ static arg info_args[] = {{.name = "key",
                            .key_spec_index = 0,
                            .flags = REDISMODULE_CMD_ARG_OPTIONAL},
                           END};
+static arg beat_node_args[] = {STRING("name"), STRING("incarnation"), NUMBER("counter"), STRING("text"), END};
+static arg beat_args[] = {BLOCK("beat", NULL, REDISMODULE_CMD_ARG_OPTIONAL, beat_node_args), END};
+static arg step_args[] = {TOKEN("begin", "BEGIN"), TOKEN("end", "END"), END};
+static arg comparison_args[] = {ONEOF("step", 0, step_args), STRING("owners"), STRING("token"), END};
+static arg whole_args[] = {{.name = "since", .type = REDISMODULE_ARG_TYPE_PURE_TOKEN, .token = "SINCE", .flags = REDISMODULE_CMD_ARG_OPTIONAL},
+                           BLOCK("comparison", NULL, REDISMODULE_CMD_ARG_OPTIONAL, comparison_args), END};
 static arg apply_args[] = {KEY("key", 0), STRING("effect"), STRINGS("value"), END};
 
 /* ---- Keys ---- */
@@ -191,6 +221,7 @@ typedef RedisModuleCommandKeySpec keys;
 
 static keys create_keys[] = {AT(1, UPDATES), BEHIND("DEAD", 2, INSERTS), END};
 static keys push_keys[] = {COUNTED(1, INSERTS), END};
+static keys put_keys[] = {AT(1, INSERTS), END};
 static keys take_keys[] = {COUNTED(1, UPDATES | REDISMODULE_CMD_KEY_ACCESS), END};
 static keys update_keys[] = {AT(1, UPDATES), END};
 static keys delete_keys[] = {AT(1, DELETES), END};
@@ -213,6 +244,10 @@ static const struct command {
     {"LANE.PUSH", push_command, "write", "write", -5, push_keys, push_args,
      "Stores entries in lanes, once per transaction number, with an answer for each",
      "O(N) for N entries and ids acknowledged"},
+    {"LANE.PUT", put_command, "write fast", "write fast", -3, put_keys, put_args, "Stores one entry in a lane",
+     "O(1)"},
+    {"LANE.MPUT", mput_command, "write", "write", -3, put_keys, mput_args,
+     "Stores packed entries in a lane, and acknowledges those up to a sequence", "O(N) for N entries stored and removed"},
     {"LANE.ACK", ack_command, "write", "write", -4, delete_keys, ack_args, "Removes entries that are done",
      "O(N) for N entries"},
     {"LANE.REVOKE", revoke_command, "write", "write", -3, delete_keys, revoke_args,
@@ -241,8 +276,14 @@ static const struct command {
      "O(1)"},
     {"LANE.INFO", info_command, "readonly no-mandatory-keys", "read", -1, read_keys, info_args,
      "What is known of a lane, or of the server", "O(1)"},
+    {"LANE.BEAT", beat_command, "fast", "fast dangerous", -1, NULL, beat_args,
+     "Leaves a node's beat, and tells all beats left here, and for which owners this server is whole", "O(N) for N nodes and sets of owners"},
+    {"LANE.WHOLE", whole_command, "fast", "fast dangerous", -1, NULL, whole_args,
+     "Begins or ends a comparison, or tells for which owners this server is whole", "O(N) for N sets of owners"},
     {"LANE.RESET", reset_command, "write", "write dangerous", 2, delete_keys, key_args,
      "Removes all entries, for admins", "O(N) for N entries"},
+    {"LANE.CHECK", check_command, "readonly admin", "admin dangerous slow", 2, read_keys, key_args,
+     "Whether a lane is whole in memory, for tests and bug reports", "O(N) for N entries"},
     {"LANE.APPLY", apply_command, "write admin", "write admin dangerous", -3, update_keys, apply_args,
      "Effects for replicas and the append-only file, not for clients", "O(N) for N entries"},
 };

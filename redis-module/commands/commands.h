@@ -10,7 +10,10 @@ LANE_COMMAND(create); /* admin.c */
 LANE_COMMAND(len);
 LANE_COMMAND(info);
 LANE_COMMAND(reset);
+LANE_COMMAND(check);
 LANE_COMMAND(push); /* push.c */
+LANE_COMMAND(put);
+LANE_COMMAND(mput);
 LANE_COMMAND(ack);  /* ack.c */
 LANE_COMMAND(revoke);
 LANE_COMMAND(meta);
@@ -23,6 +26,8 @@ LANE_COMMAND(ids);
 LANE_COMMAND(move);  /* move.c */
 LANE_COMMAND(ready); /* ready.c */
 LANE_COMMAND(list);  /* list.c */
+LANE_COMMAND(beat);  /* beat.c */
+LANE_COMMAND(whole);
 
 /* Registers all of them with what the server needs to know of them: cmdinfo.c. REDISMODULE_ERR when it
  * refuses. */

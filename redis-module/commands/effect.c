@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-void ranges_add(struct ranges *r, uint64_t seq)
+void ranges_add_run(struct ranges *r, uint64_t from, uint64_t to)
 {
-    if (r->n && r->pair[2 * r->n - 1] + 1 == seq) {
-        r->pair[2 * r->n - 1] = seq;
+    if (r->n && r->pair[2 * r->n - 1] + 1 == from) {
+        r->pair[2 * r->n - 1] = to;
         return;
     }
     if (r->n == r->room) {
@@ -14,8 +14,14 @@ void ranges_add(struct ranges *r, uint64_t seq)
         r->pair = must_grow(r->pair, r->n * 2 * sizeof *r->pair, room * 2 * sizeof *r->pair);
         r->room = room;
     }
-    r->pair[2 * r->n] = r->pair[2 * r->n + 1] = seq;
+    r->pair[2 * r->n] = from;
+    r->pair[2 * r->n + 1] = to;
     r->n++;
+}
+
+void ranges_add(struct ranges *r, uint64_t seq)
+{
+    ranges_add_run(r, seq, seq);
 }
 
 void ranges_free(struct ranges *r)
@@ -36,6 +42,16 @@ static const char *ranges_bytes(struct ranges *r, size_t *len)
     return (const char *)r->pair;
 }
 
+static void put_record(char *p, uint64_t seq, const uint8_t *id, int64_t delay)
+{
+    put64(p, seq);
+    if (id)
+        memcpy(p + 8, id, ID_LEN);
+    else
+        memset(p + 8, 0, ID_LEN);
+    put64(p + 24, (uint64_t)delay | (id ? (uint64_t)1 << 63 : 0));
+}
+
 void effect_add_entry(struct effect_add *a, uint64_t seq, const uint8_t *id, int64_t delay,
                       RedisModuleString *meta, RedisModuleString *body)
 {
@@ -45,13 +61,7 @@ void effect_add_entry(struct effect_add *a, uint64_t seq, const uint8_t *id, int
         a->data = must_grow(a->data, a->n * 2 * sizeof(void *), room * 2 * sizeof(void *));
         a->room = room;
     }
-    char *p = a->records + a->n * 32;
-    put64(p, seq);
-    if (id)
-        memcpy(p + 8, id, ID_LEN);
-    else
-        memset(p + 8, 0, ID_LEN);
-    put64(p + 24, (uint64_t)delay | (id ? (uint64_t)1 << 63 : 0));
+    put_record(a->records + a->n * 32, seq, id, delay);
     a->data[2 * a->n] = meta;
     a->data[2 * a->n + 1] = body;
     a->n++;
@@ -59,16 +69,47 @@ void effect_add_entry(struct effect_add *a, uint64_t seq, const uint8_t *id, int
 
 void effect_add_send(RedisModuleCtx *ctx, RedisModuleString *key, struct effect_add *a)
 {
-    if (a->n)
+    if (a->n && server.streams)
         RedisModule_Replicate(ctx, APPLY, "sclbv", key, "ADD", (long long)wall_ms(), a->records, a->n * 32,
                               a->data, a->n * 2);
     a->n = 0;
 }
 
+void effect_pack(RedisModuleCtx *ctx, RedisModuleString *key, const int64_t *answer, size_t n, int64_t delay,
+                 RedisModuleString *whole, const char *entries, size_t len)
+{
+    char few[64 * 8], *bytes = few;
+    if (!server.streams)
+        return;
+    if (n > 64)
+        bytes = must_alloc(n * 8);
+    for (size_t i = 0; i < n; i++)
+        put64(bytes + 8 * i, answer[i] > 0 ? (uint64_t)answer[i] : 0);
+    if (whole)
+        RedisModule_Replicate(ctx, APPLY, "scllbs", key, "PACK", (long long)wall_ms(), (long long)delay, bytes,
+                              n * 8, whole);
+    else
+        RedisModule_Replicate(ctx, APPLY, "scllbb", key, "PACK", (long long)wall_ms(), (long long)delay, bytes,
+                              n * 8, entries, len);
+    if (bytes != few)
+        RedisModule_Free(bytes);
+}
+
+void effect_put(RedisModuleCtx *ctx, RedisModuleString *key, uint64_t seq, const uint8_t *id, const char *meta,
+                size_t meta_len, RedisModuleString *body)
+{
+    char record[32];
+    if (!server.streams)
+        return;
+    put_record(record, seq, id, 0);
+    RedisModule_Replicate(ctx, APPLY, "sclbbs", key, "ADD", (long long)wall_ms(), record, sizeof record, meta,
+                          meta_len, body);
+}
+
 void effect_del(RedisModuleCtx *ctx, RedisModuleString *key, struct ranges *r)
 {
     size_t len;
-    if (r->n) {
+    if (r->n && server.streams) {
         const char *bytes = ranges_bytes(r, &len);
         RedisModule_Replicate(ctx, APPLY, "scb", key, "DEL", bytes, len);
     }
@@ -78,7 +119,7 @@ void effect_del(RedisModuleCtx *ctx, RedisModuleString *key, struct ranges *r)
 void effect_back(RedisModuleCtx *ctx, RedisModuleString *key, struct ranges *r, bool attempt, int64_t delay)
 {
     size_t len;
-    if (r->n && (attempt || delay)) {
+    if (r->n && (attempt || delay) && server.streams) {
         const char *bytes = ranges_bytes(r, &len);
         RedisModule_Replicate(ctx, APPLY, "sclllb", key, "BACK", (long long)attempt, (long long)delay,
                               (long long)wall_ms(), bytes, len);
@@ -86,9 +127,18 @@ void effect_back(RedisModuleCtx *ctx, RedisModuleString *key, struct ranges *r, 
     ranges_free(r);
 }
 
+void effect_load_add(RedisModuleCtx *ctx, RedisModuleString *key, struct chunk *c, const struct lane_entry *e)
+{
+    if (!server.streams)
+        return;
+    chunk_add(c, e);
+    if (c->len >= CHUNK_TARGET)
+        effect_load(ctx, key, c);
+}
+
 void effect_load(RedisModuleCtx *ctx, RedisModuleString *key, struct chunk *c)
 {
-    if (c->entries)
+    if (c->entries && server.streams)
         RedisModule_Replicate(ctx, APPLY, "scb", key, "LOAD", c->data, c->len);
     chunk_free(c);
 }
@@ -96,6 +146,8 @@ void effect_load(RedisModuleCtx *ctx, RedisModuleString *key, struct chunk *c)
 void effect_settings(RedisModuleCtx *ctx, RedisModuleString *key, struct value *v)
 {
     const struct lane_settings *s = lane_settings(v->lane);
+    if (!server.streams)
+        return;
     RedisModule_Replicate(ctx, APPLY, "scllllb", key, "SET", (long long)s->maxlen, (long long)s->maxbytes,
                           (long long)s->strict, (long long)s->maxattempts, v->dead ? v->dead : "",
                           v->dead_len);
@@ -103,13 +155,15 @@ void effect_settings(RedisModuleCtx *ctx, RedisModuleString *key, struct value *
 
 void effect_clear(RedisModuleCtx *ctx, RedisModuleString *key)
 {
-    RedisModule_Replicate(ctx, APPLY, "sc", key, "CLEAR");
+    if (server.streams)
+        RedisModule_Replicate(ctx, APPLY, "sc", key, "CLEAR");
 }
 
 void effect_rewrite(RedisModuleIO *aof, RedisModuleString *key, void *value)
 {
     struct value *v = value;
     const struct lane_settings *s = lane_settings(v->lane);
+    turn_ends(); /* as in rdb_save */
     if (s->created)
         RedisModule_EmitAOF(aof, APPLY, "scllllb", key, "SET", (long long)s->maxlen, (long long)s->maxbytes,
                             (long long)s->strict, (long long)s->maxattempts, v->dead ? v->dead : "",

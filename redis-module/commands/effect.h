@@ -8,11 +8,21 @@
  *    SET <maxlen> <maxbytes> <strict 0|1> <maxattempts> <dead-key>    made by LANE.CREATE, or changed
  *    ADD <wall> <records> (<meta> <body>) x n      stored; a record is 32 bytes: sequence (8), id (16),
  *                                                  delay in milliseconds (8, highest bit: it has an id)
+ *    PACK <wall> <delay> <answers> <entries>       stored; entries as in packed.h, their keys mean nothing;
+ *                                                  answers: 8 bytes for each, its sequence, or not above 0
+ *                                                  when it was not stored
  *    LOAD <chunk>                                  stored with age, revision, attempts: see chunk.h
  *    META <records> <meta> x n                     a record is 16 bytes: sequence (8), revision (8)
  *    BACK <attempt 0|1> <delay> <wall> <ranges>    given back, counted or not, delayed or not
  *    DEL <ranges>                                  removed
  *    CLEAR                                         all removed
+ *
+ * Nothing is sent while nobody can ever ask for it (server.streams is false): before the server has forked a
+ * first child, loaded a data set, changed its role or had a replica, when the module came into it without an
+ * append-only file and without a backlog for replicas. A replica begins with what a child saved, or with a
+ * stream that a saved file, a former primary or another replica knows; an append-only file that is switched
+ * on, with what a child writes; from the first of these on everything is sent, for ever. To make up a command
+ * that the server then drops is a good part of a PUT.
  *
  * Numbers in strings are little-endian; ranges are pairs of sequences (8 + 8), closed. wall is the wall clock
  * at that time: a server that reads its file later takes what has passed off a delay. A lane vanishes with
@@ -26,13 +36,14 @@
 
 #define APPLY "LANE.APPLY"
 
-/* Sequences, as ranges: those added in rising order join. */
+/* Sequences, as ranges, closed: those added in rising order join. */
 struct ranges {
     uint64_t *pair;
     size_t n, room; /* pairs */
 };
 
 void ranges_add(struct ranges *, uint64_t seq);
+void ranges_add_run(struct ranges *, uint64_t from, uint64_t to);
 void ranges_free(struct ranges *);
 
 /* What a PUSH stored in one lane. The strings are shared with the command, not copied. */
@@ -46,9 +57,18 @@ void effect_add_entry(struct effect_add *, uint64_t seq, const uint8_t *id, int6
                       RedisModuleString *meta, RedisModuleString *body);
 void effect_add_send(RedisModuleCtx *, RedisModuleString *key, struct effect_add *); /* and empties it */
 
+/* What PUSH stored of packed entries in one lane: n answers; whole: the argument, when it has just them. */
+void effect_pack(RedisModuleCtx *, RedisModuleString *key, const int64_t *answer, size_t n, int64_t delay,
+                 RedisModuleString *whole, const char *entries, size_t len);
+
+/* One entry, stored by PUT. */
+void effect_put(RedisModuleCtx *, RedisModuleString *key, uint64_t seq, const uint8_t *id, const char *meta,
+                size_t meta_len, RedisModuleString *body);
+
 /* These send nothing when there is nothing to tell, and empty what they are given. */
 void effect_del(RedisModuleCtx *, RedisModuleString *key, struct ranges *);
 void effect_back(RedisModuleCtx *, RedisModuleString *key, struct ranges *, bool attempt, int64_t delay);
+void effect_load_add(RedisModuleCtx *, RedisModuleString *key, struct chunk *, const struct lane_entry *); /* sends what is full */
 void effect_load(RedisModuleCtx *, RedisModuleString *key, struct chunk *);
 void effect_settings(RedisModuleCtx *, RedisModuleString *key, struct value *);
 void effect_clear(RedisModuleCtx *, RedisModuleString *key);

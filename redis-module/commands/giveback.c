@@ -5,8 +5,9 @@
 
 #include "letgo.h"
 
-/* So many leases end in one look at a lane; the rest at the next, which follows at once. */
-#define OVERDUE_PER_LOOK 10000
+/* So many leases end, and so many entries expire, in one look at a lane: about a millisecond's work. The rest at
+ * the next, which follows at once. */
+#define OVERDUE_PER_LOOK 1000
 
 static void let_go(struct giveback *g, const struct lane_entry *e, enum letgo what)
 {
@@ -32,7 +33,8 @@ void giveback_entry(struct giveback *g, const struct lane_entry *e)
     struct value *v = g->key->value;
     uint32_t most = lane_settings(v->lane)->maxattempts;
     bool attempt = g->how == GIVEBACK_RETRY;
-    bool dies = g->how == GIVEBACK_FATAL || (attempt && most && e->attempts + 1 >= most);
+    bool dies = g->how == GIVEBACK_FATAL || (attempt && most && e->attempts + 1 >= most) ||
+                (e->expires && e->expires <= now_ms());
     if (e->revoked) {
         let_go(g, e, LETGO_REVOKED);
     } else if (!dies) {
@@ -42,8 +44,11 @@ void giveback_entry(struct giveback *g, const struct lane_entry *e)
     } else if (!v->dead) {
         let_go(g, e, LETGO_MOVED);
     } else {
-        die_later(g, e->seq);
-        lane_put_back(v->lane, e->seq, attempt, 0);
+        /* The dead expire no more, nor does what cannot be buried. */
+        uint64_t seq = e->seq;
+        die_later(g, seq);
+        lane_keep(v->lane, seq);
+        lane_put_back(v->lane, seq, attempt, 0);
     }
 }
 
@@ -80,7 +85,7 @@ static void bury(struct giveback *g, struct lane_key *grave, uint64_t seq, struc
     enum lane_result result = lane_hand_over(from, seq, to, &there);
     if (result == LANE_OK) {
         lane_get(to, there, &e);
-        chunk_add(chunk, &e);
+        effect_load_add(g->ctx, grave->name, chunk, &e);
     } else if (result == LANE_HELD) {
         lane_remove(from, seq);
     } else {
@@ -105,9 +110,11 @@ static void bury_all(struct giveback *g)
         lane_key_close(g->ctx, &grave);
         lane_event(g->ctx, "lane.dead", name);
     } else {
+        char lane[NAME_SHOWN], dead[NAME_SHOWN];
+        int lane_len = (int)name_show(lane, v->name, v->name_len), dead_len = (int)name_show(dead, v->dead, v->dead_len);
         RedisModule_Log(g->ctx, "warning",
-                        "lane: dead-letter lane %.*s of %.*s cannot be used, %zu entries stay",
-                        (int)v->dead_len, v->dead, (int)v->name_len, v->name, g->ndying);
+                        "lane: dead-letter lane %.*s of %.*s is none (its key holds something else, or memory is out): %zu entries stay, and are given again; LANE.CREATE %.*s DEAD names another",
+                        dead_len, dead, lane_len, lane, g->ndying, lane_len, lane);
         for (size_t i = 0; i < g->ndying; i++)
             stay(g, g->dying[i]);
     }
@@ -125,13 +132,13 @@ void giveback_end(struct giveback *g)
     g->dying = NULL;
 }
 
-void giveback_lost(RedisModuleCtx *ctx, struct lane_lease *lease)
+uint64_t giveback_lost(RedisModuleCtx *ctx, struct lane_lease *lease, uint64_t most)
 {
     struct value *v = *lane_owner(lane_lease_lane(lease));
     int db = RedisModule_GetSelectedDb(ctx);
     RedisModuleString *name = RedisModule_CreateString(ctx, v->name, v->name_len);
     struct lane_key k;
-    uint64_t seq, number = 0;
+    uint64_t seq, number = 0, n = 0;
     struct lane_entry e;
     RedisModule_SelectDb(ctx, v->db);
     seq = lane_lease_next(lease, 0);
@@ -142,7 +149,7 @@ void giveback_lost(RedisModuleCtx *ctx, struct lane_lease *lease)
     if (lane_key_open(ctx, name, true, &k)) {
         if (k.value == v && number) {
             struct giveback g = {.ctx = ctx, .key = &k, .how = GIVEBACK_RETRY};
-            for (; seq;) {
+            for (; seq && n < most; n++) {
                 uint64_t after = lane_lease_next(lease, seq);
                 lane_get(v->lane, seq, &e);
                 giveback_entry(&g, &e);
@@ -154,6 +161,25 @@ void giveback_lost(RedisModuleCtx *ctx, struct lane_lease *lease)
     }
     RedisModule_SelectDb(ctx, db);
     RedisModule_FreeString(ctx, name);
+    return n;
+}
+
+/* A replica waits for its primary to say so. */
+static void expire(RedisModuleCtx *ctx, struct lane_key *k, int64_t now)
+{
+    struct lane *lane = k->value->lane;
+    struct giveback g = {.ctx = ctx, .key = k, .how = GIVEBACK_KEEP};
+    uint64_t seq;
+    struct lane_entry e;
+    if (lane_expiry(lane) > now || is_replica(ctx))
+        return;
+    for (int i = 0; i < OVERDUE_PER_LOOK && (seq = lane_expired(lane, now)); i++) {
+        lane_get(lane, seq, &e);
+        giveback_entry(&g, &e);
+    }
+    giveback_end(&g);
+    if (g.dead)
+        lane_event(ctx, "lane.expired", k->name);
 }
 
 void giveback_overdue(RedisModuleCtx *ctx, struct lane_key *k)
@@ -163,6 +189,8 @@ void giveback_overdue(RedisModuleCtx *ctx, struct lane_key *k)
     int64_t now = now_ms();
     uint64_t seq;
     struct lane_entry e;
+    k->value->expired_ahead = false;
+    expire(ctx, k, now);
     lane_due(lane, now);
     for (int i = 0; i < OVERDUE_PER_LOOK && (seq = lane_overdue(lane, now)); i++) {
         lane_get(lane, seq, &e);

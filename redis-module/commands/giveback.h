@@ -2,7 +2,8 @@
  *
  *    RETRY counts an attempt, KEEP does not: the entry waits where it stood, or is delayed.
  *    FATAL, or an attempt that reaches MAXATTEMPTS: to the dead-letter lane; without one it is let go.
- *    An entry that was revoked while it was leased is let go, whatever ends its lease. */
+ *    An entry that was revoked while it was leased is let go, whatever ends its lease. One whose time to expire
+ *    has come goes the way of FATAL. */
 #ifndef DOVELANE_COMMANDS_GIVEBACK_H
 #define DOVELANE_COMMANDS_GIVEBACK_H
 
@@ -25,10 +26,10 @@ struct giveback {
 void giveback_entry(struct giveback *, const struct lane_entry *); /* a leased one */
 void giveback_end(struct giveback *); /* moves the dead ones and sends the effects */
 
-/* All that a lease of a lost connection still holds. */
-void giveback_lost(RedisModuleCtx *, struct lane_lease *);
+/* What a lease of a lost connection still holds, up to so many entries; returns how many they were. */
+uint64_t giveback_lost(RedisModuleCtx *, struct lane_lease *, uint64_t most);
 
-/* What is due waits; what is leased for too long comes back. */
+/* What expires goes; what is due waits; what is leased for too long comes back. */
 void giveback_overdue(RedisModuleCtx *, struct lane_key *);
 
 #endif

@@ -16,6 +16,9 @@ static struct {
 
 static struct holder *gone;
 
+/* So many leased entries come back in one go; a million of them would stop the server. */
+#define ENDED_AT_ONCE 1000
+
 /* Client ids count up, so their low bits spread by themselves. */
 static struct holder **find(uint64_t client)
 {
@@ -75,18 +78,46 @@ void holder_gone(uint64_t client)
     wake_soon();
 }
 
+/* One lease of a connection that is gone; returns about how many entries that was work for. */
+static uint64_t end_lease(RedisModuleCtx *ctx, struct lane_holder *held, uint64_t most)
+{
+    struct lane_lease *lease = held->first;
+    struct lane *lane = lane_lease_lane(lease);
+    if (!lane) {
+        lane_lease_forget(lease);
+        return 1;
+    }
+    uint64_t n = giveback_lost(ctx, lease, most);
+    /* The key holds another lane by now: this one can only be told silently. */
+    if (n == 0 && held->first == lease) {
+        lane = lane_lease_lane(lease); /* it may have been freed: its key had expired */
+        if (lane)
+            lane_end_leases(lane);
+        else
+            lane_lease_forget(lease);
+    }
+    return n + 1;
+}
+
 void holders_settle(RedisModuleCtx *ctx)
 {
+    uint64_t left = ENDED_AT_ONCE;
     while (gone) {
         struct holder *h = gone;
-        gone = h->next;
-        while (h->held.first) {
-            struct lane_lease *lease = h->held.first;
-            giveback_lost(ctx, lease);
-            /* The key holds another lane by now: this one can only be told silently. */
-            if (h->held.first == lease)
-                lane_end_leases(lane_lease_lane(lease));
+        while (h->held.first && left) {
+            uint64_t n = end_lease(ctx, &h->held, left);
+            left -= n < left ? n : left;
         }
+        if (h->held.first) {
+            wake_soon();
+            return;
+        }
+        gone = h->next;
         RedisModule_Free(h);
     }
+}
+
+bool holders_gone(void)
+{
+    return gone != NULL;
 }

@@ -12,7 +12,8 @@ struct lane_holder *holder_of(uint64_t client);
 void holder_gone(uint64_t client);
 
 /* Ends the leases of the connections that are gone. Every command that writes to lanes begins with it, and
- * the timer. */
+ * the timer. What is left of a connection with very many of them follows at once, but bit by bit. */
 void holders_settle(RedisModuleCtx *ctx);
+bool holders_gone(void); /* there is something left to do for it */
 
 #endif

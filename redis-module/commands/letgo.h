@@ -20,7 +20,11 @@ enum letgo {
 void letgo_remember(uint64_t lane, const uint8_t *id, enum letgo, int64_t now);
 enum letgo letgo_find(uint64_t lane, const uint8_t *id, int64_t now);
 
-/* How many are remembered. */
+/* Ids of these hashes are about to be asked for or remembered: see lane_ahead(). */
+void letgo_ahead(uint64_t lane, const uint64_t *hash, size_t n);
+
+/* How many are remembered. When there are more than some hundred thousand, those over time may be counted,
+ * too. */
 uint64_t letgo_count(int64_t now);
 
 #endif

@@ -34,7 +34,7 @@ static void move_entry(void *arg, const struct lane_entry *e)
         lane_remove(m->from.value->lane, seq);
     } else if (result == LANE_OK) {
         lane_get(m->to.value->lane, there, &moved);
-        chunk_add(&m->chunk, &moved);
+        effect_load_add(m->ctx, m->to.name, &m->chunk, &moved);
     } else {
         return;
     }
@@ -69,18 +69,30 @@ static bool same(RedisModuleString *a, RedisModuleString *b)
     return a_len == b_len && memcmp(pa, pb, a_len) == 0;
 }
 
-/* LANE.MOVE <from-key> <to-key> <selector> */
+/* -LATE: the time in which the caller knows what the other lane's other owners hold is over. */
+static int reply_late(RedisModuleCtx *ctx)
+{
+    return RedisModule_ReplyWithError(ctx, "LATE this server's clock-ms is not before that of BEFORE: nothing was moved");
+}
+
+/* LANE.MOVE <from-key> <to-key> [BEFORE <clock-ms>] <selector> */
 int move_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 {
     struct args a = {ctx, argv, argc, 3};
     struct moving m = {.ctx = ctx};
     struct selector s;
-    if (argc < 5)
+    if (argc < 3)
         return RedisModule_WrongArity(ctx);
+    uint64_t before = INT64_MAX;
+    if (args_word(&a, "BEFORE") && !args_number(&a, "clock-ms", 0, INT64_MAX, &before))
+        return REDISMODULE_OK;
     if (!args_selector(&a, &s) || !args_end(&a))
         return REDISMODULE_OK;
+    turn_ends(); /* the clock itself: the server may have stood still since this turn began */
+    if (now_ms() >= (int64_t)before)
+        return reply_late(ctx);
     if (same(argv[1], argv[2]))
-        return reply_nolane(ctx, argv[1]);
+        return args_bad_value(&a, "to-key", argv[2], "another lane than from-key"), REDISMODULE_OK;
     holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &m.from))
         return REDISMODULE_OK;

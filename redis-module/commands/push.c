@@ -1,5 +1,5 @@
 /* push - LANE.PUSH: stores entries, in several lanes if asked, once per transaction number; acknowledgements
- * may ride along.
+ * may ride along. LANE.PUT: one entry in one lane, nothing else. LANE.MPUT: packed ones in one lane.
  *
  *    read and check all --> the session's number --> ACK parts --> entries, by lane --> reply, remembered
  *                            repeat, gap, old: answered here, nothing is executed
@@ -12,21 +12,21 @@
 #include "ack.h"
 #include "commands.h"
 #include "holder.h"
-#include "letgo.h"
-#include "sessions.h"
-
-/* Used memory is looked at again after that much was stored. */
-#define LOOK_AGAIN 65536
+#include "packed.h"
+#include "store.h"
 
 struct push {
     RedisModuleCtx *ctx;
     RedisModuleString **argv, **keys, *session;
-    uint64_t nkeys, txn, delay, n;
+    uint64_t nkeys, txn, delay, expire, n;
     int entries, acks, argc; /* where they begin in argv; acks == argc: none */
+    bool packed;             /* argv[entries] is all of them */
     /* while it is executed */
-    int64_t now;
-    int flags;
-    uint64_t unlooked; /* bytes stored since memory was looked at */
+    struct store store;
+    struct lane_key key; /* the one that is open, when `open` is not 0: acks and entries mostly name the same */
+    uint64_t open;       /* its number, from 1 */
+    bool lane;           /* it is a lane, or nothing yet */
+    const char *at;      /* packed: the next entry */
     int64_t *answer;
 };
 
@@ -35,6 +35,7 @@ struct push {
 static int64_t *answers;
 static size_t answers_room;
 static struct effect_add adds;
+static struct chunk expiring; /* what expires is told with its life */
 
 #define KEPT_ROOM 4096
 
@@ -44,6 +45,17 @@ static bool read_lane_number(struct args *a, uint64_t nkeys)
 {
     uint64_t k;
     return args_number(a, "number of a key", 1, nkeys, &k);
+}
+
+static bool check_lengths(RedisModuleCtx *ctx, size_t meta_len, size_t body_len)
+{
+    if (meta_len <= LANE_META_MAX && body_len <= LANE_BODY_MAX)
+        return true;
+    RedisModule_ReplyWithError(
+        ctx, meta_len > LANE_META_MAX
+                 ? "ERR value: length of a meta is above 1 MiB, allowed is 0 to 1048576"
+                 : "ERR value: length of a body is above 512 MiB, allowed is 0 to 536870912");
+    return false;
 }
 
 static bool read_entry(struct args *a, uint64_t nkeys)
@@ -56,33 +68,60 @@ static bool read_entry(struct args *a, uint64_t nkeys)
         return false;
     RedisModule_StringPtrLen(meta, &meta_len);
     RedisModule_StringPtrLen(body, &body_len);
-    if (meta_len <= LANE_META_MAX && body_len <= LANE_BODY_MAX)
+    return check_lengths(a->ctx, meta_len, body_len);
+}
+
+static bool look_at_packed(struct push *p, RedisModuleString *entries)
+{
+    size_t len;
+    const char *data = RedisModule_StringPtrLen(entries, &len);
+    const char *wrong = packed_check(data, len, p->nkeys, &p->n);
+    p->at = data;
+    if (!wrong)
         return true;
-    RedisModule_ReplyWithError(
-        a->ctx, meta_len > LANE_META_MAX
-                    ? "ERR value: length of a meta is above 1 MiB, allowed is 0 to 1048576"
-                    : "ERR value: length of a body is above 512 MiB, allowed is 0 to 536870912");
+    char text[160];
+    snprintf(text, sizeof text, "ERR syntax: packed entry %llu: %s", (unsigned long long)p->n + 1, wrong);
+    RedisModule_ReplyWithError(p->ctx, text);
     return false;
+}
+
+static bool read_packed(struct args *a, struct push *p)
+{
+    RedisModuleString *entries;
+    p->packed = true;
+    p->entries = a->at;
+    if (!args_string(a, "packed entries", &entries))
+        return false;
+    return look_at_packed(p, entries);
+}
+
+/* ACK <k> <n> <id> ... is the short form of ACK <k> IDS <n> <id> ... */
+static bool read_ack(struct args *a, struct selector *s)
+{
+    size_t len;
+    if (a->at >= a->argc)
+        return args_expected(a, "a number of ids, or a selector");
+    const char *p = RedisModule_StringPtrLen(a->argv[a->at], &len);
+    return len && *p >= '0' && *p <= '9' ? args_ids(a, s) : args_selector(a, s);
 }
 
 static bool read_acks(struct args *a, uint64_t nkeys)
 {
-    const uint8_t *id;
-    uint64_t n;
-    while (args_word(a, "ACK")) {
-        if (!read_lane_number(a, nkeys) || !args_count(a, "number of ids", 0, 1, &n))
+    struct selector s;
+    while (args_word(a, "ACK"))
+        if (!read_lane_number(a, nkeys) || !read_ack(a, &s))
             return false;
-        while (n--)
-            if (!args_id(a, false, &id))
-                return false;
-    }
     return a->at == a->argc || args_expected(a, "ACK or the end");
 }
 
 static bool read_options(struct args *a, struct push *p)
 {
     while (!args_word(a, "ENTRIES")) {
-        if (args_word(a, "SESSION") && !p->session) {
+        if (args_word(a, "PACKED")) {
+            p->packed = true;
+            return true;
+        }
+        if (args_option(a, "SESSION", 1)) {
             size_t len;
             if (!args_string(a, "a session", &p->session))
                 return false;
@@ -91,11 +130,14 @@ static bool read_options(struct args *a, struct push *p)
                 return args_bad_value(a, "session", p->session, "1 to 64 bytes");
             if (!args_number(a, "txn", 1, INT64_MAX, &p->txn))
                 return false;
-        } else if (args_word(a, "DELAY")) {
+        } else if (args_option(a, "DELAY", 2)) {
             if (!args_number(a, "delay", 0, TIME_MAX, &p->delay))
                 return false;
+        } else if (args_option(a, "EXPIRE", 4)) {
+            if (!args_number(a, "expire", 1, TIME_MAX, &p->expire))
+                return false;
         } else {
-            return args_expected(a, "SESSION, DELAY or ENTRIES");
+            return args_expected(a, "SESSION, DELAY, EXPIRE (each once), ENTRIES or PACKED");
         }
     }
     return true;
@@ -103,13 +145,19 @@ static bool read_options(struct args *a, struct push *p)
 
 static bool read_push(struct args *a, struct push *p)
 {
-    if (!args_keys(a, &p->keys, &p->nkeys) || !read_options(a, p) ||
-        !args_count(a, "number of entries", 0, 4, &p->n))
+    if (!args_keys(a, &p->keys, &p->nkeys) || !read_options(a, p))
         return false;
-    p->entries = a->at;
-    for (uint64_t i = 0; i < p->n; i++)
-        if (!read_entry(a, p->nkeys))
+    if (p->packed) {
+        if (!read_packed(a, p))
             return false;
+    } else {
+        if (!args_count(a, "number of entries", 0, 4, &p->n))
+            return false;
+        p->entries = a->at;
+        for (uint64_t i = 0; i < p->n; i++)
+            if (!read_entry(a, p->nkeys))
+                return false;
+    }
     p->acks = a->at;
     return read_acks(a, p->nkeys);
 }
@@ -125,64 +173,52 @@ static uint64_t number(RedisModuleString *s)
     return x;
 }
 
+static void close_open(struct push *p)
+{
+    if (p->open && p->lane)
+        lane_key_close(p->ctx, &p->key);
+    p->open = 0;
+}
+
+/* False when the key holds something else. */
+static bool open_key(struct push *p, uint64_t k)
+{
+    if (p->open == k)
+        return p->lane;
+    close_open(p);
+    p->open = k;
+    p->lane = lane_key_open(p->ctx, p->keys[k - 1], true, &p->key);
+    return p->lane;
+}
+
 static uint64_t run_acks(struct push *p)
 {
+    struct args a = {p->ctx, p->argv, p->argc, p->acks};
     uint64_t removed = 0;
-    for (int at = p->acks; at < p->argc;) {
-        struct selector s = {.by = BY_IDS, .n = number(p->argv[at + 2]), .arg = p->argv + at + 3};
-        struct lane_key k;
-        if (lane_key_open(p->ctx, p->keys[number(p->argv[at + 1]) - 1], true, &k)) {
-            removed += ack_in(p->ctx, &k, &s).removed;
-            lane_key_close(p->ctx, &k);
-        }
-        at += 3 + (int)s.n;
+    while (args_word(&a, "ACK")) {
+        struct selector s;
+        uint64_t k = number(a.argv[a.at++]);
+        read_ack(&a, &s); /* checked before */
+        if (open_key(p, k))
+            removed += ack_in(p->ctx, &p->key, &s).removed;
     }
     return removed;
 }
 
-static bool memory_left(struct push *p, size_t bytes)
+static uint64_t hash_of_open(struct push *p)
 {
-    if (!(p->flags & REDISMODULE_CTX_FLAGS_MAXMEMORY))
-        return true;
-    if (p->unlooked > LOOK_AGAIN) {
-        p->flags = RedisModule_GetContextFlags(p->ctx);
-        p->unlooked = 0;
-    }
-    p->unlooked += bytes;
-    return !(p->flags & REDISMODULE_CTX_FLAGS_OOM);
+    size_t len;
+    if (p->key.value)
+        return p->key.value->hash;
+    const char *name = RedisModule_StringPtrLen(p->key.name, &len);
+    return name_hash(RedisModule_GetSelectedDb(p->ctx), name, len);
 }
 
-/* entry: <k> <id> <meta> <body> */
-static int64_t store(struct push *p, struct lane_key *k, uint64_t hash, RedisModuleString **entry)
+static void tell_expiring(struct push *p, int64_t answer)
 {
-    size_t id_len;
-    const char *id = RedisModule_StringPtrLen(entry[1], &id_len);
-    struct lane_new e = {.id = id_len ? (const uint8_t *)id : NULL,
-                         .born = p->now,
-                         .due = p->delay ? p->now + (int64_t)p->delay : 0};
-    struct lane_entry held;
-    uint64_t seq;
-    e.meta = RedisModule_StringPtrLen(entry[2], &e.meta_len);
-    e.body = RedisModule_StringPtrLen(entry[3], &e.body_len);
-    if (e.id) {
-        /* Revoked while it is delivered: it is let go unless it is acked, so nobody may count it as a copy. */
-        if (k->value && lane_find(k->value->lane, e.id, &held))
-            return held.revoked ? ANSWER_REVOKED : ANSWER_DONE;
-        enum letgo gone = letgo_find(hash, e.id, p->now);
-        if (gone != LETGO_NOT)
-            return gone == LETGO_REVOKED ? ANSWER_REVOKED : ANSWER_DONE;
-    }
-    if (p->flags & REDISMODULE_CTX_FLAGS_EVICT)
-        return ANSWER_POLICY;
-    if (!memory_left(p, e.meta_len + e.body_len) || !lane_key_make(p->ctx, k))
-        return ANSWER_MEMORY;
-    switch (lane_push(k->value->lane, &e, &seq)) {
-    case LANE_OK: break;
-    case LANE_FULL: return ANSWER_FULL;
-    default: return ANSWER_MEMORY;
-    }
-    effect_add_entry(&adds, seq, e.id, (int64_t)p->delay, entry[2], entry[3]);
-    return (int64_t)seq;
+    struct lane_entry e;
+    if (answer > 0 && server.streams && lane_get(p->key.value->lane, (uint64_t)answer, &e))
+        chunk_add(&expiring, &e);
 }
 
 /* Entries i to the end of the run in one lane; returns where the next run begins. */
@@ -190,54 +226,186 @@ static uint64_t store_run(struct push *p, uint64_t i)
 {
     RedisModuleString **entry = p->argv + p->entries + 4 * i;
     uint64_t key = number(entry[0]);
-    RedisModuleString *name = p->keys[key - 1];
-    struct lane_key k;
-    bool open = lane_key_open(p->ctx, name, true, &k);
-    size_t len;
-    const char *text = RedisModule_StringPtrLen(name, &len);
-    uint64_t hash = open && k.value ? k.value->hash : name_hash(RedisModule_GetSelectedDb(p->ctx), text, len);
+    bool open = open_key(p, key), stored = false;
+    uint64_t hash = open ? hash_of_open(p) : 0;
     do {
-        p->answer[i++] = open ? store(p, &k, hash, entry) : ANSWER_WRONGTYPE;
+        size_t id_len;
+        const char *id = RedisModule_StringPtrLen(entry[1], &id_len);
+        struct lane_new e = {.id = id_len ? (const uint8_t *)id : NULL};
+        e.meta = RedisModule_StringPtrLen(entry[2], &e.meta_len);
+        e.body = RedisModule_StringPtrLen(entry[3], &e.body_len);
+        p->answer[i] = open ? store_entry(&p->store, &p->key, hash, &e) : ANSWER_WRONGTYPE;
+        stored = stored || p->answer[i] > 0;
+        if (p->expire)
+            tell_expiring(p, p->answer[i]);
+        else if (p->answer[i] > 0)
+            effect_add_entry(&adds, (uint64_t)p->answer[i], e.id, p->store.delay, entry[2], entry[3]);
         entry += 4;
-    } while (i < p->n && number(entry[0]) == key);
-    if (!open)
-        return i;
-    bool stored = adds.n > 0;
-    effect_add_send(p->ctx, name, &adds);
-    lane_key_close(p->ctx, &k);
+    } while (++i < p->n && number(entry[0]) == key);
+    effect_add_send(p->ctx, p->keys[key - 1], &adds);
+    effect_load(p->ctx, p->keys[key - 1], &expiring);
     if (stored)
-        lane_event(p->ctx, "lane.push", name);
+        lane_event(p->ctx, "lane.push", p->keys[key - 1]);
+    return i;
+}
+
+/* The ids of the next entries; how many entries they belong to. */
+static uint64_t look_ahead(const struct push *p, const char *at, uint64_t left, uint64_t lane)
+{
+    struct ahead a;
+    ahead_begin(&a, lane, p->key.value);
+    uint64_t n = left < LANE_AHEAD ? left : LANE_AHEAD;
+    for (uint64_t i = 0; i < n; i++) {
+        struct packed e = packed_next(&at);
+        if (e.id)
+            ahead_add(&a, e.id);
+    }
+    ahead_fetch(&a);
+    return n;
+}
+
+#define PLAIN_MOST 32
+
+/* What begins with entries that have no id, as many as can be stored at once; p->at is behind them. */
+static size_t store_plain_run(struct push *p, const char *at, uint64_t i, uint64_t key)
+{
+    struct lane_data data[PLAIN_MOST];
+    const char *behind[PLAIN_MOST];
+    uint64_t seq;
+    size_t n = 0;
+    for (; n < PLAIN_MOST && i + n < p->n; n++) {
+        struct packed e = packed_next(&at);
+        if (e.id || e.key != key)
+            break;
+        data[n] = (struct lane_data){e.body, e.meta, (uint32_t)e.body_len, (uint32_t)e.meta_len};
+        behind[n] = at;
+    }
+    n = store_plain(&p->store, &p->key, data, n, &seq);
+    for (size_t k = 0; k < n; k++)
+        p->answer[i + k] = (int64_t)(seq + k);
+    if (n)
+        p->at = behind[n - 1];
+    return n;
+}
+
+/* The same for packed ones. */
+static uint64_t store_packed_run(struct push *p, uint64_t i)
+{
+    const char *from = p->at, *here = from;
+    uint64_t first = i, stored = 0, ahead = i;
+    struct packed entry = packed_next(&p->at);
+    uint64_t key = entry.key;
+    bool open = open_key(p, key);
+    uint64_t hash = open ? hash_of_open(p) : 0;
+    for (;;) {
+        size_t plain = open && !entry.id ? store_plain_run(p, here, i, key) : 0;
+        if (plain) {
+            stored += plain;
+            ahead = i += plain;
+            if (i == p->n)
+                break;
+            here = p->at;
+            entry = packed_next(&p->at);
+            if (entry.key == key)
+                continue;
+            p->at = here;
+            break;
+        }
+        if (i == ahead && open)
+            ahead += entry.id ? look_ahead(p, here, p->n - i, hash) : 1;
+        struct lane_new e = {.id = entry.id,
+                             .meta = entry.meta,
+                             .meta_len = entry.meta_len,
+                             .body = entry.body,
+                             .body_len = entry.body_len};
+        p->answer[i] = open ? store_entry(&p->store, &p->key, hash, &e) : ANSWER_WRONGTYPE;
+        stored += p->answer[i] > 0;
+        if (p->expire)
+            tell_expiring(p, p->answer[i]);
+        if (++i == p->n)
+            break;
+        const char *next = p->at;
+        entry = packed_next(&p->at);
+        if (entry.key != key) {
+            p->at = next;
+            break;
+        }
+        here = next;
+    }
+    if (!stored)
+        return i;
+    RedisModuleString *whole = first == 0 && i == p->n ? p->argv[p->entries] : NULL;
+    if (p->expire)
+        effect_load(p->ctx, p->keys[key - 1], &expiring);
+    else
+        effect_pack(p->ctx, p->keys[key - 1], p->answer + first, i - first, p->store.delay, whole, from,
+                    (size_t)(p->at - from));
+    lane_event(p->ctx, "lane.push", p->keys[key - 1]);
     return i;
 }
 
 /* ---- Answering ---- */
 
-static void begin_reply(RedisModuleCtx *ctx, uint64_t txn, size_t n)
+static void begin_reply(RedisModuleCtx *ctx, uint64_t txn)
 {
     RedisModule_ReplyWithArray(ctx, 3);
     RedisModule_ReplyWithLongLong(ctx, (long long)txn);
-    RedisModule_ReplyWithArray(ctx, (long)n);
 }
 
-static void reply_answer(void *arg, int64_t answer)
+/* In place. */
+static int reply_packed(RedisModuleCtx *ctx, int64_t *answer, size_t n)
 {
-    static const char *const word[] = {"", "DONE", "REVOKED", "FULL", "MEMORY", "POLICY", "WRONGTYPE"};
-    if (answer > 0)
-        RedisModule_ReplyWithLongLong(arg, answer);
-    else
-        RedisModule_ReplyWithSimpleString(arg, word[-answer]);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t bits = (uint64_t)answer[i];
+        put64((char *)&answer[i], bits);
+    }
+    return RedisModule_ReplyWithStringBuffer(ctx, (const char *)answer, n * sizeof *answer);
 }
+
+/* The answers, as they were asked for. */
+static void reply_answers(RedisModuleCtx *ctx, bool packed, int64_t *answer, size_t n)
+{
+    if (packed) {
+        reply_packed(ctx, answer, n);
+        return;
+    }
+    RedisModule_ReplyWithArray(ctx, (long)n);
+    for (size_t i = 0; i < n; i++)
+        store_reply(ctx, answer[i]);
+}
+
+static void reserve_answers(uint64_t n)
+{
+    if (n <= answers_room && answers)
+        return;
+    answers_room = n > 16 ? n : 16;
+    answers = must_grow(answers, 0, answers_room * sizeof *answers);
+}
+
+/* What a repeated number is answered. */
+struct again {
+    struct push *push;
+    size_t n;
+};
 
 static void begin_again(void *arg, size_t n)
 {
-    const struct push *p = arg;
-    begin_reply(p->ctx, p->txn, n);
+    reserve_answers(n);
 }
 
 static void answer_again(void *arg, int64_t answer)
 {
-    const struct push *p = arg;
-    reply_answer(p->ctx, answer);
+    struct again *a = arg;
+    answers[a->n++] = answer;
+}
+
+static void reply_again(struct push *p, const struct session *s)
+{
+    struct again a = {p, 0};
+    uint64_t acked = session_again(s, p->txn, begin_again, answer_again, &a);
+    begin_reply(p->ctx, p->txn);
+    reply_answers(p->ctx, p->packed, answers, a.n);
+    RedisModule_ReplyWithLongLong(p->ctx, (long long)acked);
 }
 
 /* True: the number is the next one (or there is no session). */
@@ -250,41 +418,30 @@ static bool look_at_session(struct push *p, struct session **s)
     if (!p->session)
         return true;
     const char *session = RedisModule_StringPtrLen(p->session, &len);
-    for (size_t i = 0; i < len; i++)
-        name[i] = (char)(session[i] >= ' ' && session[i] <= '~' ? session[i] : '?');
     switch (session_look(session, len, p->txn, s, &number_r)) {
     case SESSION_NEXT: return true;
-    case SESSION_AGAIN:
-        RedisModule_ReplyWithLongLong(p->ctx,
-                                      (long long)session_again(*s, p->txn, begin_again, answer_again, p));
-        return false;
+    case SESSION_AGAIN: reply_again(p, *s); return false;
     case SESSION_OLD:
-        snprintf(text, sizeof text, "TXNOLD session %s txn %llu is forgotten, oldest remembered %llu", name,
-                 (unsigned long long)p->txn, (unsigned long long)number_r);
-        break;
-    default:
-        snprintf(text, sizeof text, "TXNGAP session %s txn %llu, expected %llu", name,
-                 (unsigned long long)p->txn, (unsigned long long)number_r);
+    case SESSION_AHEAD: break;
     }
+    for (size_t i = 0; i < len; i++)
+        name[i] = (char)(session[i] >= ' ' && session[i] <= '~' ? session[i] : '?');
+    bool old = p->txn < number_r;
+    snprintf(text, sizeof text,
+             old ? "TXNOLD session %s txn %llu is forgotten, oldest remembered %llu"
+                 : "TXNGAP session %s txn %llu, expected %llu",
+             name, (unsigned long long)p->txn, (unsigned long long)number_r);
     RedisModule_ReplyWithError(p->ctx, text);
     return false;
 }
 
-static void reserve_answers(uint64_t n)
-{
-    if (n <= answers_room)
-        return;
-    answers = must_grow(answers, 0, n * sizeof *answers);
-    answers_room = n;
-}
-
 static void release_large(void)
 {
-    if (answers_room <= KEPT_ROOM)
-        return;
-    RedisModule_Free(answers);
-    answers = NULL;
-    answers_room = 0;
+    if (answers_room > KEPT_ROOM) {
+        RedisModule_Free(answers);
+        answers = NULL;
+        answers_room = 0;
+    }
     if (adds.room > KEPT_ROOM) {
         RedisModule_Free(adds.records);
         RedisModule_Free(adds.data);
@@ -292,30 +449,86 @@ static void release_large(void)
     }
 }
 
-/* LANE.PUSH <numkeys> <key> ... [SESSION <session> <txn>] [DELAY <ms>] ENTRIES <n> (<k> <id> <meta> <body>) x
- * n [ACK <k> <n> <id> ...]... */
+/* LANE.PUSH <numkeys> <key> ... [SESSION <session> <txn>] [DELAY <ms>] [EXPIRE <ms>]
+ * ENTRIES <n> (<k> <id> <meta> <body>) x n | PACKED <entries>   [ACK <k> <n> <id> ... | ACK <k> <selector>]... */
 int push_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 {
     struct args a = {ctx, argv, argc, 1};
     struct push p = {.ctx = ctx, .argv = argv, .argc = argc};
     struct session *session;
-    if (argc < 5)
+    if (argc < 2)
         return RedisModule_WrongArity(ctx);
     if (!read_push(&a, &p) || !look_at_session(&p, &session))
         return REDISMODULE_OK;
     reserve_answers(p.n);
     p.answer = answers;
-    p.now = now_ms();
     holders_settle(ctx);
-    uint64_t acked = run_acks(&p);
-    p.flags = RedisModule_GetContextFlags(ctx);
+    uint64_t acked = p.acks < argc ? run_acks(&p) : 0;
+    store_begin(&p.store, ctx, (int64_t)p.delay, (int64_t)p.expire);
     for (uint64_t i = 0; i < p.n;)
-        i = store_run(&p, i);
+        i = p.packed ? store_packed_run(&p, i) : store_run(&p, i);
+    close_open(&p);
     if (session)
         session_remember(session, p.answer, p.n, acked);
-    begin_reply(ctx, p.txn, p.n);
-    for (uint64_t i = 0; i < p.n; i++)
-        reply_answer(ctx, p.answer[i]);
+    begin_reply(ctx, p.txn);
+    reply_answers(ctx, p.packed, p.answer, p.n);
     release_large();
     return RedisModule_ReplyWithLongLong(ctx, (long long)acked);
+}
+
+/* LANE.PUT <key> <body> [<id> [<meta>]] */
+int put_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
+{
+    struct args a = {ctx, argv, argc, 3};
+    struct lane_new e = {.meta = ""};
+    struct store store;
+    struct lane_key k;
+    if (argc < 3 || argc > 5)
+        return RedisModule_WrongArity(ctx);
+    e.body = RedisModule_StringPtrLen(argv[2], &e.body_len);
+    if (argc > 4)
+        e.meta = RedisModule_StringPtrLen(argv[4], &e.meta_len);
+    if ((argc > 3 && !args_id(&a, true, &e.id)) || !check_lengths(ctx, e.meta_len, e.body_len))
+        return REDISMODULE_OK;
+    holders_settle(ctx);
+    if (!lane_key_open_or_reply(ctx, argv[1], true, &k))
+        return REDISMODULE_OK;
+    size_t len;
+    const char *name = RedisModule_StringPtrLen(argv[1], &len);
+    uint64_t lane = !e.id ? 0 : k.value ? k.value->hash : name_hash(RedisModule_GetSelectedDb(ctx), name, len);
+    store_begin(&store, ctx, 0, 0);
+    int64_t answer = store_entry(&store, &k, lane, &e);
+    if (answer > 0)
+        effect_put(ctx, argv[1], (uint64_t)answer, e.id, e.meta, e.meta_len, argv[2]);
+    lane_key_close(ctx, &k);
+    if (answer > 0)
+        lane_event(ctx, "lane.push", argv[1]);
+    return store_reply(ctx, answer);
+}
+
+/* LANE.MPUT <key> <entries> [<up-to>] */
+int mput_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
+{
+    struct args a = {ctx, argv, argc, 3};
+    struct push p = {.ctx = ctx, .argv = argv, .argc = argc, .keys = argv + 1, .nkeys = 1, .entries = 2, .packed = true};
+    struct selector s = {0};
+    if (argc < 3 || argc > 4)
+        return RedisModule_WrongArity(ctx);
+    if (!look_at_packed(&p, argv[2]) || (argc > 3 && !args_number(&a, "sequence", 0, LANE_SEQ_MAX, &s.upto)))
+        return REDISMODULE_OK;
+    reserve_answers(p.n + 1);
+    p.answer = answers + 1;
+    holders_settle(ctx);
+    if (!lane_key_open_or_reply(ctx, argv[1], true, &p.key))
+        return REDISMODULE_OK;
+    p.open = 1;
+    p.lane = true;
+    answers[0] = argc > 3 ? (int64_t)ack_in(ctx, &p.key, &s).removed : 0;
+    store_begin(&p.store, ctx, 0, 0);
+    for (uint64_t i = 0; i < p.n;)
+        i = store_packed_run(&p, i);
+    close_open(&p);
+    reply_packed(ctx, answers, p.n + 1);
+    release_large();
+    return REDISMODULE_OK;
 }

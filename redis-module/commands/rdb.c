@@ -14,7 +14,8 @@
 #define FLAG_STRICT 1u
 #define FLAG_CREATED 2u
 
-/* Sequences of a payload stay below this, so that no payload can use up all numbers. */
+/* Sequences of a client's payload stay below this, so that no payload can use up all numbers. A file may have more: what came by such a payload
+ * raised all that came after it. */
 #define PAYLOAD_SEQ_MAX ((uint64_t)1 << 62)
 
 void rdb_save(RedisModuleIO *rdb, void *value)
@@ -23,6 +24,7 @@ void rdb_save(RedisModuleIO *rdb, void *value)
     const struct lane_settings *s = lane_settings(v->lane);
     struct chunk chunk = {0};
     struct lane_entry e;
+    turn_ends(); /* a child that saves for long has the time of its fork, and what is left of a delay is told with the wall clock's time */
     RedisModule_SaveUnsigned(rdb, s->maxlen);
     RedisModule_SaveUnsigned(rdb, s->maxbytes);
     RedisModule_SaveUnsigned(rdb, s->maxattempts);
@@ -65,8 +67,24 @@ static const char *load_settings(RedisModuleIO *rdb, struct value *v)
     return NULL;
 }
 
+/* RESTORE of few bytes must not take much memory: entries almost without meta and body, each of which stands
+ * alone in a block, would be four times as large here. A server that loads its own file, or its primary's,
+ * takes what there is. */
+#define FREE_MEMORY 65536
+
+static bool by_client(void)
+{
+    return !(RedisModule_GetContextFlags(server.ctx) & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_SLAVE));
+}
+
+static bool too_large(const struct lane *lane, uint64_t bytes)
+{
+    return lane_counts(lane).memory > 2 * bytes + FREE_MEMORY && by_client();
+}
+
 static const char *load_entries(RedisModuleIO *rdb, struct lane *lane)
 {
+    uint64_t bytes = 0;
     uint64_t last = RedisModule_LoadUnsigned(rdb), left = RedisModule_LoadUnsigned(rdb);
     if (RedisModule_IsIOError(rdb))
         return "the numbers are cut off";
@@ -78,6 +96,9 @@ static const char *load_entries(RedisModuleIO *rdb, struct lane *lane)
             return "the entries are cut off";
         const char *wrong = chunk_load(lane, chunk, len, &n);
         RedisModule_Free(chunk);
+        bytes += len;
+        if (!wrong && too_large(lane, bytes))
+            wrong = "it would need more than twice its own size of memory";
         if (wrong)
             return wrong;
         if (n > left)
@@ -85,18 +106,21 @@ static const char *load_entries(RedisModuleIO *rdb, struct lane *lane)
         left -= n;
     }
     /* A replica that goes on from here has seen numbers of entries that are gone by now. */
-    if (last > PAYLOAD_SEQ_MAX || !lane_raise_last(lane, last))
+    if ((last > PAYLOAD_SEQ_MAX && by_client()) || !lane_raise_last(lane, last))
         return "a sequence is out of range";
     return NULL;
 }
 
 void *rdb_load(RedisModuleIO *rdb, int version)
 {
-    if (version != RDB_VERSION) {
-        RedisModule_LogIOError(rdb, "warning", "lane: written by version %d, this module reads %d", version,
-                               RDB_VERSION);
+    if (version < 1 || version > RDB_VERSION) {
+        RedisModule_LogIOError(rdb, "warning",
+                               "lane: written by version %d, this module reads 1 to %d: load it with the module "
+                               "that wrote it, or a later one",
+                               version, RDB_VERSION);
         return NULL;
     }
+    turn_ends();
     /* A stretch counter raised by sequences of a payload that is refused in the end comes back: they were
      * never given out. */
     uint64_t stretches = server.env.stretches;

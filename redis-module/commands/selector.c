@@ -1,6 +1,8 @@
 /* selector - see selector.h. */
 #include "selector.h"
 
+#include <stdio.h>
+
 static bool check_sequences(struct args *a, const char *name, uint64_t n)
 {
     uint64_t seq;
@@ -10,10 +12,39 @@ static bool check_sequences(struct args *a, const char *name, uint64_t n)
     return true;
 }
 
+bool args_ids(struct args *a, struct selector *s)
+{
+    const uint8_t *id;
+    *s = (struct selector){.by = BY_IDS};
+    if (!args_count(a, "number of ids", 0, 1, &s->n))
+        return false;
+    s->arg = a->argv + a->at;
+    for (uint64_t i = 0; i < s->n; i++)
+        if (!args_id(a, false, &id))
+            return false;
+    return true;
+}
+
+static bool packed_ids(struct args *a, struct selector *s)
+{
+    RedisModuleString *ids;
+    size_t len;
+    if (!args_string(a, "packed ids", &ids))
+        return false;
+    s->by = BY_IDS;
+    s->packed = RedisModule_StringPtrLen(ids, &len);
+    s->n = len / ID_LEN;
+    if (len % ID_LEN == 0)
+        return true;
+    char text[100];
+    snprintf(text, sizeof text, "ERR value: length of packed ids is %zu, allowed are multiples of 16", len);
+    RedisModule_ReplyWithError(a->ctx, text);
+    return false;
+}
+
 bool args_selector(struct args *a, struct selector *s)
 {
     *s = (struct selector){0};
-    const uint8_t *id;
     if (args_word(a, "UPTO"))
         return args_number(a, "sequence", 0, LANE_SEQ_MAX, &s->upto);
     if (args_word(a, "RANGES")) {
@@ -29,16 +60,11 @@ bool args_selector(struct args *a, struct selector *s)
         s->arg = a->argv + a->at;
         return check_sequences(a, "sequence", s->n);
     }
-    if (!args_word(a, "IDS"))
-        return args_expected(a, "UPTO, RANGES, SEQS or IDS");
-    s->by = BY_IDS;
-    if (!args_count(a, "number of ids", 0, 1, &s->n))
-        return false;
-    s->arg = a->argv + a->at;
-    for (uint64_t i = 0; i < s->n; i++)
-        if (!args_id(a, false, &id))
-            return false;
-    return true;
+    if (args_word(a, "IDS"))
+        return args_ids(a, s);
+    if (args_word(a, "PACKED"))
+        return packed_ids(a, s);
+    return args_expected(a, "UPTO, RANGES, SEQS, IDS or PACKED");
 }
 
 /* Checked by args_selector. */
@@ -59,6 +85,18 @@ static void range_of(const struct selector *s, uint64_t i, uint64_t *from, uint6
     *to = s->arg ? sequence(s->arg[2 * i + 1]) : s->upto;
 }
 
+static const uint8_t *id_of(const struct selector *s, uint64_t i)
+{
+    return (const uint8_t *)(s->packed ? s->packed + i * ID_LEN : RedisModule_StringPtrLen(s->arg[i], NULL));
+}
+
+static void tell_ahead(const struct selector *s, uint64_t from, const struct selector_calls *call)
+{
+    for (uint64_t i = from; i < s->n && i < from + LANE_AHEAD; i++)
+        call->ahead(call->arg, id_of(s, i));
+    call->ahead(call->arg, NULL);
+}
+
 /* One sequence or id; lease 0: any. */
 static void one(const struct selector *s, uint64_t i, struct lane *lane, uint64_t lease,
                 const struct selector_calls *call)
@@ -69,7 +107,7 @@ static void one(const struct selector *s, uint64_t i, struct lane *lane, uint64_
     if (s->by == BY_SEQS) {
         there = lane && lane_get(lane, sequence(s->arg[i]), &e);
     } else {
-        id = (const uint8_t *)RedisModule_StringPtrLen(s->arg[i], NULL);
+        id = id_of(s, i);
         there = lane && lane_find(lane, id, &e);
     }
     if (there && (!lease || e.lease == lease)) {
@@ -86,10 +124,16 @@ void selector_each(const struct selector *s, struct lane *lane, const struct sel
     uint64_t n = s->by == BY_RANGES && !s->arg ? 1 : s->n, from, to;
     for (uint64_t i = 0; i < n; i++) {
         if (s->by != BY_RANGES) {
+            if (s->by == BY_IDS && call->ahead && i % LANE_AHEAD == 0)
+                tell_ahead(s, i, call);
             one(s, i, lane, 0, call);
             continue;
         }
         range_of(s, i, &from, &to);
+        if (lane && call->range) {
+            call->range(call->arg, from, to);
+            continue;
+        }
         while (lane && lane_next(lane, from, &e) && e.seq <= to) {
             from = e.seq + 1;
             call->entry(call->arg, &e);
@@ -108,7 +152,7 @@ void selector_each_leased(const struct selector *s, struct lane *lane, uint64_t 
             continue;
         }
         /* The lease goes with its last entry, so the one after is asked for before each. */
-        const struct lane_lease *held = lane ? lane_lease_find(lane, lease) : NULL;
+        struct lane_lease *held = lane ? lane_lease_find(lane, lease) : NULL;
         range_of(s, i, &from, &to);
         uint64_t seq = held ? lane_lease_next(held, from ? from - 1 : 0) : 0;
         while (seq && seq <= to) {

@@ -28,6 +28,9 @@ struct server {
     uint64_t lanes, entries, bytes, leased;
 
     uint64_t leases; /* the number of the last lease */
+    int64_t loaded_at; /* now_ms() when a file, or a primary's data, was loaded; 0 when none was */
+
+    bool streams; /* there may be somebody to whom effects go, see effect.h */
 };
 
 extern struct server server;
@@ -35,9 +38,17 @@ extern struct server server;
 void server_start(RedisModuleCtx *ctx);
 bool on_main_thread(void);
 
+/* The server's loop has woken, and is about to sleep. Between the two one reading of the clock serves all commands; outside of
+ * turns (while a file is loaded) each gets its own. */
+void turn_begins(void);
+void turn_ends(void);
+
 /* Milliseconds since the host's boot, standing still included: what leases, delays, ages and `settle` are
  * measured with. */
 int64_t now_ms(void);
+
+/* The context's flags as far as they speak of memory (MAXMEMORY, EVICT, OOM); without a limit asked once a turn. */
+int memory_flags(RedisModuleCtx *);
 
 /* Milliseconds of the wall clock: only ever written beside a duration, to know how long a server was down. */
 int64_t wall_ms(void);
@@ -45,6 +56,9 @@ int64_t wall_ms(void);
 /* Memory that ends the server when there is none left, as Redis does itself. */
 void *must_alloc(size_t);
 void *must_grow(void *, size_t old, size_t size);
+
+/* Frees a lane that nobody sees any more, on another thread when it is large. */
+void free_aside(struct lane *);
 
 /* While on, lanes take their memory so, too: for effects, which a replica cannot refuse. */
 void server_must_store(bool on);

@@ -13,6 +13,7 @@
 
 #define REMEMBERED 1024u
 #define UNUSED_MS (10 * 60 * 1000)
+#define REPLIES_MAX (64u << 20) /* bytes of all replies: above it the longest unused session is forgotten, at last the oldest replies of the only one */
 
 struct run {
     int64_t first;
@@ -26,7 +27,7 @@ struct reply {
 
 struct session {
     struct session *chain, *prev, *next;
-    uint64_t expected; /* txn */
+    uint64_t expected, kept; /* txn: the next one; the first whose reply may be there */
     int64_t used;
     struct reply **reply; /* ring */
     uint32_t room;        /* of the ring: a power of two */
@@ -36,7 +37,7 @@ struct session {
 
 static struct {
     struct session **bucket;
-    size_t n, room;
+    size_t n, room, bytes;
     struct session *oldest, *newest;
 } sessions;
 
@@ -64,6 +65,14 @@ static void link_newest(struct session *s)
     sessions.newest = s;
 }
 
+static void forget(struct reply *r)
+{
+    if (!r)
+        return;
+    sessions.bytes -= sizeof *r + r->nruns * sizeof *r->run;
+    RedisModule_Free(r);
+}
+
 static void drop(struct session *s)
 {
     struct session **at = find(s->name, s->name_len);
@@ -71,8 +80,7 @@ static void drop(struct session *s)
     unlink_use(s);
     sessions.n--;
     for (uint32_t i = 0; i < s->room; i++)
-        if (s->reply[i])
-            RedisModule_Free(s->reply[i]);
+        forget(s->reply[i]);
     RedisModule_Free(s->reply);
     RedisModule_Free(s);
 }
@@ -108,7 +116,7 @@ static struct session *get(const char *name, size_t len, int64_t now)
         unlink_use(s);
     } else {
         s = must_alloc(sizeof *s);
-        *s = (struct session){.expected = 1, .name_len = (uint8_t)len};
+        *s = (struct session){.expected = 1, .kept = 1, .name_len = (uint8_t)len};
         memcpy(s->name, name, len);
         *find(name, len) = s;
         sessions.n++;
@@ -132,6 +140,8 @@ enum session_state session_look(const char *name, size_t len, uint64_t txn, stru
     struct session *s = get(name, len, now_ms());
     *session_r = s;
     uint64_t oldest = s->expected > REMEMBERED ? s->expected - REMEMBERED : 1;
+    if (oldest < s->kept)
+        oldest = s->kept;
     *number_r = txn >= s->expected ? s->expected : oldest;
     if (txn == s->expected)
         return SESSION_NEXT;
@@ -158,6 +168,7 @@ static struct reply *pack(const int64_t *answer, size_t n, uint64_t acked)
         }
     }
     struct reply *r = must_alloc(sizeof *r + nruns * sizeof *r->run);
+    sessions.bytes += sizeof *r + nruns * sizeof *r->run;
     *r = (struct reply){.acked = acked, .nanswers = n};
     for (size_t i = 0; i < n; i++) {
         if (r->nruns && continues(&r->run[r->nruns - 1], answer[i]))
@@ -166,6 +177,20 @@ static struct reply *pack(const int64_t *answer, size_t n, uint64_t acked)
             r->run[r->nruns++] = (struct run){answer[i], 1};
     }
     return r;
+}
+
+/* s is the one used last, so it is the only one when it is the oldest. */
+static void make_room(struct session *s)
+{
+    while (sessions.bytes > REPLIES_MAX && sessions.oldest != s)
+        drop(sessions.oldest);
+    if (s->kept + s->room < s->expected)
+        s->kept = s->expected - s->room;
+    for (; sessions.bytes > REPLIES_MAX && s->kept < s->expected; s->kept++) {
+        struct reply **slot = &s->reply[s->kept & (s->room - 1)];
+        forget(*slot);
+        *slot = NULL;
+    }
 }
 
 void session_remember(struct session *s, const int64_t *answer, size_t n, uint64_t acked)
@@ -183,10 +208,10 @@ void session_remember(struct session *s, const int64_t *answer, size_t n, uint64
         s->room = room;
     }
     struct reply **slot = &s->reply[s->expected & (s->room - 1)];
-    if (*slot)
-        RedisModule_Free(*slot);
+    forget(*slot);
     *slot = pack(answer, n, acked);
     s->expected++;
+    make_room(s);
 }
 
 uint64_t session_again(const struct session *s, uint64_t txn, void (*begin)(void *, size_t n),

@@ -20,16 +20,16 @@ static bool read_take(struct args *a, struct take *t)
         return false;
     while (args_left(a)) {
         bool fine;
-        if (args_word(a, "COUNT"))
+        if (args_option(a, "COUNT", 1))
             fine = args_number(a, "count", 1, COUNT_MAX, &t->count);
-        else if (args_word(a, "BYTES"))
+        else if (args_option(a, "BYTES", 2))
             fine = args_number(a, "bytes", 0, INT64_MAX, &t->bytes);
-        else if (args_word(a, "LEASE"))
+        else if (args_option(a, "LEASE", 4))
             fine = args_number(a, "lease", 1, TIME_MAX, &t->lease);
-        else if (args_word(a, "BLOCK"))
+        else if (args_option(a, "BLOCK", 8))
             fine = t->blocks = args_number(a, "block", 0, TIME_MAX, &t->block);
         else
-            fine = args_expected(a, "COUNT, BYTES, LEASE or BLOCK");
+            fine = args_expected(a, "COUNT, BYTES, LEASE or BLOCK, each once");
         if (!fine)
             return false;
     }
@@ -60,6 +60,10 @@ static void take_from(RedisModuleCtx *ctx, struct take *t, struct lane_key *k, s
         return;
     struct lane_lease *lease = lane_lease_open(lane, holder, ++server.leases);
     while (lease && t->taken < t->count && lane_candidate(lane, lease, &e)) {
+        if (e.expires && e.expires <= now) {
+            k->value->expired_ahead = true;
+            break;
+        }
         uint64_t size = (uint64_t)e.meta_len + e.body_len;
         if (t->taken && (size > t->bytes || t->taken_bytes > t->bytes - size)) {
             t->count = t->taken; /* and no smaller one of a later lane either */
@@ -91,11 +95,15 @@ static void take_from(RedisModuleCtx *ctx, struct take *t, struct lane_key *k, s
 static void take_all(RedisModuleCtx *ctx, struct take *t, bool overdue)
 {
     struct lane_holder *holder = holder_of(RedisModule_GetClientId(ctx));
+    struct lane_entry e;
     for (uint64_t i = 0; i < t->nkeys && t->taken < t->count; i++) {
         struct lane_key k;
         if (!lane_key_open(ctx, t->keys[i], true, &k))
             continue;
         if (k.value && overdue)
+            giveback_overdue(ctx, &k);
+        /* One that stood behind many others, or that nobody looked at since its lease ended with all others. */
+        if (k.value && overdue && lane_candidate(k.value->lane, NULL, &e) && e.expires && e.expires <= now_ms())
             giveback_overdue(ctx, &k);
         if (k.value)
             take_from(ctx, t, &k, holder);
@@ -138,7 +146,7 @@ int take_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 {
     struct args a = {ctx, argv, argc, 1};
     struct take t;
-    if (argc < 3)
+    if (argc < 2)
         return RedisModule_WrongArity(ctx);
     if (!read_take(&a, &t))
         return REDISMODULE_OK;
@@ -206,7 +214,7 @@ int nack_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     struct leased l = {.give = {.ctx = ctx, .key = &k}};
     struct selector s;
     uint64_t lease, delay;
-    if (argc < 7)
+    if (argc < 2)
         return RedisModule_WrongArity(ctx);
     if (!args_number(&a, "lease", 1, INT64_MAX, &lease) || !read_how(&a, &l.give.how) ||
         !args_number(&a, "delay", 0, TIME_MAX, &delay) || !args_selector(&a, &s) || !args_end(&a))
@@ -236,7 +244,7 @@ int extend_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     struct leased l = {0};
     struct selector s;
     uint64_t lease, ms;
-    if (argc < 6)
+    if (argc < 2)
         return RedisModule_WrongArity(ctx);
     if (!args_number(&a, "lease", 1, INT64_MAX, &lease) || !args_number(&a, "ms", 0, TIME_MAX, &ms) ||
         !args_selector(&a, &s) || !args_end(&a))

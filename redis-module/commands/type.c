@@ -7,7 +7,9 @@
 
 #include <string.h>
 
+#include "beat.h"
 #include "effect.h"
+#include "farewell.h"
 #include "holder.h"
 
 /* ---- Methods ---- */
@@ -25,14 +27,45 @@ static void free_value(void *value)
 
 static void unlink_value(RedisModuleKeyOptCtx *key, const void *value)
 {
-    value_detach((struct value *)(uintptr_t)value);
+    struct value *v = (struct value *)(uintptr_t)value;
+    farewell_note(v);
+    value_detach(v);
+}
+
+/* ---- Defragmentation ---- */
+
+static void *move_piece(void *ctx, void *piece)
+{
+    return RedisModule_DefragAlloc(ctx, piece);
+}
+
+static bool time_is_over(void *ctx)
+{
+    return RedisModule_DefragShouldStop(ctx);
+}
+
+static bool never(void *ctx)
+{
+    return false;
+}
+
+/* Small values are done in one go: the server keeps no cursor for them. */
+static int defrag_value(RedisModuleDefragCtx *ctx, RedisModuleString *key, void **value)
+{
+    const struct value *v = *value;
+    unsigned long cursor = 0;
+    bool kept = RedisModule_DefragCursorGet(ctx, &cursor) == REDISMODULE_OK;
+    uint64_t at = cursor;
+    bool more = lane_defrag(v->lane, &(struct lane_defrag){move_piece, kept ? time_is_over : never, ctx}, &at);
+    if (more)
+        RedisModule_DefragCursorSet(ctx, (unsigned long)at);
+    return more;
 }
 
 static size_t free_effort(RedisModuleKeyOptCtx *key, const void *value)
 {
     const struct value *v = value;
-    uint64_t length = lane_counts(v->lane).length;
-    return length ? length : 1; /* 0 would mean "always on another thread" */
+    return lane_pieces(v->lane);
 }
 
 static size_t memory_usage(RedisModuleKeyOptCtx *key, const void *value, size_t samples)
@@ -96,19 +129,29 @@ static void on_flush(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, 
     const RedisModuleFlushInfo *info = data;
     if (sub != REDISMODULE_SUBEVENT_FLUSHDB_START)
         return;
+    if (info->dbnum == -1 || info->dbnum == 0)
+        whole_lost();
     /* Detaching may sweep the roll, so each step begins where the last one was. */
-    uint64_t no = 0;
+    uint64_t no = 0, lanes = 0, entries = 0, bytes = 0;
     for (size_t i; (i = roll_after(&all_lanes, no)) < all_lanes.end;) {
         struct value *v = all_lanes.item[i].value;
         no = all_lanes.item[i].no;
-        if (v && (info->dbnum == -1 || info->dbnum == v->db))
-            value_detach(v);
+        if (!v || (info->dbnum != -1 && info->dbnum != v->db))
+            continue;
+        struct lane_counts n = lane_counts(v->lane);
+        lanes += n.length != 0;
+        entries += n.length;
+        bytes += n.bytes;
+        value_detach(v);
     }
+    farewell_all(ctx, info->dbnum, lanes, entries, bytes);
 }
 
 static void on_swap(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, void *data)
 {
     const RedisModuleSwapDbInfo *info = data;
+    if (info->dbnum_first == 0 || info->dbnum_second == 0)
+        whole_lost();
     uint64_t no = 0, last = all_lanes.last; /* what is attached again gets a higher number */
     for (size_t i; (i = roll_after(&all_lanes, no)) < all_lanes.end && all_lanes.item[i].no <= last;) {
         struct value *v = all_lanes.item[i].value;
@@ -127,15 +170,39 @@ static void on_swap(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, v
 /* A replica leases nothing: what was leased waits, for the next primary of the data. */
 static void on_role(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, void *data)
 {
-    if (sub != REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA)
-        return;
+    server.streams = true;
+    whole_lost();
     for (size_t i = all_lanes.begin; i < all_lanes.end; i++) {
         struct value *v = all_lanes.item[i].value;
         if (!v)
             continue;
-        lane_end_leases(v->lane);
-        value_changed(NULL, v, NULL);
+        if (sub == REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA)
+            value_end_leases(v);
+        value_changed(NULL, v, NULL); /* only a primary lets entries expire */
     }
+}
+
+/* What was here before is not what is here afterwards. */
+static void on_loading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, void *data)
+{
+    server.streams = true;
+    whole_lost();
+    if (sub == REDISMODULE_SUBEVENT_LOADING_ENDED)
+        server.loaded_at = now_ms();
+}
+
+/* From here on somebody may want every effect. */
+static void on_stream(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, void *data)
+{
+    server.streams = true;
+}
+
+static void on_turn(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, void *data)
+{
+    if (sub == REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP)
+        turn_begins();
+    else
+        turn_ends();
 }
 
 /* RENAME and MOVE unlinked the value but kept it. */
@@ -145,6 +212,7 @@ static int on_key(RedisModuleCtx *ctx, int type, const char *event, RedisModuleS
     if (strcmp(event, "rename_to") == 0 || strcmp(event, "move_to") == 0)
         if (lane_key_open(ctx, key, false, &k)) /* attaches it */
             lane_key_close(ctx, &k);
+    farewell_event(ctx, event, key);
     return REDISMODULE_OK;
 }
 
@@ -159,6 +227,7 @@ int type_register(RedisModuleCtx *ctx)
                                       .mem_usage2 = memory_usage,
                                       .free_effort2 = free_effort,
                                       .unlink2 = unlink_value,
+                                      .defrag = defrag_value,
                                       .copy2 = copy_value};
     const struct {
         uint64_t event;
@@ -166,6 +235,10 @@ int type_register(RedisModuleCtx *ctx)
     } events[] = {{REDISMODULE_EVENT_CLIENT_CHANGE, on_client},
                   {REDISMODULE_EVENT_FLUSHDB, on_flush},
                   {REDISMODULE_EVENT_SWAPDB, on_swap},
+                  {REDISMODULE_EVENT_FORK_CHILD, on_stream},
+                  {REDISMODULE_EVENT_LOADING, on_loading},
+                  {REDISMODULE_EVENT_EVENTLOOP, on_turn},
+                  {REDISMODULE_EVENT_REPLICA_CHANGE, on_stream},
                   {REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, on_role}};
     server.type = RedisModule_CreateDataType(ctx, TYPE_NAME, RDB_VERSION, &methods);
     if (!server.type)
@@ -174,5 +247,6 @@ int type_register(RedisModuleCtx *ctx)
         if (RedisModule_SubscribeToServerEvent(ctx, (RedisModuleEvent){events[i].event, 1}, events[i].call) !=
             REDISMODULE_OK)
             return REDISMODULE_ERR;
-    return RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_GENERIC, on_key);
+    return RedisModule_SubscribeToKeyspaceEvents(
+        ctx, REDISMODULE_NOTIFY_GENERIC | REDISMODULE_NOTIFY_EXPIRED | REDISMODULE_NOTIFY_EVICTED, on_key);
 }

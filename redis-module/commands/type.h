@@ -5,7 +5,7 @@
 #include "value.h"
 
 #define TYPE_NAME "dovelane1" /* exactly nine characters; part of every RDB file */
-#define RDB_VERSION 1
+#define RDB_VERSION 2   /* 1: its chunks were of version 1 */
 
 /* Registers the type, and follows lanes through RENAME, MOVE, SWAPDB, FLUSHALL, and connections through their
  * end. REDISMODULE_ERR when the server refuses. */

@@ -4,12 +4,24 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "farewell.h"
+#include "letgo.h"
 #include "ready.h"
 #include "wake.h"
 
 struct roll all_lanes, ready_lanes;
 
-#define WRONGTYPE "WRONGTYPE Operation against a key holding the wrong kind of value"
+static int reply_about_key(RedisModuleCtx *ctx, const char *before, RedisModuleString *key, const char *behind)
+{
+    char text[350];
+    size_t len;
+    const char *name = RedisModule_StringPtrLen(key, &len);
+    int n = snprintf(text, sizeof text, "%s%.*s%s", before, len < 250 ? (int)len : 250, name, behind);
+    for (int i = 0; i < n; i++)
+        if (text[i] < ' ' || text[i] > '~')
+            text[i] = '?'; /* an error is one line */
+    return RedisModule_ReplyWithError(ctx, text);
+}
 
 /* ---- Life ---- */
 
@@ -35,6 +47,28 @@ void value_free(struct value *v)
     if (v->name)
         RedisModule_Free(v->name);
     RedisModule_Free(v);
+}
+
+uint64_t value_empty(struct value *v)
+{
+    uint64_t n = lane_counts(v->lane).length;
+    struct lane *old = n ? lane_empty(v->lane) : NULL;
+    if (old)
+        free_aside(old);
+    if (server.env.over)
+        wake_soon();
+    struct lane_entry e;
+    while (n && lane_next(v->lane, 0, &e)) /* there was no memory to do it at once */
+        lane_remove(v->lane, e.seq);
+    return n;
+}
+
+size_t name_show(char *to, const char *name, size_t len)
+{
+    size_t n = len < NAME_SHOWN ? len : NAME_SHOWN;
+    for (size_t i = 0; i < n; i++)
+        to[i] = (char)(name[i] >= ' ' && name[i] <= '~' ? name[i] : '?');
+    return n;
 }
 
 uint64_t name_hash(int db, const char *name, size_t len)
@@ -69,6 +103,7 @@ void value_attach(struct value *v, int db, const char *name, size_t len)
     v->db = db;
     v->hash = name_hash(db, name, len);
     v->attached = true;
+    farewell_cancel(v);
     v->listed = roll_add(&all_lanes, v);
     server.lanes++;
     value_changed(NULL, v, NULL);
@@ -84,11 +119,18 @@ static void tell_totals(struct value *v, uint64_t entries, uint64_t bytes, uint6
     v->told_leased = leased;
 }
 
+void value_end_leases(struct value *v)
+{
+    lane_end_leases(v->lane);
+    if (server.env.over)
+        wake_soon();
+}
+
 void value_detach(struct value *v)
 {
     if (!v->attached)
         return;
-    lane_end_leases(v->lane);
+    value_end_leases(v);
     wake_at(v, LANE_NEVER);
     roll_remove(&all_lanes, v->listed);
     if (v->ready)
@@ -103,8 +145,11 @@ void value_changed(RedisModuleCtx *ctx, struct value *v, RedisModuleString *name
 {
     struct lane_counts n = lane_counts(v->lane);
     tell_totals(v, n.length, n.bytes, n.leased);
-    wake_at(v, lane_wake(v->lane));
-    bool takeable = lane_takeable(v->lane);
+    int64_t wake = lane_wake(v->lane);
+    if (n.expiring && lane_expiry(v->lane) < wake && !is_replica(server.ctx))
+        wake = lane_expiry(v->lane);
+    wake_at(v, wake);
+    bool takeable = lane_takeable(v->lane) && !v->expired_ahead;
     if (takeable == v->takeable)
         return;
     v->takeable = takeable;
@@ -147,7 +192,7 @@ bool lane_key_open_or_reply(RedisModuleCtx *ctx, RedisModuleString *name, bool w
 {
     if (lane_key_open(ctx, name, write, k))
         return true;
-    RedisModule_ReplyWithError(ctx, WRONGTYPE);
+    reply_about_key(ctx, "WRONGTYPE ", name, " holds something else than a lane");
     return false;
 }
 
@@ -182,6 +227,28 @@ void lane_key_close(RedisModuleCtx *ctx, struct lane_key *k)
     k->value = NULL;
 }
 
+/* What it holds beyond is written before it is read; it is large beside a command of a few entries. */
+void ahead_begin(struct ahead *a, uint64_t lane, struct value *v)
+{
+    a->lane = lane;
+    a->value = v;
+    a->n = 0;
+}
+
+void ahead_add(struct ahead *a, const uint8_t *id)
+{
+    if (a->n < LANE_AHEAD)
+        a->hash[a->n++] = lane_id_hash(&server.env, id);
+}
+
+void ahead_fetch(struct ahead *a)
+{
+    letgo_ahead(a->lane, a->hash, a->n);
+    if (a->value)
+        lane_ahead(a->value->lane, a->hash, a->n);
+    a->n = 0;
+}
+
 void lane_event(RedisModuleCtx *ctx, const char *event, RedisModuleString *key)
 {
     RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, event, key);
@@ -189,12 +256,5 @@ void lane_event(RedisModuleCtx *ctx, const char *event, RedisModuleString *key)
 
 int reply_nolane(RedisModuleCtx *ctx, RedisModuleString *key)
 {
-    char text[300];
-    size_t len;
-    const char *name = RedisModule_StringPtrLen(key, &len);
-    int n = snprintf(text, sizeof text, "NOLANE %.*s", len < 250 ? (int)len : 250, name);
-    for (int i = 0; i < n; i++)
-        if (text[i] < ' ' || text[i] > '~')
-            text[i] = '?'; /* an error is one line */
-    return RedisModule_ReplyWithError(ctx, text);
+    return reply_about_key(ctx, "NOLANE ", key, "");
 }

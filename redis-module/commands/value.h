@@ -23,6 +23,7 @@ struct value {
     uint64_t hash;          /* of database and name, for letgo.h */
     uint64_t listed, ready; /* numbers on the rolls, 0: not on it */
     bool takeable;          /* what was last told */
+    bool expired_ahead;     /* a TAKE met entries whose time is over: it gets nothing until giveback_overdue was here */
     int64_t wake;           /* LANE_NEVER: not in the wake heap */
     size_t wake_place;
     uint64_t told_entries, told_bytes, told_leased; /* its part of the totals */
@@ -42,6 +43,8 @@ struct value *value_create(void); /* NULL: no memory */
 void value_free(struct value *);
 void value_attach(struct value *, int db, const char *name, size_t len);
 void value_detach(struct value *);                                 /* ends its leases */
+void value_end_leases(struct value *);                             /* silently */
+uint64_t value_empty(struct value *);                              /* how many entries it had */
 void value_set_dead(struct value *, const char *name, size_t len); /* len 0: none */
 
 /* Brings totals, wake time and readiness up to date after a change, and wakes who waits. ctx may be NULL
@@ -60,7 +63,24 @@ bool lane_key_make(RedisModuleCtx *, struct lane_key *);
 /* Closes; after a write: value_changed, and the key vanishes when the lane is empty and was not created. */
 void lane_key_close(RedisModuleCtx *, struct lane_key *);
 
+/* A name as it may stand in a line of the log; to has room for NAME_SHOWN characters. How many. */
+#define NAME_SHOWN 200
+size_t name_show(char *to, const char *name, size_t len);
+
 uint64_t name_hash(int db, const char *name, size_t len);
+
+/* Ids of that lane, given one by one, are about to be stored or removed: fetches side by side what that needs.
+ */
+struct ahead {
+    uint64_t lane; /* name_hash() */
+    struct value *value;
+    uint64_t hash[LANE_AHEAD];
+    size_t n;
+};
+
+void ahead_begin(struct ahead *, uint64_t lane, struct value *);
+void ahead_add(struct ahead *, const uint8_t *id); /* up to LANE_AHEAD of them */
+void ahead_fetch(struct ahead *);                  /* and empties it */
 
 /* -NOLANE <key> */
 int reply_nolane(RedisModuleCtx *, RedisModuleString *key);

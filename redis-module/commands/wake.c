@@ -1,12 +1,15 @@
 /* wake - see wake.h. */
 #include "wake.h"
 
+#include "farewell.h"
 #include "giveback.h"
 #include "holder.h"
 
-/* A turn looks at that many lanes at most, so that ten thousand due at once do not stop the server. */
+/* A turn looks at that many lanes at most, and for about a millisecond, so that ten thousand lanes, or a million
+ * entries, due at once do not stop the server. */
 #define LANES_PER_TURN 500
 #define LATER_MS 50
+#define LEASES_PER_TURN 2000
 
 static struct {
     struct value **item;
@@ -97,6 +100,7 @@ static void look_at(RedisModuleCtx *ctx, struct value *v)
 
 static void fire(RedisModuleCtx *ctx, void *data)
 {
+    turn_ends(); /* what follows is done for so long, so it needs the clock itself */
     int64_t now = now_ms();
     heap.timer_at = LANE_NEVER;
     /* A failover is under way: the replica must be able to catch up. */
@@ -106,9 +110,13 @@ static void fire(RedisModuleCtx *ctx, void *data)
     }
     heap.running = true;
     holders_settle(ctx);
-    for (int i = 0; i < LANES_PER_TURN && heap.n && heap.item[0]->wake <= now; i++)
+    for (int i = 0; i < LANES_PER_TURN && heap.n && heap.item[0]->wake <= now && now_ms() <= now + 1; i++)
         look_at(ctx, heap.item[0]);
+    bool more = lane_sweep(&server.env, LEASES_PER_TURN);
+    farewell_flush(ctx);
     heap.running = false;
-    if (heap.n)
+    if (more || holders_gone())
+        arm(now);
+    else if (heap.n)
         arm(heap.item[0]->wake);
 }

@@ -1,16 +1,19 @@
 /* lane - the queue core: one ordered physical queue that holds whole messages. It knows no Redis, does no I/O
  * and has no clock.
  *
- *      directory         blocks (up to 128 slots)         data
- *     +--------+        +----+----+----+----+----+       +----------+------+
- *     | number |------->|slot|slot|dead|slot|  ..|------>| body     | meta |   one allocation per entry;
- *     +--------+        +----+----+----+----+----+       +----------+------+   a replaced meta has its own
- *     | dead   | skip     ^          ^        ^
- *     +--------+          |          |        '--- fresh: nothing from here on was ever taken
- *     | number |-----> .. |          |
- *     +--------+          |          |
- *           id index: id -> sequence            heaps: given back (by sequence), delayed (by due time),
- *           (open addressing, keyed hash)              leased (by the lease's end); slots know their place
+ *      directory         blocks (up to 128 slots)         arena: segments of 4 KB to 1 MB
+ *     +--------+        +----+----+----+----+----+       +------------+------------+-------------
+ *     | number |------->|slot|slot|dead|slot|  ..|------>| body meta  | body meta  | ..
+ *     +--------+        +----+----+----+----+----+       +------------+------------+-------------
+ *     | dead   | skip     ^    |             ^
+ *     +--------+          |    |             '--- fresh: nothing from here on was ever taken
+ *     | number |-----> .. |    '--> extra: what was leased, delayed, tried or changed has more
+ *     +--------+          |           |
+ *           id index: id -> slot      '--> heaps: given back (by sequence), delayed (by due time),
+ *           (extendible hashing, keyed)           leased (by the lease's end), expiring (by its time)
+ *
+ * No step costs more than a block, a table or a page of these, however long the lane is: nothing that grows is
+ * ever copied as a whole but directories (8 to 24 bytes per 128 entries).
  *
  * Sequence = position. A sequence is block number * 128 + index, so a lookup is arithmetic once the block is
  * found, and the block is found at the guess "number - first number" as long as no stretch border or removed
@@ -36,6 +39,7 @@
 #define LANE_BODY_MAX (512u << 20)
 #define LANE_SEQ_MAX INT64_MAX
 #define LANE_NEVER INT64_MAX
+#define LANE_AHEAD 64 /* ids whose hashes are kept */
 
 /* What the core gets from outside. Must outlive its lanes. */
 struct lane_env {
@@ -43,6 +47,13 @@ struct lane_env {
     void (*free)(void *);   /* never called with NULL; from any thread that calls lane_free */
     uint8_t key[16];        /* of the id hash: random, because ids come from the wire */
     uint64_t stretches;     /* the next stretch of sequences to hand out, 0 at first */
+    struct leasing *over;   /* leases that lost their lane, for lane_sweep(); NULL at first */
+
+    /* of the last ids, for lane_id_hash(); zeros at first */
+    struct {
+        uint8_t id[LANE_ID_LEN];
+        uint64_t hash;
+    } hashed[LANE_AHEAD];
 };
 
 enum lane_state { LANE_WAITING = 1, LANE_DELAYED, LANE_LEASED };
@@ -65,7 +76,7 @@ struct lane_settings {
 };
 
 struct lane_counts {
-    uint64_t length, bytes, leased, delayed, waiting;
+    uint64_t length, bytes, leased, delayed, waiting, expiring;
     uint64_t memory; /* bytes allocated, of the lane and all in it */
 };
 
@@ -77,8 +88,9 @@ struct lane_entry {
     uint32_t meta_len, body_len;
     uint32_t revision, attempts;
     int64_t born;
-    int64_t until;  /* delayed: due time; leased: end of the lease */
-    uint64_t lease; /* number of the lease, 0 when not leased */
+    int64_t until;   /* delayed: due time; leased: end of the lease */
+    int64_t expires; /* 0: never */
+    uint64_t lease;  /* number of the lease, 0 when not leased */
     enum lane_state state;
     bool revoked; /* leased, and to be let go when the lease ends */
 };
@@ -91,8 +103,9 @@ struct lane_new {
     size_t meta_len, body_len;
     uint32_t revision, attempts;
     int64_t born;
-    int64_t due;    /* 0: waiting at once */
-    bool unbounded; /* the lane's bounds are not asked (dead letters, replicas) */
+    int64_t due;     /* 0: waiting at once */
+    int64_t expires; /* 0: never; the caller acts on it, see lane_expired() */
+    bool unbounded;  /* the lane's bounds are not asked (dead letters, replicas) */
 };
 
 enum lane_result {
@@ -111,21 +124,50 @@ struct lane *lane_create(struct lane_env *);
 struct lane *lane_copy(const struct lane *);
 void lane_free(struct lane *);
 
+/* Takes all entries out at once, leases ended silently: a lane of its own to be freed, on any thread. What is
+ * left is empty and keeps its settings and numbers. NULL for want of memory: nothing was done. */
+struct lane *lane_empty(struct lane *);
+
+/* About how many allocations a lane is, for whoever chooses where to free it. */
+uint64_t lane_pieces(const struct lane *);
+
 struct lane_settings *lane_settings(struct lane *);
 void **lane_owner(struct lane *); /* a pointer of the caller's, NULL at first */
 struct lane_counts lane_counts(const struct lane *);
 
 /* Storing. *seq_r gets the sequence of the stored entry (LANE_OK) or of the one held (LANE_HELD). */
 enum lane_result lane_push(struct lane *, const struct lane_new *, uint64_t *seq_r);
+
+/* What an entry has that has no id, no delay and nothing else. */
+struct lane_data {
+    const char *body, *meta;
+    uint32_t body_len, meta_len; /* at most LANE_BODY_MAX and LANE_META_MAX */
+};
+
+/* Stores such entries, with sequences one after the other from *seq_r on, as far as that takes no memory and asks no bound.
+ * Returns how many, often none: the next one is for lane_push. */
+size_t lane_push_plain(struct lane *, int64_t born, const struct lane_data *, size_t n, uint64_t *seq_r);
+
 enum lane_result lane_set_meta(struct lane *, uint64_t seq, uint32_t revision, const char *meta, size_t len);
 
-/* Hands an entry that is not leased to another lane of the same environment without copying its data: its id,
- * meta, revision, attempts, age and delay stay, bounds are not asked. LANE_HELD: the other lane holds the id;
+/* Hands an entry that is not leased to another lane of the same environment: its id, meta, revision, attempts,
+ * age, delay and expiry stay, bounds are not asked. Large data is not copied. LANE_HELD: the other lane holds the id;
  * nothing was done. */
 enum lane_result lane_hand_over(struct lane *from, uint64_t seq, struct lane *to, uint64_t *seq_r);
 
 /* Removing, in any state. False when there is none. */
 bool lane_remove(struct lane *, uint64_t seq);
+
+/* What lane_remove_range tells before it removes: sequences one after the other that are all there, then the ids of
+ * those that have one, in order. */
+struct lane_going {
+    void (*run)(void *arg, uint64_t from, uint64_t to);
+    void (*id)(void *arg, const uint8_t *id);
+    void *arg;
+};
+
+/* All from one sequence to another; how many. */
+uint64_t lane_remove_range(struct lane *, uint64_t from, uint64_t to, const struct lane_going *);
 
 /* Looking. lane_next: the first entry at or after a sequence. */
 bool lane_get(const struct lane *, uint64_t seq, struct lane_entry *);
@@ -155,18 +197,48 @@ bool lane_put_back(struct lane *, uint64_t seq, bool attempt, int64_t due);
 void lane_extend(struct lane *, uint64_t seq, int64_t until); /* a leased one */
 void lane_mark_revoked(struct lane *, uint64_t seq);          /* a leased one */
 struct lane_lease *lane_lease_find(struct lane *, uint64_t number);
-uint64_t lane_lease_next(const struct lane_lease *,
-                         uint64_t after); /* its first entry with a sequence above; 0: none */
-struct lane *lane_lease_lane(const struct lane_lease *);
-void lane_end_leases(struct lane *); /* all, silently: entries wait, no attempt is counted */
+uint64_t lane_lease_next(struct lane_lease *, uint64_t after); /* its first entry with a sequence above; 0: none */
+struct lane *lane_lease_lane(const struct lane_lease *); /* NULL: it lost its lane, and is to be forgotten */
+void lane_lease_forget(struct lane_lease *);
+
+/* All leases end, silently: entries wait, no attempt is counted, however many they are at once. The leases
+ * lose their lane, but stay on their holders' lists until they are forgotten or swept: up to so many now; true
+ * when there are more. */
+void lane_end_leases(struct lane *);
+bool lane_sweep(struct lane_env *, uint64_t leases);
 
 /* Time. */
-void lane_due(struct lane *, int64_t now);               /* what is due waits */
+bool lane_due(struct lane *, int64_t now);               /* what is due waits; true: some of very many are left */
 uint64_t lane_overdue(const struct lane *, int64_t now); /* an entry whose lease is over by then; 0: none */
 int64_t lane_wake(const struct lane *); /* when the next of these happens by itself; LANE_NEVER */
 
-/* Keyed 64-bit hash (SipHash-2-4) of the environment, for other tables over data from the wire. */
+/* Expiry: an entry whose time has come and that is not leased, 0: none. What is leased is looked at when it is
+ * given back. lane_expiry: when to ask next. */
+uint64_t lane_expired(struct lane *, int64_t now);
+int64_t lane_expiry(const struct lane *);
+
+/* Keyed 64-bit hash (SipHash-1-3) of the environment, for other tables over data from the wire. */
 uint64_t lane_hash(const uint8_t key[16], const void *p, size_t n);
+
+/* The same of an id. The last ones are kept: several tables are asked for one id in a row. */
+uint64_t lane_id_hash(struct lane_env *, const uint8_t id[LANE_ID_LEN]);
+
+/* Ids of these hashes are about to be asked for, stored or removed: what that needs is fetched side by side.
+ * Of a long lane each is several waits for memory otherwise, one after the other. */
+void lane_ahead(const struct lane *, const uint64_t *hash, size_t n);
+
+/* Moves its pieces: `move` gives a new address and has freed the old one, or NULL when the piece shall stay. Goes
+ * on from *cursor (0 at first) until `stop` says so; false: all are done. */
+struct lane_defrag {
+    void *(*move)(void *arg, void *piece);
+    bool (*stop)(void *arg);
+    void *arg;
+};
+
+bool lane_defrag(struct lane *, const struct lane_defrag *, uint64_t *cursor);
+
+/* An entry does not expire any more. */
+void lane_keep(struct lane *, uint64_t seq);
 
 /* NULL, or which invariant is broken. O(length); for tests. */
 const char *lane_check(const struct lane *);

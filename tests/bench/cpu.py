@@ -61,6 +61,8 @@ def snapshot(services, master=None):
             shares = {f"postfix/{entry.name}": entry.own}
         elif entry.pid in services:
             shares = {services[entry.pid]: entry.own + entry.ended}
+        elif entry.parent in services:
+            shares = {services[entry.parent]: entry.own}
         elif KTHREADD in (entry.pid, entry.parent):
             shares = {"kernel": entry.own}
         else:

@@ -60,7 +60,7 @@ def call(*command):
 
 
 @contextlib.contextmanager
-def journaled(parent):
+def journaled(parent, megabytes=IMAGE_MB):
     """A directory on a new ext4 with a journal, kept in a file below `parent`.
 
     It is mounted in a mount namespace of this process and its children, and the file is unlinked at once: whatever happens
@@ -76,7 +76,7 @@ def journaled(parent):
         point.mkdir()
         try:
             with open(image, "wb") as file:  # written, not sparse: its blocks must not be allocated while it is measured
-                for _ in range(IMAGE_MB):
+                for _ in range(megabytes):
                     file.write(bytes(1 << 20))
                 os.fsync(file.fileno())
             call("mkfs.ext4", "-q", "-F", "-J", f"size={JOURNAL_MB}", "-E", "lazy_itable_init=0,lazy_journal_init=0", image)

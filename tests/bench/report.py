@@ -14,7 +14,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("DOVELANE_BUILD") or REPOSITORY / "build").resolve()
-GOAL = re.compile(r"(>=|<=)\s*([0-9.]+)")
+GOAL = re.compile(r"(>=|<=)\s*([0-9.]+(?:e[-+]?\d+)?)")
 
 
 def output(*command):

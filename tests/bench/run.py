@@ -3,10 +3,11 @@
 
     run.py [--quick] [NAME...] [OPTION=VALUE...]
 
-Without a name, all. A benchmark NAME is bench_NAME.py in this folder, with
+Without a name, all but those that take long (LONG). A benchmark NAME is bench_NAME.py in this folder, with
     ABOUT       one line
     OPTIONS     option to default value
     QUICK       the options that --quick changes: for trying it out, its figures prove nothing
+    LONG        True: only by its name (may be left out)
     run(report, options)
 The exit code tells whether it could be measured; whether a goal is met stands in the table and the JSON.
 """
@@ -49,6 +50,8 @@ def main():
         if name not in known():
             parser.error(f"no benchmark {name!r}; there is {', '.join(known())}")
     modules = {name: importlib.import_module(f"bench_{name}") for name in names or known()}
+    if not names and not arguments.list:
+        modules = {name: module for name, module in modules.items() if not getattr(module, "LONG", False)}
     unknown = [name for name in words if not any(name in module.OPTIONS for module in modules.values())]
     if unknown:
         parser.error(f"no benchmark has an option {unknown[0]!r}")

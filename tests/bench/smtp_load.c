@@ -10,6 +10,8 @@
  * Behaves as an MTA does: MAIL, RCPT and DATA go in one piece, the content with its final dot in the next.
  * --also sends to a second server one mail of the same size for each one that the first has answered: the
  * load that a gateway would have put on its next hop, without a gateway.
+ * --next-hop is the other end: the gateway delivers to an address where this program itself answers, and way_ms
+ * is the time of each mail from its 250 here to its 250 there; 0 when it was there first.
  *
  * Any answer but the expected one ends the run with an error: there is no figure for a load that was not
  * carried. */
@@ -33,6 +35,7 @@
 #include <unistd.h>
 
 #include "histogram.h"
+#include "next_hop.h"
 
 enum {
     MAX_SIZES = 8,
@@ -85,6 +88,12 @@ static struct {
     } sizes[MAX_SIZES];
     unsigned nsizes, weights;
 } options = {.mails = 1000, .users = 1000, .run = "load", .domain = "sink.example", .seed = 1};
+
+static struct {
+    struct sockaddr_in address;
+    uint64_t *accepted; /* per mail: when the first server's 250 came */
+    bool wanted;
+} hop;
 
 static struct target first = {.name = "first", .nsessions = 20}, second = {.name = "second", .nsessions = 20};
 static int loop;
@@ -244,6 +253,8 @@ static void mail_done(struct session *s)
     histogram_add(&t->dot_to_250, t->finished - s->dot);
     histogram_add(&t->mail_to_250, t->finished - s->begun);
     histogram_add(&t->due_to_250, t->finished - s->due);
+    if (hop.wanted && t == &first)
+        hop.accepted[s->mail] = t->finished;
     if (t == &first) {
         options.sizes[size].mails++;
         if (second.nsessions) {
@@ -445,6 +456,27 @@ static void run(void)
     }
 }
 
+/* Mails that are delivered later than all are accepted. */
+static void wait_for_next_hop(void)
+{
+    for (unsigned tenths = 0; next_hop_count() < options.mails; tenths++) {
+        if (tenths == 600)
+            fail("%llu of %llu mails came to the next hop within a minute", (unsigned long long)next_hop_count(), (unsigned long long)options.mails);
+        usleep(100000);
+    }
+}
+
+static void print_way(void)
+{
+    static struct histogram way;
+    for (uint64_t i = 0; i < options.mails; i++) {
+        uint64_t there = next_hop_answered(i), here = hop.accepted[i];
+        histogram_add(&way, there > here ? there - here : 0);
+    }
+    printf(", \"twice\": %llu, \"way_ms\": ", (unsigned long long)next_hop_twice());
+    histogram_print(stdout, &way);
+}
+
 static void print_target(const struct target *t)
 {
     double seconds = (double)(t->finished - started) / 1e9;
@@ -478,6 +510,8 @@ static void print(uint64_t start_realtime)
         printf(", \"second\": ");
         print_target(&second);
     }
+    if (hop.wanted)
+        print_way();
     printf("}\n");
 }
 
@@ -494,6 +528,7 @@ static const char usage[] =
     "  --sizes B[:W],...    bytes of a mail with its header, and weights: 1024:70,10240:30 (1024)\n"
     "  --also HOST:PORT     one mail of the same size to here for each one answered\n"
     "  --also-sessions N    connections there (20)\n"
+    "  --next-hop HOST:PORT be the server that the mails come out at\n"
     "  --domain NAME        recipients are userN@NAME (sink.example)\n"
     "  --users N            how many different recipients (1000)\n"
     "  --run TEXT           part of every id (load)\n"
@@ -515,7 +550,7 @@ static unsigned long number(const char *name, const char *text, unsigned long le
     return value;
 }
 
-static void read_address(const char *text, struct target *t)
+static void read_address(const char *text, struct sockaddr_in *address)
 {
     char host[64];
     const char *colon = strrchr(text, ':');
@@ -523,9 +558,9 @@ static void read_address(const char *text, struct target *t)
         misused("not an address", text);
     memcpy(host, text, (size_t)(colon - text));
     host[colon - text] = '\0';
-    t->address.sin_family = AF_INET;
-    t->address.sin_port = htons((uint16_t)number("not a port", colon + 1, 1, 65535));
-    if (inet_pton(AF_INET, host, &t->address.sin_addr) != 1)
+    address->sin_family = AF_INET;
+    address->sin_port = htons((uint16_t)number("not a port", colon + 1, 1, 65535));
+    if (inet_pton(AF_INET, host, &address->sin_addr) != 1)
         misused("not an IPv4 address", host);
 }
 
@@ -565,13 +600,17 @@ static void read_options(int argc, char **argv)
         {"also", required_argument, NULL, 'a'},     {"also-sessions", required_argument, NULL, 'A'},
         {"domain", required_argument, NULL, 'd'},   {"users", required_argument, NULL, 'u'},
         {"run", required_argument, NULL, 'n'},      {"seed", required_argument, NULL, 'S'},
-        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0}};
+        {"next-hop", required_argument, NULL, 'N'},  {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0}};
     char standard[] = "1024";
     read_sizes(standard);
     for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         switch (c) {
-        case 't': read_address(optarg, &first); break;
-        case 'a': read_address(optarg, &second); break;
+        case 't': read_address(optarg, &first.address); break;
+        case 'a': read_address(optarg, &second.address); break;
+        case 'N':
+            read_address(optarg, &hop.address);
+            hop.wanted = true;
+            break;
         case 'm': options.mails = number("--mails", optarg, 1, 1000000000); break;
         case 's': first.nsessions = (unsigned)number("--sessions", optarg, 1, 20000); break;
         case 'A': second.nsessions = (unsigned)number("--also-sessions", optarg, 1, 20000); break;
@@ -602,9 +641,17 @@ int main(int argc, char **argv)
         fail("epoll_create1: %s", strerror(errno));
     size_t largest = largest_size();
     make_filler(largest);
+    if (hop.wanted) {
+        hop.accepted = calloc(options.mails, sizeof *hop.accepted);
+        const char *why = hop.accepted ? next_hop_open(&hop.address, options.run, options.mails) : "no memory";
+        if (why)
+            fail("--next-hop: %s", why);
+    }
     open_target(&first, largest);
     open_target(&second, largest);
     run();
+    if (hop.wanted)
+        wait_for_next_hop();
     uint64_t start_realtime = clock_ns(CLOCK_REALTIME) - (now() - started);
     print(start_realtime);
     fflush(stdout);

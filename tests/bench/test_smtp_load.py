@@ -65,6 +65,14 @@ class SmtpLoad(unittest.TestCase):
         self.assertEqual(said["due_to_250_ms"]["count"], 200)
         self.assertGreaterEqual(said["due_to_250_ms"]["mean"], said["dot_to_250_ms"]["mean"])
 
+    def test_it_is_its_own_next_hop(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = "127.0.0.1:%d" % free.getsockname()[1]
+        said = load("--to", address, "--next-hop", address, "--mails", 300, "--sizes", "600:50,10240:50", "--run", "own")
+        self.assertEqual((said["way_ms"]["count"], said["twice"]), (300, 0))
+        self.assertLess(said["way_ms"]["p50"], 60000)
+
     def test_a_refusal_ends_the_run_and_names_the_answer(self):
         with socket.socket(socket.AF_UNIX) as control:
             control.connect(self.stack["sink-second"].note["control"])

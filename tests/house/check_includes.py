@@ -23,6 +23,7 @@ WALLS = {
     "ctl": ["lib"],
     "dovecot-plugin/orset": [],
     "dovecot-plugin/state": ["dovecot-plugin/orset"],
+    "dovecot-plugin": [],  # compat.h
     "dovecot-plugin/plugin": ["lib", "dovecot-plugin"],
     "dovecot-plugin/replicator": ["lib", "dovecot-plugin", "dovecot-plugin/orset", "dovecot-plugin/state"],
     "dovecot-plugin/doveadm": ["lib", "dovecot-plugin"],

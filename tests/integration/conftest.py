@@ -6,6 +6,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from relay_world import World  # noqa: E402
 from stack import Stack  # noqa: E402
 
 
@@ -38,6 +39,20 @@ def stack(request):
             print(f"\nlogs of {entry.directory}:\n{entry.tails()}")
         end_and_look(entry, complaints)
     assert not complaints, "\n".join(complaints)
+
+
+@pytest.fixture
+def world(stack, tmp_path):
+    """A factory: a relay with next hops that do as they are told (relay_world.py)."""
+    made = []
+
+    def make(**options):
+        made.append(World(stack, tmp_path, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
 
 
 @pytest.hookimpl(hookwrapper=True)

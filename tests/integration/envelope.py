@@ -24,14 +24,15 @@ def recipient(address, args="", state=0, attempts=0, code=0, reason="", last_att
             + number(last_attempt))
 
 
-def encode(recipients=("b@example.net",), size=0, arrived=None, **texts):
+def encode(recipients=("b@example.net",), size=0, arrived=None, marks=0, **texts):
     """recipients: addresses, or what recipient() gives. arrived: microseconds since 1970, now by default."""
     fields = {"queue_id": "4jWhSH0G8Sz1SS5l", "sender": "a@example.org", **texts}
     unknown = set(fields) - set(TEXTS)
     assert not unknown, f"no such field: {unknown}"
-    out = b"\x01" + number(time.time_ns() // 1000 if arrived is None else arrived) + number(size)
+    out = (b"\x02" if marks else b"\x01") + number(time.time_ns() // 1000 if arrived is None else arrived) + number(size)
     out += b"".join(text(fields.get(name, "")) for name in TEXTS)
-    return out + number(len(recipients)) + b"".join(r if isinstance(r, bytes) else recipient(r) for r in recipients)
+    out += number(len(recipients)) + b"".join(r if isinstance(r, bytes) else recipient(r) for r in recipients)
+    return out + (number(marks) if marks else b"")
 
 
 def entry_id():

@@ -18,6 +18,8 @@ import socket
 import subprocess
 import time
 
+from stack.ports import Ports
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("DOVELANE_BUILD", ROOT / "build"))
 MODULE = BUILD / "redis-module" / "lane.so"
@@ -25,6 +27,7 @@ ASAN = os.environ.get("DOVELANE_ASAN") == "1"
 VALGRIND = os.environ.get("DOVELANE_VALGRIND") == "1"
 SERVER = shlex.split(os.environ.get("DOVELANE_REDIS_SERVER", "redis-server"))
 FORCE = ["FORCE"]
+PORTS = Ports()  # for replication, which needs one; reserved as long as the tests run
 SLOW = 5 if ASAN else 20 if VALGRIND else 1
 
 
@@ -199,7 +202,7 @@ class LaneServer:
         env = dict(os.environ)
         if ASAN:
             env |= {"LD_PRELOAD": sanitizer_libraries(), "UBSAN_OPTIONS": f"print_stacktrace=1:halt_on_error=1:log_path={self.directory}/san",
-                    "ASAN_OPTIONS": f"detect_leaks=0:handle_segv=0:log_path={self.directory}/san"}
+                    "ASAN_OPTIONS": f"detect_leaks=0:allocator_may_return_null=1:handle_segv=0:log_path={self.directory}/san"}
         self.process = subprocess.Popen([str(c) for c in self.command()], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         wait_for(self.answers, 10, "a start of the server")
         return self
@@ -215,7 +218,10 @@ class LaneServer:
             return False
 
     def client(self, timeout=20):
-        c = Client(self.path, timeout)
+        return self.client_at(self.path, timeout)
+
+    def client_at(self, path, timeout=20):
+        c = Client(path, timeout)
         self.clients.append(c)
         return c
 

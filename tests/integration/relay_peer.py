@@ -3,7 +3,7 @@
     peer.say("RCPT", "450 4.2.0 later", match="b@", times=1)     the first rule that fits answers instead of the peer
     peer.say("DATA", CLOSE)
 
-Verbs: CONNECT, EHLO (also LHLO), HELO, XFORWARD, MAIL, RCPT, DATA, BODY (after the first bytes of a message), DOT, RSET, IDLE (right
+Verbs: CONNECT, EHLO (also LHLO), HELO, STARTTLS, XCLIENT, XFORWARD, MAIL, RCPT, DATA, BDAT (before its bytes are read), BODY (after the first bytes of a message), DOT (also of a whole BDAT), RSET, IDLE (right
 behind the answer to a dot). Answers: a text (LF becomes CRLF, and a CRLF is added), CLOSE, RESET, HANG (no answer until the peer ends),
 RAW(bytes), or a function of the session that returns one of these.
 """
@@ -14,6 +14,7 @@ import threading
 from dataclasses import dataclass, field
 
 CLOSE, RESET, HANG = "close", "reset", "hang"
+CHUNKS = ("PIPELINING", "CHUNKING", "SIZE 104857600", "8BITMIME", "DSN", "SMTPUTF8")
 ALL = ("PIPELINING", "SIZE 104857600", "8BITMIME", "DSN", "SMTPUTF8", "XFORWARD NAME ADDR PORT PROTO HELO IDENT")
 
 
@@ -47,6 +48,25 @@ class Session:
     data: bytearray = field(default_factory=bytearray)
     lines: list = field(default_factory=list)
     held: list = field(default_factory=list)
+    secure: bool = False
+
+
+class Meeting:
+    """An answer that waits until so many sessions are waiting for it, or it is told to."""
+
+    def __init__(self, wanted, text="250 2.0.0 Ok"):
+        self.wanted, self.text, self.lock, self.met, self.here, self.most = wanted, text, threading.Lock(), threading.Event(), 0, 0
+
+    def __call__(self, session):
+        with self.lock:
+            self.here += 1
+            self.most = max(self.most, self.here)
+            if self.here >= self.wanted:
+                self.met.set()
+        assert self.met.wait(200)
+        with self.lock:
+            self.here -= 1
+        return self.text
 
 
 class Gone(Exception):
@@ -54,8 +74,10 @@ class Gone(Exception):
 
 
 class Peer:
-    def __init__(self, lmtp=False, offers=ALL, path=None, port=0, batch=False):
-        self.lmtp, self.offers, self.path, self.batch = lmtp, offers, path, batch
+    def __init__(self, lmtp=False, offers=ALL, path=None, port=0, batch=False, tls=None):
+        """tls: an ssl.SSLContext for STARTTLS, which is then offered."""
+        self.lmtp, self.offers, self.path, self.batch, self.tls = lmtp, offers, path, batch, tls
+        self.reads, self.resumed = [], 0    # what each recv brought, handshakes that resumed a session
         self.lock = threading.Lock()
         self.rules, self.mails, self.lines, self.sessions = [], [], [], 0
         self.open, self.most_open = 0, 0
@@ -179,7 +201,7 @@ class Peer:
         else:
             session.socket.sendall(b"".join(session.held) + data)
             session.held.clear()
-        return chr(data[0])
+        return chr(data[0]) if data else "5"    # RAW(b""): no answer at all
 
     def answer(self, session, verb, line, default):
         return self.tell(session, verb, self.decide(session, verb, line, default))
@@ -188,6 +210,8 @@ class Peer:
         data = session.socket.recv(1 << 20)
         if not data:
             raise Gone
+        with self.lock:
+            self.reads.append(data)
         session.data += data
 
     def line(self, session):
@@ -212,6 +236,8 @@ class Peer:
             verb = line.split(" ")[0].upper()
             if verb in ("EHLO", "LHLO"):
                 offers = [f"250-{offer}" for offer in self.offers]
+                if self.tls and not session.secure:
+                    offers.append("250-STARTTLS")
                 wrong = (verb == "LHLO") != self.lmtp
                 self.answer(session, "EHLO", line, "500 wrong protocol" if wrong else "\n".join(["250-peer.example", *offers, "250 OK"]))
             elif verb == "MAIL":
@@ -231,6 +257,14 @@ class Peer:
                 body = self.message(session)
                 self.dot(session, sender, accepted, body)
                 sender, accepted = None, []
+            elif verb == "BDAT":
+                if self.bdat(session, line, sender, accepted):
+                    sender, accepted = None, []
+            elif verb == "STARTTLS":
+                if self.answer(session, "STARTTLS", line, "220 2.0.0 go" if self.tls else "502 no") == "2":
+                    self.secure(session)
+            elif verb == "XCLIENT":
+                self.answer(session, "XCLIENT", line, "220 peer.example ESMTP")
             elif verb == "RSET":
                 sender, accepted = None, []
                 self.answer(session, "RSET", line, "250 2.0.0 Ok")
@@ -258,6 +292,31 @@ class Peer:
             raw += b"\r\n"
         session.data[:] = rest
         return re.sub(rb"(\A|\r\n)\.", rb"\1", raw)
+
+    def bdat(self, session, line, sender, accepted):
+        """RFC 3030: its bytes are read before it is answered. True when that ended the transaction."""
+        said = self.decide(session, "BDAT", line, None)
+        if said in (CLOSE, RESET, HANG):
+            self.tell(session, "BDAT", said)
+        size = int(line.split(" ")[1])
+        assert line.endswith(" LAST")
+        while len(session.data) < size:
+            self.read(session)
+        body = bytes(session.data[:size])
+        del session.data[:size]
+        if said is None and not accepted:
+            said = "554 5.5.1 no valid recipients"
+        if said is not None:
+            self.tell(session, "BDAT", said)
+            return said[:1] in ("2", b"2")
+        self.dot(session, sender, accepted, body)
+        return True
+
+    def secure(self, session):
+        session.socket = self.tls.wrap_socket(session.socket, server_side=True)
+        session.secure = True
+        with self.lock:
+            self.resumed += session.socket.session_reused
 
     def dot(self, session, sender, accepted, body):
         """Remembered before it is told: a test that sees the answer's effect finds the mail."""

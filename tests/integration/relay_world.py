@@ -8,12 +8,19 @@ import envelope
 from relay_peer import Peer
 from stack import lanes, programs, resp
 
-QUICK = {"retry_first": "200ms", "retry_most": "400ms", "settle": "1300ms", "store_deadline": "600ms", "max_entry": "1MB", "command_timeout": "5s", "connect_timeout": "5s",
-         "final_timeout": "5s", "log_level": "debug"}
+
+def timeouts(value):
+    """Settings: how long a next hop may take for anything."""
+    return {f"smtp_{phase}_timeout": value for phase in
+            ("connect", "helo", "starttls", "xforward", "mail", "rcpt", "data_init", "data_xfer", "data_done", "rset")}
+
+
+QUICK = {"retry_first": "200ms", "retry_most": "400ms", "settle": "1300ms", "store_deadline": "600ms", "max_entry": "1MB", "log_level": "debug",
+         **timeouts("5s")}
 BODY = b"Received: from x by y\r\nSubject: test\r\n\r\nhello\r\n"
 
 
-def eventually(what, condition, seconds=30):
+def eventually(what, condition, seconds=90):
     """Waits for a condition that must come true; its value."""
     end = time.monotonic() + seconds
     while True:
@@ -88,10 +95,10 @@ class World:
     def log(self, node="mx1"):
         return Path(self.relay(node).log).read_text(errors="replace")
 
-    def logged(self, pattern, node="mx1", times=1):
+    def logged(self, pattern, node="mx1", times=1, seconds=30):
         """Waits for so many lines of a relay's log that match."""
         return eventually(f"{pattern} {times} times in the log of {node}",
-                          lambda: len(found := re.findall(pattern, self.log(node))) >= times and found)
+                          lambda: len(found := re.findall(pattern, self.log(node))) >= times and found, seconds)
 
     def count(self, pattern, node="mx1"):
         return len(re.findall(pattern, self.log(node)))

@@ -181,6 +181,19 @@ def test_moved_id_is_done_for_a_push_and_not_gone_for_a_revoke(c):
     assert c("LANE.REVOKE", c.lane, ident(2)) == ["ABSENT"], "it was not delivered; nobody may think so"
 
 
+def test_a_move_that_comes_too_late_moves_nothing(c):
+    c.push(c.lane, 1, 2)
+    words = [word.decode() if isinstance(word, bytes) else word for word in c("LANE.INFO")]
+    now = int(dict(zip(words[::2], words[1::2]))["clock-ms"])
+    with pytest.raises(ReplyError, match="^LATE .*nothing was moved"):
+        c("LANE.MOVE", c.lane, "other", "BEFORE", now, "UPTO", 2**62)
+    assert c("LANE.LEN", c.lane) == 2 and c("EXISTS", "other") == 0
+    assert c("LANE.MOVE", c.lane, "other", "BEFORE", now + 3600000, "UPTO", 2**62) == [2, 0, 0]
+    for wrong in (["BEFORE"], ["BEFORE", -1, "UPTO", 1], ["BEFORE", 1]):
+        with pytest.raises(ReplyError, match="^ERR"):
+            c("LANE.MOVE", c.lane, "other", *wrong)
+
+
 def test_reset_removes_all_and_remembers_nothing(c):
     c("LANE.CREATE", c.lane, "MAXLEN", 5)
     c.push(c.lane, 1, 2, 3)

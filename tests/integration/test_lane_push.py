@@ -198,10 +198,11 @@ def test_memory_is_looked_at_within_a_batch(c):
     c("CONFIG", "SET", "maxmemory", 0)
 
 
-def test_policy_other_than_noeviction_stores_nothing(c):
+def test_policy_other_than_noeviction_stores_nothing_and_is_named(server, c):
     c("CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", "allkeys-lru")
     n = fresh()
-    assert c.push("lane", n) == ["POLICY"]
+    assert c.push("lane", n) == ["POLICY maxmemory-policy is not noeviction"]
+    assert server.log_says("nothing is stored: maxmemory is set and maxmemory-policy is not noeviction")
     assert c("EXISTS", "lane") == 0
     c("CONFIG", "SET", "maxmemory-policy", "noeviction")
     assert c.push("lane", n)[0] > 0

@@ -23,7 +23,7 @@ def c(server):
     server.close_clients()
 
 
-COMMANDS = ("CREATE PUSH ACK REVOKE META TAKE NACK EXTEND READ GET IDS MOVE READY LIST LEN INFO RESET APPLY").split()
+COMMANDS = ("CREATE PUSH PUT MPUT ACK REVOKE META TAKE NACK EXTEND READ GET IDS MOVE READY LIST LEN INFO BEAT WHOLE RESET CHECK APPLY").split()
 
 
 # ---- keyspace commands ----
@@ -189,7 +189,7 @@ def test_registered_are_exactly_the_documented_ones(c):
 
 
 @pytest.mark.parametrize("words, keys", [
-    (["LANE.PUSH", 2, "a", "b", "ENTRIES", 0], "a b"), (["LANE.TAKE", 3, "a", "b", "c", "COUNT", 1], "a b c"),
+    (["LANE.PUSH", 2, "a", "b", "ENTRIES", 0], "a b"), (["LANE.PUT", "a", "body"], "a"), (["LANE.MPUT", "a", "", 3], "a"), (["LANE.TAKE", 3, "a", "b", "c", "COUNT", 1], "a b c"),
     (["LANE.CREATE", "a", "MAXLEN", 1, "DEAD", "d"], "a d"), (["LANE.CREATE", "a", "STRICT"], "a"), (["LANE.MOVE", "a", "b", "UPTO", 1], "a b"),
     (["LANE.ACK", "a", "UPTO", 1], "a"), (["LANE.REVOKE", "a", ident(1)], "a"), (["LANE.META", "a", 1, ident(1), 1, ""], "a"),
     (["LANE.NACK", "a", 1, "RETRY", 0, "UPTO", 1], "a"), (["LANE.EXTEND", "a", 1, 1, "UPTO", 1], "a"), (["LANE.READ", "a", 0], "a"),

@@ -196,8 +196,8 @@ def test_moves_to_a_full_dead_letter_lane_are_not_refused(c):
 
 
 def test_entry_stays_when_the_dead_letter_key_is_no_lane(c):
-    c("SET", "dead", "a string")
     c("LANE.CREATE", "lane", "DEAD", "dead")
+    c("SET", "dead", "a string")
     c.push("lane", 1)
     lease, _ = c.take("lane")
     assert c("LANE.NACK", "lane", lease, "FATAL", 0, "IDS", 1, ident(1)) == [1, 0, 0]

@@ -25,8 +25,8 @@ DOMAINS = ["a.example", "b.example", "c.example", "plain.example"]
 VICTIMS = {"milter": ["milter"], "relay": ["relay-mx1"], "node": ["redis-mx1", "relay-mx1"]}
 
 
-def stack_of(policy):
-    return Stack(postfix="divert", sinks=SINKS, divert=["a", "b", "c"], policy=policy,
+def stack_of(policy, **more):
+    return Stack(postfix="divert", **more, sinks=SINKS, divert=["a", "b", "c"], policy=policy,
                  settings={"retry_first": "1s", "retry_most": "2s"})
 
 
@@ -164,13 +164,14 @@ def log_of(system, name):
         return log.read().splitlines()
 
 
-def run(policy, victim, fault, rounds):
-    with stack_of(policy) as system:
+def run(policy, victim, fault, rounds, **more):
+    with stack_of(policy, **more) as system:
         for name in "abc":
             sinks.rules(system, name, {"at": "dot", "delay": 0.15})
         load, busy = Load(system), []
         try:
-            for _ in range(rounds):
+            # On a host that is short of time the load pauses now and then, and the fault would hit an idle victim: that round does not count.
+            while sum(1 for count in busy if count > 0) < rounds and len(busy) < 4 * rounds:
                 load.flowing()
                 diverting(system)
                 busy.append(one_round(system, victim, fault, load))
@@ -178,7 +179,7 @@ def run(policy, victim, fault, rounds):
             diverting(system)
         finally:
             ledger = load.end()
-        verdict = oracle.wait_delivered(system, ledger, seconds=60)
+        verdict = oracle.wait_delivered(system, ledger, seconds=300)
         print(f"\n{policy} {victim} {fault}: in flight {busy}; {verdict.summary()}")
         assert not (verdict.lost or verdict.damaged or verdict.strange), verdict.report()
         # A relay that dies between its own node's ack and the other's leaves the other an entry that is delivered; a milter that dies between two
@@ -186,7 +187,7 @@ def run(policy, victim, fault, rounds):
         # Everything else has left the lanes.
         waiting = [pair for pair in verdict.waiting if fault == "stop" or pair not in verdict.delivered]
         assert not waiting, waiting
-        assert sum(1 for count in busy if count > 0) >= rounds * 0.8, f"the victim was idle: {busy}"
+        assert sum(1 for count in busy if count > 0) == rounds, f"the victim was idle: {busy}"
         assert not unexplained(verdict, system), verdict.report()
         if fault == "stop":
             assert not verdict.duplicates, verdict.report()
@@ -202,6 +203,11 @@ def test_nothing_is_lost(policy, victim, fault):
     run(policy, victim, fault, ROUNDS)
 
 
+@pytest.mark.parametrize("victim, fault", [("relay", "kill"), pytest.param("node", "stop", marks=pytest.mark.long)])
+def test_nothing_is_lost_by_tls_and_with_users(victim, fault):
+    run("queue", victim, fault, 1, secure=True)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("policy, victim, fault", KINDS)
 def test_nothing_is_lost_in_twenty_rounds(policy, victim, fault):
@@ -213,7 +219,7 @@ def test_a_thousand_mails_of_up_to_fifty_recipients_arrive_once():
     mails = int(os.environ.get("DOVELANE_MAILS", 1000))
     with stack_of("queue") as system:
         ledger = Generator(smtp=system.smtp, domains=DOMAINS, mails=mails, sessions=10, recipients=(1, 50), users=40, size=(300, 8000)).run()
-        verdict = oracle.wait_delivered(system, ledger, seconds=120).check()
+        verdict = oracle.wait_delivered(system, ledger, seconds=300).check()
         print(verdict.summary())
         assert len(verdict.promised) == len(ledger.pairs) > 10 * mails
         assert not verdict.duplicates and not verdict.waiting and not verdict.returned
@@ -227,7 +233,7 @@ def test_a_thousand_mails_of_up_to_fifty_recipients_arrive_once():
 def test_diverted_mail_of_up_to_fifty_recipients_arrives_once():
     with stack_of("queue") as system:
         ledger = Generator(smtp=system.smtp, domains=DOMAINS[:3], mails=500, sessions=10, recipients=(1, 50), users=40).run()
-        verdict = oracle.wait_delivered(system, ledger, seconds=120).check()
+        verdict = oracle.wait_delivered(system, ledger, seconds=300).check()
         assert not verdict.duplicates and not verdict.waiting
         assert sinks.metrics(system, "milter")["mails_diverted_total"] == 500
 
@@ -242,7 +248,7 @@ def test_a_next_hop_that_is_away_delays_and_loses_nothing(seconds):
         waiting = lanes.length(system.nodes["mx1"])
         sinks.command(system, "a", do="up")
         load.flowing()
-        verdict = oracle.wait_delivered(system, load.end(), seconds=60).check()
+        verdict = oracle.wait_delivered(system, load.end(), seconds=300).check()
         assert waiting > 20, "nothing waited for the next hop"
         assert not verdict.waiting
         # A mail whose final dot was sent when the connection broke may come twice, and its log line says so.
@@ -254,7 +260,7 @@ def test_permanent_failures_bounce_with_the_next_hops_words():
     with stack_of("queue") as system:
         sinks.rules(system, "a", {"at": "rcpt", "match": "^u1@", "reply": "550 5.1.1 no such dove"})
         ledger = Generator(smtp=system.smtp, domains=["a.example"], mails=60, sessions=4, recipients=(1, 4), users=4, sender="back@plain.example").run()
-        verdict = oracle.wait_delivered(system, ledger, seconds=60).check()
+        verdict = oracle.wait_delivered(system, ledger, seconds=300).check()
         returned = {pair for pair in verdict.returned}
         assert returned == {pair for pair in ledger.promised if pair[1].startswith("u1@")} and returned
         assert any("no such dove" in note for note in verdict.returned.values()), list(verdict.returned.values())[:3]

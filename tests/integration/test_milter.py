@@ -3,14 +3,18 @@
 The relays do not run here: entries stay where the milter put them.
 """
 import concurrent.futures
+import contextlib
 import re
 import smtplib
+import socket
+import subprocess
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from stack import Stack, lanes, resp
+from stack import Stack, lanes, programs, resp
 from stack.shape import SinkShape
 
 SINKS = [SinkShape("a", ours=True), SinkShape("b", ["lmtp"], ours=True), SinkShape("plain", ours=True)]
@@ -238,6 +242,24 @@ def test_lines_that_postfix_would_fold_are_postfix_work(system):
     assert entries(system) == [[], []]
 
 
+def test_a_delivery_id_that_a_sender_wrote_is_dropped(system):
+    """Copied from a mail that he got, it would make his own look as if Dovecot had it already."""
+    ours = b"Dovelane-Id: " + b"0" * 32 + b" " + b"0" * 32 + b"\r\n"
+    content = ours + b"Subject: x\r\n" + ours.upper().replace(b"\r\n", b"\r\n\tfolded\r\n") + b"X-Dovelane-Id: stays\r\n\r\nDovelane-Id: in the body stays\r\n"
+    send(system, "u1@a.example", content=content)
+    (_, body), = bodies(system)
+    assert b"Subject: x\r\nX-Dovelane-Id: stays\r\n" in body and body.endswith(b"\r\n\r\nDovelane-Id: in the body stays\r\n")
+    assert body.lower().count(b"dovelane-id:") == 2
+    # What Postfix delivers itself may go to the same Dovecot.
+    system.stop("sink-plain")
+    try:
+        _, text = send(system, "u1@plain.example", content=content)
+        kept = subprocess.run(["postcat", "-c", system["postfix"].note["config_directory"], "-qhb", queue_id(text)], stdout=subprocess.PIPE, check=True).stdout
+    finally:
+        system.cont("sink-plain")
+    assert kept.lower().count(b"dovelane-id:") == 2 and b"X-Dovelane-Id: stays" in kept
+
+
 def test_a_thousand_recipients_are_one_entry(system):
     recipients = [f"u{number}@a.example" for number in range(1000)]
     assert send(system, *recipients)[0] == 250
@@ -440,3 +462,73 @@ def test_a_port_probe_harms_nothing(system):
             probe.connect(system["milter"].note["socket"])
     assert send(system, "u1@a.example")[0] == 250
     assert len(entries(system)[0]) == 1
+
+
+class Narrow:
+    """A way to a node on which each connection gets slow behind its first 200 kB, until it is told to be quick."""
+
+    def __init__(self, address):
+        self.to, self.quick, self.listener = address.rpartition(":"), threading.Event(), socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                far = socket.create_connection((self.to[0], int(self.to[2])))
+                threading.Thread(target=self.pass_on, args=(near, far, 200_000), daemon=True).start()
+                threading.Thread(target=self.pass_on, args=(far, near, 1 << 60), daemon=True).start()
+
+    def pass_on(self, source, target, fast):
+        with contextlib.suppress(OSError):
+            while data := source.recv(16384):
+                target.sendall(data)
+                fast -= len(data)
+                if fast < 0:
+                    self.quick.wait(0.2)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.long
+def test_a_node_that_is_too_slow_for_what_it_is_sent_gets_no_more():
+    """It answers, and every large mail fails at its deadline: what was not sent would grow without bounds."""
+    content = b"Subject: large\r\n\r\n" + (b"z" * 70 + b"\r\n") * 56000
+    with stack_of(settings={"max_entry": "25MB", "milter_memory": "64MB", "revoke_wait": "0s"}) as system:
+        milter = system["milter"]
+        narrow = Narrow(system.nodes["mx2"])
+        milter.note["nodes"] = {**milter.note["nodes"], "mx2": narrow.address}
+        programs.write_settings(milter)
+        system.restart("milter")
+        wait_able(system)
+
+        def refused():
+            return "1 of 2 nodes can be used" in Path(milter.log).read_text()
+
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            for number in range(10):
+                if refused():
+                    break
+                assert all(code == 250 for code, _ in pool.map(lambda _: send(system, "u@a.example", content=content), range(3)))
+        assert refused() and "lost" not in Path(milter.log).read_text().partition("1 of 2 nodes can be used")[0].rpartition("started: version")[2]
+        narrow.quick.set()
+        wait_able(system)
+        code, text = send(system, "u@a.example", content=content)
+        assert code == 250 and number
+        narrow.listener.close()
+
+
+def test_ordered_mail_is_a_series_of_the_milters_own():
+    """Not the proxy's, which may run on the same host; and its last generation is kept where the milter can read it."""
+    with stack_of(settings={"destinations": {"a": {"placement": "ordered"}}}) as system:
+        end = time.monotonic() + 30
+        while not bodies(system):
+            assert time.monotonic() < end, Path(system["milter"].log).read_text()[-3000:]
+            send(system, "u1@a.example")
+        series = [re.fullmatch(re.escape(f"dovelane:{system.destinations['a']}|mx1>mx2|mx1.") + r"(\d+)", name) for name, _ in bodies(system)]
+        assert all(series), bodies(system)
+        kept = Path(system["milter"].note["settings"]["state_directory"], "generation-mx1")
+        assert int(kept.read_text()) >= max(int(each[1]) for each in series)
+        assert "cannot be written" not in Path(system["milter"].log).read_text()

@@ -1,12 +1,14 @@
-"""A private Dovecot: LMTP over TCP and a UNIX socket, IMAP, sdbox; every user@example.org exists.
+"""A private Dovecot: LMTP over TCP and a UNIX socket, IMAP; every user@example.org exists.
 
 Debian 12 has 2.3 and Debian 13 has 2.4, whose configuration languages differ; one text for each. Users of a passwd-file can
-be listed (doveadm -A); any other name is let in by a static user database behind it.
+be listed (doveadm -A); any other name is let in by a static user database behind it. `root` is another system's root directory,
+in which that system's Dovecot runs; everything it needs lies below it then, and its configuration names paths as seen there.
 """
 import os
 import pwd
 import shutil
 import subprocess
+from pathlib import Path
 
 from .failure import StackError
 from .process import instance
@@ -61,7 +63,7 @@ service stats {{
 V23 = """\
 disable_plaintext_auth = no
 mail_home = {mail}/%d/%n
-mail_location = sdbox:~/sdbox
+mail_location = {storage}:~/{storage}
 passdb {{
   driver = passwd-file
   args = scheme=PLAIN username_format=%u {users}
@@ -83,8 +85,8 @@ userdb {{
 V24 = """\
 auth_allow_cleartext = yes
 lmtp_user_concurrency_limit = unlimited
-mail_driver = sdbox
-mail_path = ~/sdbox
+mail_driver = {storage}
+mail_path = ~/{storage}
 mail_home = {mail}/%{{user | domain}}/%{{user | username}}
 passdb passwd-file {{
   passwd_file_path = {users}
@@ -107,41 +109,57 @@ userdb static {{
 """
 
 
-def version():
+def version(root=None):
     """(major, minor, patch) of the installed Dovecot."""
     try:
-        text = subprocess.run(["dovecot", "--version"], stdout=subprocess.PIPE, check=True, timeout=20).stdout.decode()
+        text = subprocess.run([*entered(root), "dovecot", "--version"], stdout=subprocess.PIPE, check=True, timeout=20).stdout.decode()
     except (OSError, subprocess.CalledProcessError) as error:
         raise StackError(f"Dovecot is not installed ({error}): run ./setup") from None
     return tuple(int(part) for part in text.split()[0].split("-")[0].split(".")[:3])
 
 
-def prepare(base, mark, ports, log):
-    """Writes the configuration of either version."""
+def entered(root):
+    """The beginning of a command that runs in another system's root directory."""
+    return ["chroot", str(root)] if root else []
+
+
+def seen(path, root):
+    """The path as programs below the root see it."""
+    return Path("/") / Path(path).relative_to(root) if root else Path(path)
+
+
+def write_config(base, mark, ports, log, storage="sdbox", root=None, users=None, more="", number=None):
+    """Writes the configuration of either version; returns what is worth knowing of it. `more` is added at its end."""
     if os.geteuid() != 0:
         raise StackError("Dovecot's master must be started by root: run this as root, or without --dovecot")
-    number = version()
+    number = number or version(root)
     account = pwd.getpwnam(MAIL_USER)
     run, state, mail = base / "run", base / "state", base / "mail"
     for directory in (run, state, mail):
         directory.mkdir(parents=True, exist_ok=True)
     shutil.chown(mail, account.pw_uid, account.pw_gid)
-    users = base / "users"
-    users.write_text("".join(f"{user}:{{PLAIN}}{PASSWORD}:{account.pw_uid}:{account.pw_gid}::"
-                             f"{mail}/{user.partition('@')[2]}/{user.partition('@')[0]}::\n" for user in USERS))
+    inside = {name: seen(base / name, root) for name in ("run", "state", "mail", "users")}
+    (base / "users").write_text("".join(
+        f"{user}:{{PLAIN}}{PASSWORD}:{account.pw_uid}:{account.pw_gid}::"
+        f"{inside['mail']}/{user.partition('@')[2]}/{user.partition('@')[0]}::\n" for user in users or USERS))
     imap, lmtp = ports.take(), ports.take()
-    values = {"run": run, "state": state, "mail": mail, "name": instance(mark), "log": log, "uid": account.pw_uid,
-              "gid": account.pw_gid, "imap": imap, "lmtp": lmtp, "users": users, "password": PASSWORD}
-    text = (COMMON + (V23 if number < (2, 4) else V24)).format(**values)
+    values = dict(inside, name=instance(mark), log=seen(log, root), uid=account.pw_uid, gid=account.pw_gid, imap=imap, lmtp=lmtp,
+                  password=PASSWORD, storage=storage)
+    text = (COMMON + (V23 if number < (2, 4) else V24)).format(**values) + more
     if number >= (2, 4):
         told = ".".join(str(part) for part in number)
         text = f"dovecot_config_version = {told}\ndovecot_storage_version = {told}\n" + text
     config = base / "dovecot.conf"
     config.write_text(text)
-    note = {"config": str(config), "lmtp": f"127.0.0.1:{lmtp}", "lmtp_socket": str(run / "lmtp"), "imap": f"127.0.0.1:{imap}",
-            "password": PASSWORD, "mail": str(mail), "version": ".".join(map(str, number))}
+    return {"config": str(config), "lmtp": f"127.0.0.1:{lmtp}", "lmtp_socket": str(run / "lmtp"), "imap": f"127.0.0.1:{imap}",
+            "password": PASSWORD, "mail": str(mail), "storage": storage, "version": ".".join(map(str, number))}
+
+
+def prepare(base, mark, ports, log):
+    """The Dovecot of a stack."""
+    note = write_config(base, mark, ports, log)
     probes = [("smtp", note["lmtp"]), ("smtp", "unix:" + note["lmtp_socket"]), ("imap", note["imap"])]
-    return Service("dovecot", ["dovecot", "-F", "-c", config], log, probes, grace=15, note=note)
+    return Service("dovecot", ["dovecot", "-F", "-c", note["config"]], log, probes, grace=15, note=note)
 
 
 def users_with_mail(note):

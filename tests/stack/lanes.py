@@ -54,7 +54,7 @@ class Reader:
 
 def decode_envelope(data):
     """The fields by name; `recipients` is a list of Recipient."""
-    if data[:1] != b"\x01":
+    if data[:1] not in (b"\x01", b"\x02"):
         raise EnvelopeError(f"version {data[:1]!r}")
     reader = Reader(data)
     reader.at = 1
@@ -64,6 +64,7 @@ def decode_envelope(data):
     envelope["recipients"] = [
         Recipient(reader.text(), reader.text(), reader.number(), reader.number(), reader.number(), reader.text(), reader.number())
         for _ in range(reader.number())]
+    envelope["marks"] = reader.number() if data[:1] == b"\x02" else 0
     if reader.at != len(data):
         raise EnvelopeError("bytes behind the last recipient")
     return envelope

@@ -75,12 +75,13 @@ maximal_backoff_time = 30s
 
 MASTER = """\
 # service type  private unpriv  chroot  wakeup  maxproc command + args
-{smtp} inet n - n - - smtpd
+{smtp} inet n - n - - smtpd{proxy}
 # Re-injection: what a relay gives back to the disk queue must not meet the milter again.
 {reinject} inet n - n - - smtpd
     -o smtpd_milters=
     -o content_filter=
     -o receive_override_options=no_address_mappings,no_unknown_recipient_checks
+    -o {{ smtpd_helo_restrictions = check_helo_access inline:{{{{ dovelane-hold.invalid = HOLD relays died with it in hand }}}} }}
     -o smtpd_authorized_xforward_hosts=127.0.0.0/8
 # All that comes in here bounces.
 {bounce} inet n - n - - smtpd
@@ -115,7 +116,23 @@ retry     unix  -       -       n       -       -       error
 discard   unix  -       -       n       -       -       discard
 anvil     unix  -       -       n       -       1       anvil
 scache    unix  -       -       n       -       1       scache
+tlsmgr    unix  -       -       n       1000?   1       tlsmgr
 postlog   unix-dgram n  -       n       -       1       postlogd
+"""
+
+
+# dovelane-proxy stands between the first and the second smtpd.
+BEFORE = "\n    -o smtpd_proxy_filter=unix:dovelane-proxy/proxy.sock"
+BEHIND = """\
+{next} inet n - n - - smtpd
+    -o smtpd_authorized_xforward_hosts=127.0.0.0/8
+    -o receive_override_options=no_unknown_recipient_checks
+    -o message_size_limit=0
+    -o cleanup_service_name=dovelane-cleanup
+    -o smtpd_client_restrictions=
+    -o smtpd_relay_restrictions=permit_mynetworks,reject
+dovelane-cleanup unix n - n - 0 cleanup
+    -o message_size_limit=0
 """
 
 
@@ -195,6 +212,9 @@ def prepare(base, mark, shape, ports, log, domains, queue, milter=None):
     data.chmod(0o700)
     make_queue(queue)
     address = {name: f"127.0.0.1:{ports.take()}" for name in ("smtp", "reinject", "bounce")}
+    proxied = shape.postfix in ("proxy", "swallow")
+    if proxied:
+        address["next"] = f"127.0.0.1:{ports.take()}"
     transport = config / "transport"
     transport.write_text("".join(f"{domain} {destination}\n" for domain, destination in domains.items()))
     where = "\n".join(f"{name} = {path}" for name, path in
@@ -205,11 +225,14 @@ def prepare(base, mark, shape, ports, log, domains, queue, milter=None):
     if milter:
         main += f"\nsmtpd_milters = unix:{milter}\nmilter_default_action = " \
                 f"{'accept' if shape.policy == 'queue' else 'tempfail'}\n"
+    if proxied:  # else all mail from here would be the host's own, whose header Postfix completes
+        main += "\nlocal_header_rewrite_clients =\n"
     for name, value in shape.postconf.items():
         kept = [line for line in main.split("\n") if not line.startswith(f"{name} =")]
         main = "\n".join(kept) + f"{name} = {value}\n"
     (config / "main.cf").write_text(main)
-    (config / "master.cf").write_text(MASTER.format(bounce_header=BOUNCE_HEADER, bounce_default=BOUNCE_DEFAULT, **address))
+    master = MASTER.format(bounce_header=BOUNCE_HEADER, bounce_default=BOUNCE_DEFAULT, proxy=BEFORE if proxied else "", **address)
+    (config / "master.cf").write_text(master + (BEHIND.format(**address) if proxied else ""))
     for path in config.iterdir():
         # Postfix reads a file that changed within the last second again and again, 0.3 s apart, before it trusts it.
         os.utime(path, (time.time() - 60,) * 2)

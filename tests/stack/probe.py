@@ -113,7 +113,17 @@ def control(address):
         return str(error)
 
 
-KINDS = {"redis": redis, "plain-redis": plain_redis, "smtp": smtp, "imap": imap, "milter": milter, "metrics": metrics,
+def links(address):
+    """The control socket of the links."""
+    try:
+        with connect(address, 10) as stream:
+            stream.sendall(b'{"do": "state"}\n')
+            return None if stream.makefile("rb").readline() else "no answer"
+    except OSError as error:
+        return str(error)
+
+
+KINDS = {"links": links, "redis": redis, "plain-redis": plain_redis, "smtp": smtp, "imap": imap, "milter": milter, "metrics": metrics,
          "control": control}
 
 

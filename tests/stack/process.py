@@ -46,10 +46,10 @@ class Process:
         if known[0] not in "ZX":
             return True
         try:
-            os.waitpid(self.pid, os.WNOHANG)
+            # A killed server whose main thread is gone may have others that still hold its port: only then there is nothing to reap yet.
+            return os.waitpid(self.pid, os.WNOHANG)[0] == 0
         except ChildProcessError:
-            pass
-        return False
+            return False
 
     def send(self, number):
         """Sends a signal; False when the process is gone."""

@@ -28,9 +28,15 @@ def needed(path, what):
 
 
 def settings_text(settings, nodes):
-    """dovelane.conf: settings first, then the nodes, each name once."""
-    lines = [f"{name} = {quoted(value)}" for name, value in settings.items()]
-    lines += [f"node {name} {{\n    redis = {quoted(address)}\n}}" for name, address in nodes.items()]
+    """dovelane.conf: settings first, then the nodes, each name once. The setting destinations: title to settings of that section."""
+    lines = [f"{name} = {quoted(value)}" for name, value in settings.items() if name != "destinations"]
+    for title, inside in settings.get("destinations", {}).items():
+        lines += [f'destination "{title}" {{', *(f"    {name} = {quoted(value)}" for name, value in inside.items()), "}"]
+    for name, node in nodes.items():
+        node = node if isinstance(node, dict) else {"redis": node}
+        if not node["redis"].startswith(("127.", "unix:")):
+            node = {"tls": "no", **node}  # a network of the test's own
+        lines += [f"node {name} {{", *(f"    {key} = {quoted(value)}" for key, value in node.items()), "}"]
     return "\n".join(lines) + "\n"
 
 
@@ -61,8 +67,8 @@ def sanitized(module):
     return {"LD_PRELOAD": found[0].decode(), "ASAN_OPTIONS": ":".join(filter(None, [options, "detect_leaks=0"]))}
 
 
-def redis(base, name, shape, ports, log):
-    """A node's Redis with the lane module."""
+def redis(base, name, shape, ports, log, host="127.0.0.1", more=()):
+    """A node's Redis with the lane module. more: lines of its redis.conf."""
     module = needed(shape.build / "redis-module" / "lane.so", "the lane module")
     server = shutil.which(shape.redis_server)
     if not server:
@@ -70,16 +76,16 @@ def redis(base, name, shape, ports, log):
     base.mkdir(parents=True, exist_ok=True)
     port = ports.take()
     conf = base / "redis.conf"
-    lines = [f"port {port}", "bind 127.0.0.1", f"unixsocket {base}/redis.sock", "unixsocketperm 777", f"dir {base}", 'save ""',
+    lines = [f"port {port}", f"bind {host}", f"unixsocket {base}/redis.sock", "unixsocketperm 777", f"dir {base}", 'save ""',
              "appendonly no", f"maxmemory {shape.maxmemory}", "maxmemory-policy noeviction", "stop-writes-on-bgsave-error no",
              "tcp-backlog 511", "enable-debug-command local", f"loadmodule {module}", f"lane.node {name}"]
     if "settle" in shape.settings:
         lines.append(f"lane.settle-ms {milliseconds(shape.settings['settle'])}")  # the two must agree
-    conf.write_text("\n".join(lines + shape.redis_conf) + "\n")
-    address = f"127.0.0.1:{port}"
+    conf.write_text("\n".join([*lines, *more, *shape.redis_conf]) + "\n")
+    address = f"{host}:{port}"
     # A Redis that was killed leaves its socket file; the server removes it itself before it binds.
     return Service(f"redis-{name}", [server, conf], log, [("redis", address)], cwd=base, env=sanitized(module), grace=10,
-                   note={"address": address, "conf": str(conf), "node": name})
+                   note={"address": address, "socket": f"unix:{base}/redis.sock", "conf": str(conf), "node": name})
 
 
 def relay(base, name, shape, settings, nodes, log):
@@ -89,7 +95,7 @@ def relay(base, name, shape, settings, nodes, log):
     conf = base / "dovelane.conf"
     metrics = base / "dovelane-relay.metrics"
     note = {"conf": str(conf), "node": name, "metrics": str(metrics), "nodes": nodes,
-            "settings": dict({"log": "stderr", "metrics_socket": str(metrics)}, **settings)}
+            "settings": dict({"log": "stderr", "metrics_socket": str(metrics), "state_directory": str(base)}, **settings)}
     service = Service(f"relay-{name}", [program, "-c", conf, "-n", name], log, [("metrics", f"unix:{metrics}")], cwd=base,
                       grace=20, note=note)
     write_settings(service)
@@ -104,10 +110,30 @@ def milter(base, shape, settings, nodes, socket_path, config_directory, log):
     metrics = base / "dovelane-milter.metrics"
     name = next(iter(nodes))
     note = {"conf": str(conf), "node": name, "metrics": str(metrics), "socket": str(socket_path), "nodes": nodes,
-            "settings": dict({"log": "stderr", "metrics_socket": str(metrics), "milter_socket": str(socket_path)}, **settings)}
+            "settings": dict({"log": "stderr", "metrics_socket": str(metrics), "milter_socket": str(socket_path),
+                              "state_directory": str(base), "postfix_config": str(config_directory)}, **settings)}
     # MAIL_CONFIG: the milter asks postmap(1) about aliases, which must be this Postfix's.
     service = Service("milter", [program, "-c", conf, "-n", name], log, [("milter", f"unix:{socket_path}")], cwd=base,
                       env={"MAIL_CONFIG": str(config_directory)}, grace=20, note=note)
+    write_settings(service)
+    return service
+
+
+def proxy(base, shape, settings, nodes, mta, domains, log):
+    """dovelane-proxy, which belongs to the first node's host. Its routes are what transport_maps says."""
+    program = needed(shape.build / "proxy" / "dovelane-proxy", "the proxy")
+    (base / "proxy").mkdir(parents=True, exist_ok=True)
+    conf = base / "dovelane.conf"
+    metrics = base / "dovelane-proxy.metrics"
+    name = next(iter(nodes))
+    socket_path = Path(mta.note["queue_directory"]) / "dovelane-proxy" / "proxy.sock"
+    routes = listed(f"{domain}={destination}" for domain, destination in domains.items())
+    note = {"conf": str(conf), "node": name, "metrics": str(metrics), "socket": str(socket_path), "nodes": nodes,
+            "settings": dict({"log": "stderr", "metrics_socket": str(metrics), "proxy_socket": str(socket_path),
+                              "proxy_next": mta.note["next"], "route": routes, "state_directory": str(base),
+                              "postfix_config": mta.note["config_directory"]}, **settings)}
+    service = Service("proxy", [program, "-c", conf, "-n", name], log, [("smtp", f"unix:{socket_path}")], cwd=base,
+                      env={"MAIL_CONFIG": mta.note["config_directory"]}, grace=20, note=note)
     write_settings(service)
     return service
 
@@ -117,6 +143,14 @@ def discard_milter(shape, socket_path, log):
     program = needed(shape.build / "tests" / "bench" / "discard_milter", "the discarding milter")
     return Service("milter", [program, socket_path], log, [("milter", f"unix:{socket_path}")], grace=10,
                    note={"socket": str(socket_path)})
+
+
+def swallowing_proxy(mta, log):
+    """The floor of the proxy way: smtp-sink where Postfix expects a proxy, which takes all of a mail and keeps nothing."""
+    path = Path(mta.note["queue_directory"]) / "dovelane-proxy" / "proxy.sock"
+    shutil.chown(path.parent, "postfix")
+    program = shutil.which("smtp-sink", path="/usr/sbin:/usr/bin:/sbin:/bin")
+    return Service("proxy", [program, "-u", "postfix", f"unix:{path}", "1024"], log, [("smtp", f"unix:{path}")], grace=3, note={"socket": str(path)})
 
 
 def smtp_sink(sink, port, log):
@@ -130,11 +164,11 @@ def smtp_sink(sink, port, log):
                    note={"address": address, "protocol": sink.protocol, "destination": f"{sink.protocol}:[127.0.0.1]:{port}"})
 
 
-def python_sink(base, sink, port, log):
+def python_sink(base, sink, port, log, host="127.0.0.1"):
     """The sink that records ids."""
     base.mkdir(parents=True, exist_ok=True)
-    address = f"127.0.0.1:{port}"
-    note = {"address": address, "protocol": sink.protocol, "destination": f"{sink.protocol}:[127.0.0.1]:{port}",
+    address = f"{host}:{port}"
+    note = {"address": address, "protocol": sink.protocol, "destination": f"{sink.protocol}:[{host}]:{port}",
             "journal": str(base / "journal"), "control": str(base / "control")}
     argv = ["/usr/bin/python3", Path(__file__).with_name("pysink.py"), "--listen", address, "--protocol", sink.protocol,
             "--journal", note["journal"], "--control", note["control"], "--name", f"{sink.name}.sink.example"]

@@ -14,6 +14,7 @@ from pathlib import Path
 from . import dovecot, postfix, probe, process, programs
 from .failure import StackError, log_tail
 from .ports import Ports
+from .secure import Secure
 from .service import Service
 from .shape import Shape
 
@@ -46,6 +47,8 @@ class Stack:
     Services are named redis-mx1, relay-mx1, milter, postfix, dovecot, sink-NAME; the name of a node (mx1) means its Redis and
     its relay.
     """
+
+    ORDER = ("postfix", "milter", "proxy", "relay-", "links", "redis-", "sink-", "dovecot")
 
     def __init__(self, directory=None, shape=None, **options):
         self.shape = shape or Shape(**options)
@@ -113,6 +116,10 @@ class Stack:
         self.services[service.name] = service
         return service
 
+    def host(self, node=None):
+        """The address of a node, or of everything else."""
+        return "127.0.0.1"
+
     def assemble(self):
         """Prepares all services; their order here is the order of their start."""
         shape, base = self.shape, self.directory
@@ -123,7 +130,7 @@ class Stack:
         for sink in shape.sinks:
             log = self.log(f"sink-{sink.name}")
             if sink.ours:
-                service = programs.python_sink(base / sink.name, sink, self.ports.take(), log)
+                service = programs.python_sink(base / sink.name, sink, self.ports.take(), log, self.host())
             else:
                 service = programs.smtp_sink(sink, self.ports.take(), log)
             self.destinations[sink.name] = self.add(service).note["destination"]
@@ -153,29 +160,68 @@ class Stack:
         milter = "dovelane/milter.sock" if shape.postfix in ("divert", "discard") else None
         if milter:
             (queue / milter).parent.mkdir(parents=True)
+        elif shape.postfix in ("proxy", "swallow"):
+            (queue / "dovelane-proxy").mkdir(parents=True)
         return postfix.prepare(self.directory / "postfix", self.mark, shape, self.ports, self.log("postfix"), self.domains, queue,
                                milter)
 
     def assemble_nodes(self, mta):
         shape, base = self.shape, self.directory
         names = [f"mx{number}" for number in range(1, shape.nodes + 1)]
-        nodes = {}
+        nodes, more = {}, {}
+        secure = Secure(base / "secure", shape.build) if shape.secure else None
         for name in names:
-            service = self.add(programs.redis(base / name, name, shape, self.ports, self.log(f"redis-{name}")))
-            nodes[name] = service.note["address"]
-        settings = {"divert": programs.listed(self.divert), "copies": shape.copies, "on_store_failure": shape.policy}
+            port = self.ports.take() if secure else None
+            service = self.add(programs.redis(base / name, name, shape, self.ports, self.log(f"redis-{name}"), self.host(name),
+                                              more=secure.redis_conf(name, port) if secure else ()))
+            nodes[name] = {"redis": f"127.0.0.1:{port}", "tls": "yes"} if secure else {"redis": service.note["address"]}
+        if shape.paths:
+            self.assemble_paths(nodes)
+        if secure:
+            more = secure.settings
+        settings = {**more, "divert": programs.listed(self.divert), "copies": shape.copies, "on_store_failure": shape.policy,
+                    "takeover": shape.takeover}
         if mta:
             settings["bounce_port"] = mta.note["bounce"]
+            settings["reinject_port"] = mta.note["reinject"]
         settings.update(shape.settings)
+        if "destinations" in settings:    # by a sink's name, too
+            settings["destinations"] = {self.destinations.get(title, title): inside for title, inside in settings["destinations"].items()}
         for name in names:
             self.add(programs.relay(base / name, name, shape, settings, nodes, self.log(f"relay-{name}")))
         if shape.postfix == "divert":
             self.add(programs.milter(base / "milter", shape, settings, nodes, self.milter_socket(mta),
                                      mta.note["config_directory"], self.log("milter")))
+        elif shape.postfix == "proxy":
+            self.add(programs.proxy(base / "proxy", shape, settings, nodes, mta, self.domains, self.log("proxy")))
+        elif shape.postfix == "swallow":
+            self.add(programs.swallowing_proxy(mta, self.log("proxy")))
         elif shape.postfix == "discard":
             self.add(programs.discard_milter(shape, self.milter_socket(mta), self.log("milter")))
         if mta:
             self.add(mta)
+
+    def assemble_paths(self, nodes):
+        """Links in front of each node, as its two addresses: the names are mx1-active, mx1-standby."""
+        words = []
+        for name, node in nodes.items():
+            target = node["redis"]
+            for path, key in (("active", "redis"), ("standby", "standby")):
+                port = self.ports.take()
+                words.append(f"{name}-{path}={port}={target}")
+                node[key] = f"127.0.0.1:{port}"
+        control = self.directory / "links.sock"
+        argv = ["/usr/bin/python3", Path(__file__).with_name("links.py"), "--control", control, *words]
+        self.add(Service("links", argv, self.log("links"), [("links", f"unix:{control}")], grace=3, note={"control": str(control)}))
+
+    def link(self, do, *links, **more):
+        """An order to the links (links.py), for some of them or all; their states."""
+        with probe.connect("unix:" + self["links"].note["control"], 30) as stream:
+            stream.sendall(json.dumps({"do": do, **({"links": links} if links else {}), **more}).encode() + b"\n")
+            answer = json.loads(stream.makefile("rb").readline())
+        if "error" in answer:
+            raise StackError(f"links: {answer['error']}")
+        return answer
 
     @staticmethod
     def milter_socket(mta):
@@ -190,15 +236,14 @@ class Stack:
             self.end_all()
 
     def end_all(self):
-        order = ["postfix", "milter", "relay-", "redis-", "sink-", "dovecot"]
-        for prefix in order:
+        for prefix in self.ORDER:
             for service in self.services.values():
                 if service.name.startswith(prefix):
                     remark = service.end()
                     if remark:
                         self.remarks.append(remark)
-        if self.mark:
-            process.sweep(self.mark)
+        for mark in self.marks():
+            process.sweep(mark)
         self.ports.close()
         if self.directory and self.directory not in self.made and self.mark:
             self.remove_contents()
@@ -206,9 +251,13 @@ class Stack:
             shutil.rmtree(path, ignore_errors=True)
         self.mark = None
 
+    def marks(self):
+        """The marks of all processes that may still run."""
+        return [self.mark] if self.mark else []
+
     def remove_contents(self):
         """In a directory that was there before, removes only what up wrote."""
-        names = ["log", "milter", "postfix", "dovecot", RECORD]
+        names = ["log", "milter", "proxy", "postfix", "dovecot", "secure", "links.sock", RECORD]
         names += [f"mx{number}" for number in range(1, self.shape.nodes + 1)] + [sink.name for sink in self.shape.sinks]
         for name in names:
             path = self.directory / name

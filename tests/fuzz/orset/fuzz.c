@@ -4,20 +4,9 @@
  * question that this side asked), a question, a UID question, a UID answer, all from site 2; a batch whose
  * head is made here (its vector right, its chain not), so that the fuzzer's bytes are ops; the same through
  * an allocator that fails. After each: nothing crashed; a failed call changed no digest; only site 2's
- * numbers went on, unless it was an exchange; tables are within their bounds; the state can be closed, opened
- * and has the same digest. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "batch.h"
-#include "exchange.h"
-#include "memstore.h"
-#include "orset.h"
-#include "uid.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+ * numbers went on and only its dots came, unless it was an exchange; tables are within their bounds and within
+ * site 2's share of them; the state can be closed, opened and has the same digest. */
+#include "fuzz.h"
 
 static long fail_after = -1;
 
@@ -33,9 +22,9 @@ static void *resize(void *ctx, void *p, size_t n)
     return realloc(p, n);
 }
 
-static const struct orset_alloc HEAP = {NULL, resize};
+const struct orset_alloc HEAP = {NULL, resize};
 
-static void require(bool ok, const char *what)
+void require(bool ok, const char *what)
 {
     if (!ok) {
         fprintf(stderr, "fuzz: %s\n", what);
@@ -43,7 +32,7 @@ static void require(bool ok, const char *what)
     }
 }
 
-static struct orset *open_site(struct orset_memstore *mem, uint64_t site)
+struct orset *open_site(struct orset_memstore *mem, uint64_t site)
 {
     struct orset_store s;
     struct orset_origin me = {site, 100 + site};
@@ -54,7 +43,7 @@ static struct orset *open_site(struct orset_memstore *mem, uint64_t site)
 }
 
 /* A state with a folder, mails, flags, a subscription and an attribute of its own. */
-static void populate(struct orset *os)
+void populate(struct orset *os)
 {
     uint8_t guid[16] = {1};
     uint32_t f;
@@ -154,9 +143,37 @@ static int handle(struct run *r, unsigned kind, const uint8_t *p, size_t len)
 
 static void check(struct run *r, uint64_t own)
 {
+    size_t len;
+    unsigned keywords = 0;
+    while (orset_keyword_name(r->os, (uint16_t)keywords, &len))
+        keywords++;
     require(orset_vector_get(r->os, orset_self(r->os)) >= own, "own numbers went back");
-    require(orset_origins(r->os) <= ORSET_ORIGINS_MAX, "too many origins");
-    require(orset_remembered(r->os) <= 3ULL * ORSET_AHEAD_MAX, "too much remembered");
+    require(orset_origins(r->os) <= 2 + ORSET_PEER_ORIGINS_MAX, "too many origins");
+    require(keywords <= ORSET_PEER_KEYWORDS_MAX, "too many keywords");
+    require(orset_folders(r->os) <= 2 + ORSET_PEER_FOLDERS_MAX, "too many folders");
+    require(orset_remembered(r->os) <= ORSET_AHEAD_EXCHANGE_MAX + ORSET_AHEAD_MAX, "too much remembered");
+}
+
+struct foreign {
+    struct orset *os;
+    unsigned n;
+};
+
+static int count_foreign(void *arg, const struct orset_message *m, const struct orset_flags *own)
+{
+    struct foreign *f = arg;
+    (void)own;
+    f->n += orset_origin_get(f->os, m->dot.origin).site != 2;
+    return 0;
+}
+
+/* Messages whose dot is not site 2's. */
+static unsigned not_of_peer(struct orset *os)
+{
+    struct foreign f = {os, 0};
+    for (uint32_t i = 0; i < orset_folders(os); i++)
+        require(orset_each_message(os, i, count_foreign, &f) == 0, "each message");
+    return f.n;
 }
 
 static void step(struct run *r, unsigned kind, const uint8_t *p, size_t len)
@@ -164,10 +181,11 @@ static void step(struct run *r, unsigned kind, const uint8_t *p, size_t len)
     uint8_t before[16], now[16];
     uint64_t own = orset_vector_get(r->os, orset_self(r->os)), others[64];
     uint16_t n = orset_origins(r->os) < 64 ? orset_origins(r->os) : 64;
+    unsigned foreign = not_of_peer(r->os);
     orset_digest(r->os, before);
     for (uint16_t i = 0; i < n; i++)
         others[i] = orset_vector_get(r->os, i);
-    fail_after = kind & 0x40 ? (kind & 0x3f) : -1;
+    fail_after = kind & 0x40 ? (long)(kind & 0x3f) : -1;
     int e = handle(r, kind & 0x3f, p, len);
     fail_after = -1;
     if (e < 0) {
@@ -176,9 +194,16 @@ static void step(struct run *r, unsigned kind, const uint8_t *p, size_t len)
         require(memcmp(before, now, 16) == 0, "a refused message changed the state");
     } else {
         require(orset_commit(r->os) == 0, "commit");
+        /* What is cached is what was written. */
+        orset_digest(r->os, before);
+        require(orset_begin(r->os) == 0, "begin");
+        orset_rollback(r->os);
+        orset_digest(r->os, now);
+        require(memcmp(before, now, 16) == 0, "a commit wrote something else than what is cached");
         for (uint16_t i = 0; i < n && (kind & 0x3f) % 6 < 2; i++)
             require(orset_origin_get(r->os, i).site == 2 || orset_vector_get(r->os, i) == others[i],
                     "a batch moved another origin's number");
+        require((kind & 0x3f) % 6 == 2 || not_of_peer(r->os) <= foreign, "a batch brought a dot of another origin");
     }
     check(r, own);
 }
@@ -207,64 +232,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     orset_memstore_free(mem);
     return 0;
 }
-
-#ifdef FUZZ_SEEDS
-/* Writes real messages of two sites as first inputs: orset-fuzz-seeds DIRECTORY */
-static void seed(const char *dir, const char *name, unsigned kind, const struct orset_buf *b)
-{
-    char path[500];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "w");
-    require(f != NULL, "seed file");
-    fputc((int)kind, f);
-    fputc((int)(b->len & 255), f);
-    fputc((int)(b->len >> 8), f);
-    fwrite(b->data, 1, b->len, f);
-    fclose(f);
-}
-
-int main(int argc, char **argv)
-{
-    struct orset_memstore *mem = orset_memstore_new(&HEAP), *other = orset_memstore_new(&HEAP);
-    struct orset *os = open_site(mem, 2), *asker = open_site(other, 1);
-    struct orset_exchange *x;
-    struct orset_buf b = {.alloc = &HEAP}, q = {.alloc = &HEAP};
-    uint64_t next;
-    char name[20];
-    int e = 0, i = 0;
-    require(argc == 2, "usage: orset-fuzz-seeds DIRECTORY");
-    populate(os);
-    populate(asker);
-    require(orset_batch_make(os, 1, 100000, NULL, 0, &b, &next) == 0, "batch");
-    seed(argv[1], "batch", 0, &b);
-    require(orset_ask_hello(asker, 2, &x, &q) == 0, "ask");
-    while (e == 0) {
-        b.len = 0;
-        snprintf(name, sizeof name, "question-%d", i);
-        seed(argv[1], name, 3, &q);
-        require(orset_begin(os) == 0 && orset_answer(os, 1, q.data, q.len, &b) == 0 && orset_commit(os) == 0,
-                "answer");
-        snprintf(name, sizeof name, "answer-%d", i++);
-        seed(argv[1], name, 2, &b);
-        q.len = 0;
-        require(orset_begin(asker) == 0, "begin");
-        e = orset_take(asker, x, b.data, b.len, &q);
-        require(e >= 0 && orset_commit(asker) == 0, "take");
-    }
-    b.len = 0;
-    require(orset_begin(os) == 0 && orset_uid_ask(os, ORSET_INBOX, &b) == 0 && orset_commit(os) == 0,
-            "uid ask");
-    seed(argv[1], "uid-ask", 4, &b);
-    q.len = 0;
-    require(orset_uid_answer(os, b.data, b.len, &q) == 0, "uid answer");
-    seed(argv[1], "uid-answer", 5, &q);
-    orset_exchange_free(asker, x);
-    orset_buf_free(&b);
-    orset_buf_free(&q);
-    orset_close(os);
-    orset_close(asker);
-    orset_memstore_free(mem);
-    orset_memstore_free(other);
-    return 0;
-}
-#endif

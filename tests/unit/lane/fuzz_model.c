@@ -92,6 +92,8 @@ static void op_push(size_t l)
         e.state = LANE_DELAYED;
         e.until = now + 1 + (int64_t)below(500);
     }
+    if (below(6) == 0)
+        e.expires = now + 1 + (int64_t)below(500);
     struct lane_new new = {.id = e.has_id ? e.id : NULL,
                            .meta = e.meta,
                            .meta_len = e.meta_len,
@@ -101,6 +103,7 @@ static void op_push(size_t l)
                            .attempts = e.attempts,
                            .born = e.born,
                            .due = e.until,
+                           .expires = e.expires,
                            .unbounded = below(9) == 0};
     if (below(20) == 0)
         new.seq = lane_last_seq(lane[l]) + 1 + below(300);
@@ -123,6 +126,34 @@ static void op_push(size_t l)
         die("sequence");
     e.seq = got;
     model_add(m, &e);
+}
+
+/* As many as go at once; none is fine, but not always. */
+static uint64_t plain_stored;
+
+static void op_push_plain(size_t l)
+{
+    struct model *m = &model[l];
+    struct model_entry e[40];
+    struct lane_data data[40];
+    size_t n = below(m->n > 1500 ? 2 : 40);
+    uint64_t seq = 0, last = lane_last_seq(lane[l]);
+    for (size_t i = 0; i < n; i++) {
+        e[i] = (struct model_entry){.state = LANE_WAITING, .born = now};
+        random_data(e[i].meta, &e[i].meta_len);
+        random_data(e[i].body, &e[i].body_len);
+        data[i] = (struct lane_data){e[i].body, e[i].meta, (uint32_t)e[i].body_len, (uint32_t)e[i].meta_len};
+    }
+    size_t stored = lane_push_plain(lane[l], now, data, n, &seq);
+    if (stored > n || (stored && (seq <= last || lane_last_seq(lane[l]) != seq + stored - 1)))
+        die("plain: sequences");
+    for (size_t i = 0; i < stored; i++) {
+        if (!model_fits(m, 1, e[i].meta_len + e[i].body_len))
+            die("plain: a bound was not asked");
+        e[i].seq = seq + i;
+        model_add(m, &e[i]);
+    }
+    plain_stored += stored;
 }
 
 static void op_burst(size_t l)
@@ -236,6 +267,10 @@ static void op_holder_ends(size_t l)
     struct lane_holder *h = &holder[below(HOLDERS)];
     while (h->first) {
         struct lane_lease *lease = h->first;
+        if (!lane_lease_lane(lease)) {
+            lane_lease_forget(lease);
+            continue;
+        }
         size_t which = lane_lease_lane(lease) == lane[0] ? 0 : 1;
         uint64_t seq = lane_lease_next(lease, 0);
         size_t i = model_find(&model[which], seq);
@@ -276,7 +311,8 @@ static void op_time(size_t l)
             wake = m->entry[i].until;
     if (lane_wake(lane[l]) != wake)
         die("when to wake");
-    lane_due(lane[l], now);
+    while (lane_due(lane[l], now))
+        ;
     for (size_t i = 0; i < m->n; i++)
         if (m->entry[i].state == LANE_DELAYED && m->entry[i].until <= now)
             m->entry[i].state = LANE_WAITING;
@@ -289,6 +325,35 @@ static void op_time(size_t l)
     for (size_t i = 0; i < m->n; i++)
         if (m->entry[i].state == LANE_LEASED && m->entry[i].until <= now)
             die("overdue, but not said");
+}
+
+/* What all leases ended for at once may be late, until somebody looks at it; model_differs always does. */
+static bool expired(const struct model_entry *e)
+{
+    return e->expires && e->expires <= now && e->state != LANE_LEASED;
+}
+
+/* Sooner or later than the rest of what time does: what is leased must not be forgotten. */
+static void op_expire(size_t l)
+{
+    struct model *m = &model[l];
+    uint64_t seq;
+    while ((seq = lane_expired(lane[l], now))) {
+        size_t i = model_find(m, seq);
+        if (i == m->n || !expired(&m->entry[i]))
+            die("expired, but is not");
+        lane_remove(lane[l], seq);
+        model_remove(m, i);
+    }
+    int64_t next = LANE_NEVER;
+    for (size_t i = 0; i < m->n; i++) {
+        if (expired(&m->entry[i]))
+            die("expired, but not said");
+        if (m->entry[i].expires > now && m->entry[i].expires < next)
+            next = m->entry[i].expires;
+    }
+    if (lane_expiry(lane[l]) > next || lane_expiry(lane[l]) <= now)
+        die("what expires next");
 }
 
 static void op_hand_over(size_t l)
@@ -315,6 +380,18 @@ static void op_hand_over(size_t l)
     model_add(to, &e);
 }
 
+static void end_leases(struct model *m)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        struct model_entry *e = &m->entry[i];
+        if (e->state == LANE_LEASED) {
+            e->state = LANE_WAITING;
+            e->lease = 0;
+            e->revoked = false;
+        }
+    }
+}
+
 /* The copy takes the lane's place: its leases are gone. */
 static void op_copy(size_t l)
 {
@@ -327,14 +404,95 @@ static void op_copy(size_t l)
     lane_end_leases(lane[l]);
     lane_free(lane[l]);
     lane[l] = copy;
-    for (size_t i = 0; i < model[l].n; i++) {
-        struct model_entry *e = &model[l].entry[i];
-        if (e->state == LANE_LEASED) {
-            e->state = LANE_WAITING;
-            e->lease = 0;
-            e->revoked = false;
-        }
+    end_leases(&model[l]);
+}
+
+/* As when the lane is renamed. The leases lose their lane, and are swept a few at a time. */
+static void op_end_leases(size_t l)
+{
+    lane_end_leases(lane[l]);
+    end_leases(&model[l]);
+    lane_sweep(&env, below(20));
+}
+
+/* The ids of a run that have not been told yet. */
+static struct {
+    size_t n, at;
+    uint8_t id[64][LANE_ID_LEN];
+} untold;
+
+static void going(void *arg, uint64_t from, uint64_t to)
+{
+    struct model *m = arg;
+    if (untold.at != untold.n || to - from >= 64)
+        die("an id that nobody was told");
+    untold.at = untold.n = 0;
+    for (uint64_t seq = from; seq <= to; seq++) {
+        size_t i = model_find(m, seq);
+        if (i == m->n)
+            die("another entry than the model's");
+        if (m->entry[i].has_id)
+            memcpy(untold.id[untold.n++], m->entry[i].id, LANE_ID_LEN);
+        model_remove(m, i);
     }
+}
+
+static void going_id(void *arg, const uint8_t *id)
+{
+    if (untold.at == untold.n || memcmp(untold.id[untold.at++], id, LANE_ID_LEN) != 0)
+        die("another id than the model's");
+}
+
+static void op_remove_range(size_t l)
+{
+    struct model *m = &model[l];
+    uint64_t from = m->n ? m->entry[below(m->n)].seq - below(3) : 1, to = from + below(300), n = 0;
+    for (size_t i = 0; i < m->n; i++)
+        n += m->entry[i].seq >= from && m->entry[i].seq <= to;
+    if (lane_remove_range(lane[l], from, to, &(struct lane_going){going, going_id, m}) != n || untold.at != untold.n)
+        die("how many");
+}
+
+static uint64_t defrag_cursor[LANES];
+
+static void *move_piece(void *arg, void *piece)
+{
+    size_t n = *(size_t *)(void *)((char *)piece - 16);
+    void *to = below(3) ? fuzz_alloc(n) : NULL;
+    if (!to)
+        return NULL;
+    memcpy(to, piece, n);
+    fuzz_free(piece);
+    return to;
+}
+
+static bool stop_moving(void *arg)
+{
+    return below(30) == 0;
+}
+
+/* In parts, with other operations in between. */
+static void op_defrag(size_t l)
+{
+    const struct lane_defrag how = {move_piece, stop_moving, NULL};
+    if (!lane_defrag(lane[l], &how, &defrag_cursor[l]))
+        defrag_cursor[l] = 0;
+}
+
+/* All at once; what is left goes on with its numbers. */
+static void op_empty(size_t l)
+{
+    uint64_t last = lane_last_seq(lane[l]);
+    struct lane *old = below(4) == 0 ? lane_empty(lane[l]) : NULL;
+    if (!old)
+        return;
+    const char *wrong = lane_check(old);
+    if (wrong)
+        die(wrong);
+    lane_free(old);
+    model[l].n = 0;
+    if (lane_last_seq(lane[l]) != last)
+        die("the last sequence");
 }
 
 static void op_settings(size_t l)
@@ -355,14 +513,20 @@ static const struct op {
            {"burst", op_burst, 2},
            {"remove", op_remove, 20},
            {"remove run", op_remove_run, 2},
+           {"push plain", op_push_plain, 6},
+           {"remove range", op_remove_range, 2},
            {"meta", op_meta, 8},
            {"take", op_take, 20},
            {"put back", op_put_back, 10},
            {"holder ends", op_holder_ends, 2},
            {"extend or mark", op_extend_or_mark, 6},
            {"time", op_time, 10},
+           {"expire", op_expire, 6},
+           {"end leases", op_end_leases, 1},
            {"hand over", op_hand_over, 6},
            {"copy", op_copy, 1},
+           {"empty", op_empty, 1},
+           {"defrag", op_defrag, 3},
            {"settings", op_settings, 1}};
 
 static void step(void)
@@ -413,8 +577,11 @@ int main(int argc, char **argv)
         free(model[l].entry);
     }
     doing = "the end";
+    lane_sweep(&env, UINT64_MAX);
     if (in_use)
         die("memory was not given back");
-    printf("%" PRIu64 " steps\n", steps);
+    if (!plain_stored)
+        die("plain: none was ever stored");
+    printf("%" PRIu64 " steps, %" PRIu64 " stored plain\n", steps, plain_stored);
     return 0;
 }

@@ -77,6 +77,8 @@ static const char *entry_differs(const struct model_entry *want, const struct la
         return "time";
     if (want->revision != got->revision || want->attempts != got->attempts || want->born != got->born)
         return "revision, attempts or age";
+    if (want->expires != got->expires)
+        return "expiry";
     return NULL;
 }
 

@@ -13,7 +13,7 @@ struct model_entry {
     bool has_id, revoked;
     char meta[MODEL_DATA], body[MODEL_DATA];
     uint32_t meta_len, body_len, revision, attempts;
-    int64_t born, until;
+    int64_t born, until, expires;
     enum lane_state state;
 };
 

@@ -114,6 +114,38 @@ START_TEST(test_lanes_interleave_their_stretches)
 }
 END_TEST
 
+START_TEST(test_many_ids_stand_near_their_homes)
+{
+    /* So many that the tables of the index use most bits of the hash; lane_check looks at the distances. */
+    enum { N = 500000 };
+    struct lane *lane = new_lane();
+    for (unsigned i = 0; i < N; i++)
+        ck_assert_int_eq(lane_push(lane, &(struct lane_new){.id = id(i)}, NULL), LANE_OK);
+    ck_lane(lane);
+    struct lane_entry e;
+    for (unsigned i = 0; i < N; i++)
+        if (i % 10)
+            ck_assert(lane_find(lane, id(i), &e) && lane_remove(lane, e.seq));
+    ck_lane(lane);
+    ck_assert_uint_le(lane_counts(lane).memory / (N / 10), 200);
+    end_lane(lane);
+}
+END_TEST
+
+/* As a payload would: each entry in a block of its own. */
+START_TEST(test_sparse_sequences_given_in_order_cost_little)
+{
+    struct lane *lane = new_lane();
+    for (unsigned i = 0; i < 10000; i++) {
+        struct lane_new e = {.seq = 1 + (uint64_t)i * 1000, .unbounded = true};
+        ck_assert_int_eq(lane_push(lane, &e, NULL), LANE_OK);
+    }
+    ck_lane(lane);
+    ck_assert_uint_lt(lane_counts(lane).memory, 10000 * 160);
+    end_lane(lane);
+}
+END_TEST
+
 Suite *blocks_suite(void)
 {
     Suite *s = suite_create("blocks");
@@ -124,6 +156,8 @@ Suite *blocks_suite(void)
     tcase_add_test(t, test_a_lane_of_one_entry_is_small);
     tcase_add_test(t, test_sparse_sequences_cost_little);
     tcase_add_test(t, test_lanes_interleave_their_stretches);
+    tcase_add_test(t, test_many_ids_stand_near_their_homes);
+    tcase_add_test(t, test_sparse_sequences_given_in_order_cost_little);
     suite_add_tcase(s, t);
     return s;
 }

@@ -61,6 +61,7 @@ Suite *memory_suite(void)
 {
     Suite *s = suite_create("memory");
     TCase *t = tcase_create("memory");
+    tcase_set_timeout(t, 120); /* against hanging only */
     tcase_add_test(t, test_push_without_memory_changes_nothing);
     tcase_add_test(t, test_leased_entries_come_back_without_memory);
     tcase_add_test(t, test_copy_without_memory_leaves_nothing_behind);

@@ -140,9 +140,87 @@ START_TEST(test_a_connection_finds_all_its_leases_in_all_lanes)
     ck_assert_uint_eq(n, 5);
     ck_assert_uint_eq(lane_counts(one).leased, 1);
     lane_end_leases(one);
+    ck_assert_ptr_null(lane_lease_lane(other.first));
+    lane_lease_forget(other.first);
     ck_assert_ptr_null(other.first);
     lane_free(one);
     end_lane(two);
+}
+END_TEST
+
+/* As many entries as leases, or one lease of them all: ending is one look, the rest is done bit by bit. */
+START_TEST(test_leases_that_end_at_once_are_told_when_looked_at)
+{
+    struct lane *lane = new_lane();
+    struct lane_holder holder = {0};
+    uint64_t seq[1000];
+    for (unsigned i = 0; i < 1000; i++)
+        push(lane, i);
+    push_delayed(lane, 1000, 7000);
+    for (unsigned i = 0; i < 500; i++)
+        seq[i] = take_one(lane, &holder, 1 + i);
+    ck_assert_uint_eq(take(lane, &holder, 600, 400, seq + 500, 9000), 400);
+    ck_assert(lane_put_back(lane, seq[40], true, 0));
+    lane_mark_revoked(lane, seq[3]);
+    lane_end_leases(lane);
+    ck_assert_uint_eq(lane_counts(lane).leased, 0);
+    ck_assert_uint_eq(lane_counts(lane).waiting, 1000);
+    ck_assert(lane_sweep(&env, 100));
+    ck_assert_uint_eq(lane_wake(lane), 7000);
+    ck_assert(lane_remove(lane, seq[1]));
+    /* All come again in order, those given back before, too. */
+    uint64_t again[1000];
+    ck_assert_uint_eq(take(lane, &holder, 2000, 999, again, 9000), 999);
+    ck_assert_uint_eq(again[0], seq[0]);
+    ck_assert_uint_eq(again[1], seq[2]);
+    for (unsigned i = 1; i < 999; i++)
+        ck_assert_uint_gt(again[i], again[i - 1]);
+    struct lane_entry e;
+    ck_assert(lane_get(lane, seq[3], &e));
+    ck_assert(!e.revoked && e.lease == 2000);
+    while (lane_sweep(&env, 100))
+        ;
+    ck_assert_uint_eq(lane_counts(lane).memory, allocated);
+    end_lane(lane);
+}
+END_TEST
+
+static uint64_t push_expiring(struct lane *lane, unsigned n, int64_t due, int64_t expires)
+{
+    uint64_t seq;
+    struct lane_new e = {.id = id(n), .body = "body", .body_len = 4, .due = due, .expires = expires};
+    ck_assert_int_eq(lane_push(lane, &e, &seq), LANE_OK);
+    return seq;
+}
+
+START_TEST(test_what_is_leased_expires_when_it_comes_back)
+{
+    struct lane *lane = new_lane();
+    struct lane_holder holder = {0};
+    uint64_t one = push_expiring(lane, 1, 0, 2000), two = push_expiring(lane, 2, 0, 3000),
+             three = push_expiring(lane, 3, 9000, 2500);
+    push(lane, 4);
+    ck_assert_int_eq(lane_expiry(lane), 2000);
+    ck_assert_uint_eq(take_one(lane, &holder, 1), one);
+    ck_assert_uint_eq(lane_expired(lane, 1999), 0);
+    ck_assert_uint_eq(lane_expired(lane, 4000), three);
+    lane_remove(lane, three);
+    ck_assert_uint_eq(lane_expired(lane, 4000), two);
+    lane_remove(lane, two);
+    ck_assert_uint_eq(lane_expired(lane, 4000), 0);
+    ck_assert_uint_eq(lane_counts(lane).expiring, 1);
+    ck_assert_int_eq(lane_expiry(lane), LANE_NEVER - 1);
+    lane_put_back(lane, one, false, 5000);
+    ck_lane(lane);
+    ck_assert_uint_eq(lane_expired(lane, 4000), one);
+    /* Once more, with all leases ended at once. */
+    lane_due(lane, 5000);
+    ck_assert_uint_eq(take_one(lane, &holder, 2), one);
+    ck_assert_uint_eq(lane_expired(lane, 4000), 0);
+    lane_end_leases(lane);
+    ck_lane(lane);
+    ck_assert_uint_eq(lane_expired(lane, 4000), one);
+    end_lane(lane);
 }
 END_TEST
 
@@ -188,6 +266,7 @@ Suite *take_suite(void)
 {
     Suite *s = suite_create("take");
     TCase *t = tcase_create("take");
+    tcase_set_timeout(t, 120); /* against hanging only */
     tcase_add_test(t, test_taken_in_order_of_storing);
     tcase_add_test(t, test_nacked_entry_keeps_its_place);
     tcase_add_test(t, test_delayed_entry_comes_back_to_its_place);
@@ -197,6 +276,8 @@ Suite *take_suite(void)
     tcase_add_test(t, test_overdue_leases_are_found_soonest_first);
     tcase_add_test(t, test_a_connection_finds_all_its_leases_in_all_lanes);
     tcase_add_test(t, test_acknowledged_entry_leaves_its_lease);
+    tcase_add_test(t, test_leases_that_end_at_once_are_told_when_looked_at);
+    tcase_add_test(t, test_what_is_leased_expires_when_it_comes_back);
     tcase_add_test(t, test_revoked_mark_lasts_as_long_as_the_lease);
     suite_add_tcase(s, t);
     return s;

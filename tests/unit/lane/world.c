@@ -43,6 +43,7 @@ void end_lane(struct lane *lane)
     lane_end_leases(lane);
     ck_lane(lane);
     lane_free(lane);
+    ck_assert(!lane_sweep(&env, UINT64_MAX));
     ck_assert_uint_eq(allocated, 0);
 }
 

@@ -32,6 +32,7 @@ uint64_t take_one(struct lane *, struct lane_holder *, uint64_t lease);
 
 Suite *push_suite(void);
 Suite *take_suite(void);
+Suite *arena_suite(void);
 Suite *blocks_suite(void);
 Suite *memory_suite(void);
 

@@ -8,7 +8,12 @@ int main(void)
     suite_add_tcase(s, config_tests());
     suite_add_tcase(s, envelope_tests());
     suite_add_tcase(s, wire_tests());
+    suite_add_tcase(s, tls_tests());
+    suite_add_tcase(s, node_tests());
     suite_add_tcase(s, log_tests());
+    suite_add_tcase(s, match_tests());
+    suite_add_tcase(s, liveness_tests());
+    suite_add_tcase(s, members_tests());
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
     int failed = srunner_ntests_failed(r);

@@ -35,12 +35,44 @@ START_TEST(test_defaults_come_from_the_table)
     read_text("");
     ck_assert_msg(c != NULL, "%s", error);
     ck_assert_int_eq(c->copies, 2);
+    ck_assert_int_eq(c->takeover, TAKEOVER_AUTOMATIC);
     ck_assert_int_eq(c->store_deadline, 1500);
     ck_assert_int_eq(c->max_entry, 26214400);
     ck_assert_int_eq(c->on_store_failure, ON_STORE_FAILURE_QUEUE);
     ck_assert_uint_eq(c->divert.n, 0);
     ck_assert_uint_eq(c->nnodes, 0);
     forget();
+}
+END_TEST
+
+static void digest_of(const char *text, char out[CONFIG_DIGEST])
+{
+    read_text(text);
+    ck_assert_msg(c != NULL, "%s", error);
+    config_digest(c, out);
+    forget();
+}
+
+START_TEST(test_the_digest_tells_what_must_be_equal_on_all_hosts)
+{
+    static const char *const differs[] = {"copies = 1\n", "settle = 6s\n", "divert = {\"smtp:[h]:1\"}\n", "lane_time = 2h\n", "copies = 1\nnode a { redis = \"h:1\"\ntls = no }\n",
+                                          "destination \"smtp:[h]:1\" { tls = may }\n", "destination \"smtp:[h]:1\" { tls = encrypt }\n",
+                                          "destination \"smtp:[h]:2\" { tls = encrypt }\n", "destination \"*\" { discard_ehlo_keywords = {\"DSN\"} }\n"};
+    char none[CONFIG_DIGEST], one[CONFIG_DIGEST], last[CONFIG_DIGEST];
+    digest_of("", none);
+    digest_of("log = \"syslog\"\nbounce_port = \"127.0.0.1:26\"\nhost_name = \"x\"\n", one);
+    ck_assert_str_eq(none, one);
+    memcpy(last, none, sizeof last);
+    for (size_t i = 0; i < sizeof differs / sizeof *differs; i++) {
+        digest_of(differs[i], one);
+        ck_assert_str_ne(none, one);
+        ck_assert_str_ne(last, one);
+        memcpy(last, one, sizeof last);
+    }
+    /* Where one list ends and the next begins counts. */
+    digest_of("divert = {\"smtp:[h]:1\", \"smtp:[h]:2\"}\n", one);
+    digest_of("divert = {\"smtp:[h]:2\", \"smtp:[h]:1\"}\n", last);
+    ck_assert_str_ne(one, last);
 }
 END_TEST
 
@@ -60,6 +92,30 @@ START_TEST(test_units_are_understood)
 }
 END_TEST
 
+START_TEST(test_a_next_hop_has_its_section_or_the_common_one)
+{
+    read_text("");
+    ck_assert_msg(c != NULL, "%s", error);
+    const struct config_destination *d = config_destination(c, "smtp:[h]:25");
+    ck_assert_int_eq(d->tls, TLS_NONE);
+    ck_assert_int_eq(d->trust, TRUST_NONE);
+    ck_assert(!d->delivery_id && !*d->tls_name && !d->discard_ehlo_keywords.n);
+    forget();
+    read_text("group_key_file = \"/k\"\ndestination \"lmtp:[h]:24\" { tls = verify delivery_id = yes discard_ehlo_keywords = {CHUNKING, DSN} }\n"
+              "destination \"*\" { trust = xforward }\n");
+    ck_assert_msg(c != NULL, "%s", error);
+    d = config_destination(c, "lmtp:[h]:24");
+    ck_assert_int_eq(d->tls, TLS_VERIFY);
+    ck_assert_int_eq(d->trust, TRUST_NONE);
+    ck_assert(d->delivery_id && config_list_has(&d->discard_ehlo_keywords, "DSN"));
+    d = config_destination(c, "smtp:[h]:25");
+    ck_assert_int_eq(d->tls, TLS_NONE);
+    ck_assert_int_eq(d->trust, TRUST_XFORWARD);
+    ck_assert_int_eq(c->smtp_data_done_timeout, 600000);
+    forget();
+}
+END_TEST
+
 static const struct {
     const char *text, *expected;
 } bad[] = {
@@ -68,25 +124,65 @@ static const struct {
     {"store_deadline = \"5 parsecs\"\n", ":1: store_deadline = 5 parsecs is no time, write it like"},
     {"max_entry = \"1TB\"\n", "max_entry = 1TB is no size"},
     {"on_store_failure = panic\n", "on_store_failure = panic, allowed is one of queue|tempfail"},
-    {"no_such_setting = 1\n", "no_such_setting"},
+    {"no_such_setting = 1\n", ":1: no setting is named no_such_setting; dovelane.conf(5) lists them"},
+    {"\nsmtp_conect_timeout = 3s\n", ":2: no setting is named smtp_conect_timeout; is smtp_connect_timeout meant?"},
+    {"connect_timeout = 30s\n", ":1: connect_timeout is gone, write smtp_connect_timeout"},
+    {"command_timeout = 5min\n", "command_timeout is gone, write smtp_helo_timeout, smtp_mail_timeout"},
+    {"final_timeout = 10min\n", "final_timeout is gone, write smtp_data_done_timeout"},
+    {"tls_ca_file = \"/x\"\n", ":1: tls_ca_file stands in no destination section, write destination NAME { tls_ca"},
+    {"tls = may\n", "or destination NAME { tls = ... }"},
+    {"node a { redis = \"10.0.0.1:1\" }\n", "node a: 10.0.0.1:1 is reached over a network"},
+    {"node a { redis = \"127.0.0.1:1\"\nstandby = \"10.0.0.1:1\" }\n", "node a: 10.0.0.1:1 is reached over a network"},
+    {"node a { redis = \"127.0.0.1:1\"\nstandby = \"10.0.0.1\" }\n", "standby = 10.0.0.1 is no address"},
+    {"node a { redis = \"127.0.0.1:1\"\nstandby = \"127.0.0.1:1\" }\n", "standby = 127.0.0.1:1 is its redis, too"},
+    {"node a { redis = \"127.0.0.1:1\" }\nnode b { redis = \"127.0.0.2:1\"\nstandby = \"127.0.0.1:1\" }\n", "nodes a and b have the same address 127.0.0.1:1"},
+    {"node a { redis = \"127.0.0.1:1\"\ntls = maybe }\n", "tls = maybe, allowed is yes or no"},
+    {"node a { redis = \"unix:/x\"\ntls = yes }\n", "over which Redis speaks no TLS"},
+    {"node a { redis = \"127.0.0.1:1\"\ntls_name = x }\n", "tls_name = x without tls = yes"},
+    {"node_user_file = x\n", "node_user_file = x must be an absolute path"},
+    {"node_key_file = \"/x\"\n", "node_key_file without node_cert_file"},
+    {"replicate_namespaces = { inbox }\nreplica a { id = 1\n redis = \"10.0.0.1:1\" }\n", "replica a: 10.0.0.1:1 is reached over a network"},
+    {"path_timeout = 1500ms\ncopies = 1\nnode a { redis = \"127.0.0.1:1\"\nstandby = \"127.0.0.2:1\" }\n", "path_timeout = 1500ms must be below store_deadline = 1500ms"},
+    {"destination \"*\" {\n tls = may\n tls_cafile = \"/x\"\n}\n", ":3: no setting is named tls_cafile in section destination; is tls_ca_file meant?"},
+    {"destination \"*\" { tls = may\nlog = syslog\n", ":2: log does not belong into a destination section, write it outside; or is a } missing"},
+    {"destinaton \"*\" { tls = may }\n", "is destination meant?"},
+    {"destination \"*\" { tls = may\n", "section destination \"*\" is not closed: a } is missing"},
+    {"copies = 2\nbounce_port = \"h:26\n", "the file ends in the middle of a setting"},
+    {"destination \"*\" {\n discard_ehlo_keywords = { chunking, CHUNKNG }\n}\n", ":2: discard_ehlo_keywords has CHUNKNG, allowed are PIPELINING|CHUNKING|"},
+    {"destination \"*\" { tls_ca_file = \"/ca\" }\n", "destination *: tls_ca_file without tls: write tls = verify"},
     {"node mx1 { redis = \"127.0.0.1\" }\n", "redis = 127.0.0.1 is no address"},
     {"node mx1 { }\n", "node mx1 has no address"},
-    {"node MX1 { redis = \"a:1\" }\n", "a node's name has"},
-    {"node a { redis = \"h:1\" }\nnode b { redis = \"h:1\" }\n", "nodes a and b have the same redis"},
-    {"node a { redis = \"h:1\" }\nnode a { redis = \"h:2\" }\n", "a"},
+    {"node MX1 { redis = \"a:1\"\ntls = no }\n", "a node's name has"},
+    {"node a { redis = \"h:1\"\ntls = no }\nnode b { redis = \"h:1\"\ntls = no }\n", "nodes a and b have the same redis"},
+    {"node a { redis = \"h:1\"\ntls = no }\nnode a { redis = \"h:2\"\ntls = no }\n", "a"},
     {"dead = {mx9}\n", "dead names mx9"},
-    {"node a { redis = \"h:1\" }\ndivert = {\"smtp:[h]:25\"}\n", "copies = 2, but only 1 nodes are configured"},
-    {"node a { redis = \"h:1\" }\nnode b { redis = \"h:2\" }\ndivert = {\"smtp:example.org\"}\n", "only next hops with an address"},
-    {"node a { redis = \"h:1\" }\nnode b { redis = \"h:2\" }\ndivert = {\"local:[x]\"}\n", "must begin with smtp:"},
-    {"node a { redis = \"h:1\" }\n", "copies = 2, but only 1 nodes are configured"},
-    {"copies = 1\nnode a { redis = \"h:1\" }\ndivert = {\"lmtp:unix:private/dovecot-lmtp\"}\n", "the socket's path must be absolute"},
-    {"copies = 1\nnode a { redis = \"h:1\" }\ndivert = {\"lmtp:[h]:99999\"}\n", "write the next hop like"},
+    {"reinject_port = \"10027\"\n", "reinject_port = 10027 is no address"},
+    {"reinject_port = \"h:26\"\nbounce_port = \"h:26\"\n", "reinject_port and bounce_port are both h:26"},
+    {"state_directory = \"x\"\n", "state_directory = x must be an absolute path"},
+    {"node a { redis = \"h:1\"\ntls = no }\ndivert = {\"smtp:[h]:25\"}\n", "copies = 2, but only 1 nodes are configured"},
+    {"node a { redis = \"h:1\"\ntls = no }\nnode b { redis = \"h:2\"\ntls = no }\ndivert = {\"smtp:example.org\"}\n", "only next hops with an address"},
+    {"node a { redis = \"h:1\"\ntls = no }\nnode b { redis = \"h:2\"\ntls = no }\ndivert = {\"local:[x]\"}\n", "must begin with smtp:"},
+    {"node a { redis = \"h:1\"\ntls = no }\n", "copies = 2, but only 1 nodes are configured"},
+    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\ndivert = {\"lmtp:unix:private/dovecot-lmtp\"}\n", "the socket's path must be absolute"},
+    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\nsocket_at = {\"private/lmtp\"}\n", "write it as"},
+    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\nsocket_at = {\"private/lmtp=lmtp\"}\n", "write it as"},
+    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\ndivert = {\"lmtp:[h]:99999\"}\n", "write the next hop like"},
     {"bounce_port = 10026\n", "bounce_port = 10026 is no address"},
     {"milter_socket = \"inet:8899@localhost\"\n", "must be the absolute path"},
     {"log = sysloog\n", "log = sysloog, allowed is"},
     {"retry_first = 1h\n", "retry_first = 3600000ms is more than retry_most"},
     {"settle = 2s\n", "settle = 2000ms must be at least"},
     {"max_entry = 200MB\n", "settle = 5000ms must be at least"},
+    {"smtp_mail_timeout = 2h\n", ":1: smtp_mail_timeout = 2h, allowed is"},
+    {"destination \"smtp:[h]\" {\n tls = always\n}\n", ":2: tls = always, allowed is one of none|may|encrypt|verify"},
+    {"destination \"[h]:25\" { }\n", "the title of a destination section has \"[h]:25\": it must begin with smtp:"},
+    {"destination \"smtp:[h]\" { }\ndestination \"smtp:[h]\" { }\n", "smtp:[h]"},
+    {"destination \"*\" { tls_ca_file = \"ca.pem\" }\n", "destination *: tls_ca_file = ca.pem must be an absolute path"},
+    {"destination \"*\" { tls_key_file = \"/key\" }\n", "tls_key_file without tls_cert_file"},
+    {"destination \"lmtp:unix:/x\" { tls = verify }\n", "needs tls_name"},
+    {"destination \"*\" { delivery_id = yes }\n", "delivery_id = yes needs group_key_file"},
+    {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\nroute = {\"a.example=smtp:[h]:1\", \"b.example=smtp:[h]:1\", \"A.example=smtp:[h]:2\"}\n", "\"A.example=smtp:[h]:2\" for the same addresses"},
+    {"group_key_file = \"key\"\n", "group_key_file = key must be an absolute path"},
 };
 
 START_TEST(test_errors_name_the_thing_the_value_and_the_way_out)
@@ -136,14 +232,59 @@ START_TEST(test_addresses)
 }
 END_TEST
 
+#define GROUP "replicate_namespaces = {\"inbox\"}\nreplica a { id = 1\n redis = \"127.0.0.1:1\" }\n"
+
+static void refused(const char *text, const char *because)
+{
+    read_text(text);
+    ck_assert_msg(c == NULL, "accepted: %s", text);
+    ck_assert_msg(strstr(error, because) != NULL, "%s does not say: %s", error, because);
+    forget();
+}
+
+START_TEST(test_replicas_are_read)
+{
+    read_text(GROUP "replica site-b { id = 7\n redis = \"unix:/run/r\"\n node = mx2 }\nbacklog_age = 2d\n");
+    ck_assert_msg(c != NULL, "%s", error);
+    ck_assert_uint_eq(c->nreplicas, 2);
+    ck_assert_int_eq(config_replica_index(c, "site-b"), 1);
+    ck_assert_int_eq(config_replica_index(c, "b"), -1);
+    ck_assert_int_eq(c->replica[1].id, 7);
+    ck_assert_str_eq(c->replica[1].node, "mx2");
+    ck_assert_str_eq(c->replica[0].node, "");
+    ck_assert_int_eq(c->backlog_age, 172800000);
+    forget();
+}
+END_TEST
+
+START_TEST(test_replicas_must_be_told_apart)
+{
+    refused("replica a { id = 1\n redis = \"127.0.0.1:1\" }\n", "replicate_namespaces is empty");
+    refused("replica a { redis = \"127.0.0.1:1\" }\n", ":1: replica a: id = 0, allowed is 1 to 1000000");
+    refused("replica a { id = 1 }\nreplicate_namespaces = { inbox }\n", ":1: replica a has no address");
+    refused(GROUP "replica b { id = 2\n redis = \"here\" }\n", ":5: replica b: redis = here is no address");
+    refused(GROUP "replica b { id = 1\n redis = \"127.0.0.1:2\" }\n", ":5: replicas a and b have the same id = 1");
+    refused(GROUP "replica b { id = 2\n redis = \"127.0.0.1:1\" }\n", ":5: replicas a and b have the same redis");
+    refused(GROUP "replica \"B b\" { id = 2\n redis = \"127.0.0.1:2\" }\n", ":5: replica \"B b\": a replica's name");
+    refused(GROUP "replica a { id = 2\n redis = \"127.0.0.1:2\" }\n", ":4: ");
+    refused(GROUP "replica b { id = one }\n", ":4: ");
+    refused(GROUP "dirty_dir = x\n", "absolute path");
+    refused("resend_after = 10min\n", "more than resend_most");
+}
+END_TEST
+
 TCase *config_tests(void)
 {
     TCase *t = tcase_create("config");
     tcase_add_test(t, test_defaults_come_from_the_table);
+    tcase_add_test(t, test_the_digest_tells_what_must_be_equal_on_all_hosts);
     tcase_add_test(t, test_units_are_understood);
     tcase_add_loop_test(t, test_errors_name_the_thing_the_value_and_the_way_out, 0, sizeof bad / sizeof *bad);
     tcase_add_test(t, test_a_directory_is_no_config);
     tcase_add_test(t, test_a_missing_file_is_named);
     tcase_add_test(t, test_addresses);
+    tcase_add_test(t, test_a_next_hop_has_its_section_or_the_common_one);
+    tcase_add_test(t, test_replicas_are_read);
+    tcase_add_test(t, test_replicas_must_be_told_apart);
     return t;
 }

@@ -39,7 +39,7 @@ START_TEST(test_what_is_encoded_comes_back)
     ck_assert_uint_eq(d.size, 1234);
     ck_assert_str_eq(d.sender, e.sender);
     ck_assert_str_eq(d.sender_args, e.sender_args);
-    ck_assert_str_eq(d.login, "");
+    ck_assert_ptr_null(d.login);
     ck_assert_uint_eq(d.nrecipients, 2);
     ck_assert_str_eq(d.recipient[0].args, "NOTIFY=FAILURE");
     ck_assert_int_eq(d.recipient[1].state, RECIPIENT_FAILED);
@@ -56,6 +56,39 @@ START_TEST(test_what_is_encoded_comes_back)
 }
 END_TEST
 
+START_TEST(test_marks_make_another_version_and_unknown_ones_are_refused)
+{
+    struct envelope e, d;
+    struct buf plain = {0}, b = {0};
+    sample(&e);
+    envelope_encode(&e, &plain);
+    e.marks = ENVELOPE_HELD | ENVELOPE_REQUEUE;
+    envelope_encode(&e, &b);
+    ck_assert_uint_eq(b.len, plain.len + 1);
+    ck_assert_int_eq(b.data[0], ENVELOPE_VERSION_MARKED);
+    ck_assert_ptr_null(envelope_decode(b.data, b.len, &d));
+    ck_assert_uint_eq(d.marks, ENVELOPE_HELD | ENVELOPE_REQUEUE);
+    envelope_free(&d);
+    b.data[b.len - 1] = ENVELOPE_ASIDE;
+    ck_assert_ptr_null(envelope_decode(b.data, b.len, &d));
+    ck_assert_uint_eq(d.marks, ENVELOPE_ASIDE);
+    envelope_free(&d);
+    b.data[b.len - 1] = 16;
+    ck_assert_str_eq(envelope_decode(b.data, b.len, &d), "unknown marks");
+    b.data[b.len - 1] = 0;
+    ck_assert_str_eq(envelope_decode(b.data, b.len, &d), "unknown marks");
+    ck_assert_str_eq(envelope_decode(b.data, b.len - 1, &d), "truncated number");
+    b.data[0] = ENVELOPE_VERSION;
+    ck_assert_str_eq(envelope_decode(b.data, b.len, &d), "bytes behind the last field");
+    ck_assert_ptr_null(envelope_decode(plain.data, plain.len, &d));
+    ck_assert_uint_eq(d.marks, 0);
+    envelope_free(&d);
+    envelope_free(&e);
+    buf_free(&plain);
+    buf_free(&b);
+}
+END_TEST
+
 START_TEST(test_every_truncation_is_refused)
 {
     struct envelope e, d;
@@ -68,7 +101,7 @@ START_TEST(test_every_truncation_is_refused)
         free(exact);
     }
     buf_addc(&b, 'x');
-    ck_assert_str_eq(envelope_decode(b.data, b.len, &d), "bytes behind the last recipient");
+    ck_assert_str_eq(envelope_decode(b.data, b.len, &d), "bytes behind the last field");
     envelope_free(&e);
     buf_free(&b);
 }
@@ -107,7 +140,7 @@ START_TEST(test_huge_counts_cost_no_memory)
     claim[22] = 0xff;
     claim[23] = 0x7f;
     ck_assert_str_eq(envelope_decode(claim, 24, &d), "too many recipients");
-    claim[0] = ENVELOPE_VERSION + 1;
+    claim[0] = ENVELOPE_VERSION_MARKED + 1;
     ck_assert_str_eq(envelope_decode(claim, 24, &d), "unknown version");
 }
 END_TEST
@@ -129,27 +162,50 @@ END_TEST
 START_TEST(test_lane_names_come_back)
 {
     const char *const owner[] = {"mx1", "mx2", "mx-3.example"};
-    char *name = lanename_make("lmtp:unix:/run/a b|c>d%", owner, 3);
+    char *name = lanename_make("lmtp:unix:/run/a b|c>d%", owner, 3, NULL, 0);
     ck_assert_str_eq(name, "dovelane:lmtp:unix:/run/a%20b%7Cc%3Ed%25|mx1>mx2>mx-3.example");
     struct lanename n;
     ck_assert(lanename_parse(name, strlen(name), &n));
     ck_assert_str_eq(n.destination, "lmtp:unix:/run/a b|c>d%");
     ck_assert_uint_eq(n.nowners, 3);
     ck_assert_str_eq(n.owner[2], "mx-3.example");
-    ck_assert_ptr_null(n.generation);
+    ck_assert_ptr_null(n.origin);
+    ck_assert_uint_eq(n.generation, 0);
     lanename_free(&n);
     free(name);
-    const char *ordered = "dovelane:smtp:[h]:25|a>b|a.7";
-    ck_assert(lanename_parse(ordered, strlen(ordered), &n));
-    ck_assert_str_eq(n.generation, "a.7");
+}
+END_TEST
+
+START_TEST(test_names_of_ordered_lanes_come_back)
+{
+    const char *const owner[] = {"a", "b"};
+    struct lanename n, other;
+    char *name = lanename_make("smtp:[h]:25", owner, 2, "mx|1.example", 1763766000123u);
+    ck_assert_str_eq(name, "dovelane:smtp:[h]:25|a>b|mx%7C1.example.1763766000123");
+    ck_assert(lanename_parse(name, strlen(name), &n));
+    ck_assert_str_eq(n.origin, "mx|1.example");
+    ck_assert_uint_eq(n.generation, 1763766000123u);
+    ck_assert_uint_eq(n.nowners, 2);
+    const char *later = "dovelane:smtp:[h]:25|c|mx%7C1.example.1763766000124", *stranger = "dovelane:smtp:[h]:25|a>b|b.7", *spread = "dovelane:smtp:[h]:25|a>b";
+    ck_assert(lanename_parse(later, strlen(later), &other));
+    ck_assert(lanename_same_series(&n, &other));
+    lanename_free(&other);
+    ck_assert(lanename_parse(stranger, strlen(stranger), &other));
+    ck_assert(!lanename_same_series(&n, &other));
+    lanename_free(&other);
+    ck_assert(lanename_parse(spread, strlen(spread), &other));
+    ck_assert(!lanename_same_series(&other, &other));
+    lanename_free(&other);
     lanename_free(&n);
+    free(name);
 }
 END_TEST
 
 START_TEST(test_other_names_are_no_lanes)
 {
     static const char *const other[] = {"", "dovelane:", "dovelane:x", "dovelane:x|", "dovelane:|a", "dovelane:x|a>", "dovelane:x|>a", "other:x|a",
-                                        "dovelane:x%2|a", "dovelane:x%zz|a", "dovelane:x%00|a", "dovelane:x|a|", "dovelane:x|a|b|c",
+                                        "dovelane:x%2|a", "dovelane:x%zz|a", "dovelane:x%00|a", "dovelane:x|a|", "dovelane:x|a|b|c", "dovelane:x|a|b.1|c", "dovelane:x|a|b", "dovelane:x|a|b.", "dovelane:x|a|.1", "dovelane:x|a|b.0",
+                                        "dovelane:x|a|b.1x", "dovelane:x|a|b.-1", "dovelane:x|a|b.12345678901234567890",
                                         "dovelane:x|1>2>3>4>5>6>7>8>9"};
     struct lanename n;
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
@@ -181,11 +237,13 @@ TCase *envelope_tests(void)
 {
     TCase *t = tcase_create("envelope");
     tcase_add_test(t, test_what_is_encoded_comes_back);
+    tcase_add_test(t, test_marks_make_another_version_and_unknown_ones_are_refused);
     tcase_add_test(t, test_every_truncation_is_refused);
     tcase_add_test(t, test_every_flipped_bit_is_refused_or_decodes_safely);
     tcase_add_test(t, test_huge_counts_cost_no_memory);
     tcase_add_test(t, test_esmtp_arguments_are_found);
     tcase_add_test(t, test_lane_names_come_back);
+    tcase_add_test(t, test_names_of_ordered_lanes_come_back);
     tcase_add_test(t, test_other_names_are_no_lanes);
     tcase_add_test(t, test_ids_differ_and_their_fractions_spread);
     return t;

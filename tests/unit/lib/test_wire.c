@@ -127,7 +127,7 @@ static void exchange(struct client *c, const char *reply, size_t len, size_t pie
     peer_start(&p, reply, len, piece, later);
     snprintf(address, sizeof address, "unix:%s", p.path);
     c->loop = ev_loop_new(EVFLAG_AUTO);
-    c->wire = wire_open(c->loop, address, on_state, c);
+    c->wire = wire_open(c->loop, &(struct config_link){.address = address}, false, on_state, c);
     ev_timer_init(&hang, on_hang, 20., 0.);
     ev_timer_start(c->loop, &hang);
     ev_run(c->loop, 0);
@@ -216,13 +216,193 @@ START_TEST(test_dropping_from_within_an_answer_is_safe)
     peer_start(&p, all, strlen(all), 4096, all);
     snprintf(address, sizeof address, "unix:%s", p.path);
     c.loop = ev_loop_new(EVFLAG_AUTO);
-    c.wire = wire_open(c.loop, address, on_state_drop, &c);
+    c.wire = wire_open(c.loop, &(struct config_link){.address = address}, false, on_state_drop, &c);
     ev_run(c.loop, 0);
     ck_assert_uint_eq(c.answered, 1);
     ck_assert_uint_eq(c.lost, REQUESTS - 1);
     wire_close(c.wire);
     ev_loop_destroy(c.loop);
     peer_stop(&p);
+}
+END_TEST
+
+/* ---- a peer that reads slowly ---- */
+
+/* Reads a few bytes at a time, so that the client's writes are short, and answers what it has read whole. */
+struct slow_peer {
+    char path[100];
+    int listener;
+    pthread_t thread;
+    size_t expected, got, different;
+};
+
+#define BIG (2u << 20)
+
+static char pattern(size_t i)
+{
+    return (char)('a' + (i * 2654435761u >> 13) % 26);
+}
+
+static void *slow_run(void *arg)
+{
+    struct slow_peer *p = arg;
+    static char input[70000];
+    int fd = accept(p->listener, NULL, NULL), least = 4096;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &least, sizeof least);
+    char head[64];
+    size_t at = 0, body = (size_t)snprintf(head, sizeof head, "*2\r\n$4\r\nECHO\r\n$%u\r\n", BIG);
+    for (unsigned turn = 0; p->got < p->expected; turn++) {
+        ssize_t n = read(fd, input, turn % 7 ? 1 + turn % 1000 : sizeof input);
+        if (n <= 0)
+            break;
+        for (ssize_t i = 0; i < n; i++, p->got++) {
+            at = p->got % (body + BIG + 2);
+            char want = at < body ? head[at] : at < body + BIG ? pattern(at - body) : at == body + BIG ? '\r' : '\n';
+            p->different += input[i] != want;
+        }
+        if (turn % 50 == 0)
+            usleep(100);
+    }
+    for (int i = 0; i < REQUESTS; i++)
+        send_pieces(fd, ":7\r\n", 4, 1);
+    usleep(50000);
+    close(fd);
+    return NULL;
+}
+
+static void on_state_big(struct wire *w, bool up, const char *why, void *arg)
+{
+    (void)why;
+    if (!up)
+        return;
+    char *body = malloc(BIG);
+    for (size_t i = 0; i < BIG; i++)
+        body[i] = pattern(i);
+    const char *argv[] = {"ECHO", body};
+    const size_t len[] = {4, BIG};
+    for (int i = 0; i < REQUESTS; i++)
+        ck_assert(wire_send(w, on_reply, arg, 2, argv, len));
+    free(body);
+    ck_assert_uint_gt(wire_unsent_bytes(w), REQUESTS * BIG);
+    ck_assert_uint_eq(wire_open_requests(w), REQUESTS);
+}
+
+START_TEST(test_short_writes_send_every_byte_once_and_in_order)
+{
+    struct slow_peer p = {.expected = REQUESTS * (sizeof "*2\r\n$4\r\nECHO\r\n$2097152\r\n" - 1 + BIG + 2)};
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    struct client c = {.want = REQUESTS};
+    char address[120];
+    snprintf(p.path, sizeof p.path, "/tmp/dovelane-wire-slow-%d", (int)getpid());
+    strcpy(a.sun_path, p.path);
+    unlink(p.path);
+    p.listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    ck_assert_int_eq(bind(p.listener, (struct sockaddr *)&a, sizeof a), 0);
+    ck_assert_int_eq(listen(p.listener, 8), 0);
+    ck_assert_int_eq(pthread_create(&p.thread, NULL, slow_run, &p), 0);
+    snprintf(address, sizeof address, "unix:%s", p.path);
+    c.loop = ev_loop_new(EVFLAG_AUTO);
+    c.wire = wire_open(c.loop, &(struct config_link){.address = address}, false, on_state_big, &c);
+    ev_run(c.loop, 0);
+    ck_assert_uint_eq(c.answered, REQUESTS);
+    ck_assert_int_eq(c.value[2], 7);
+    ck_assert_uint_eq(wire_unsent_bytes(c.wire), 0);
+    pthread_join(p.thread, NULL);
+    ck_assert_uint_eq(p.got, p.expected);
+    ck_assert_uint_eq(p.different, 0);
+    wire_close(c.wire);
+    ev_loop_destroy(c.loop);
+    close(p.listener);
+    unlink(p.path);
+}
+END_TEST
+
+/* ---- a peer that is silent ---- */
+
+static double silent_for;
+
+static void on_look(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)events;
+    struct client *c = t->data;
+    double now = wire_silence(c->wire);
+    ck_assert(now >= silent_for);
+    silent_for = now;
+    if (now < 0.2)
+        return;
+    ev_timer_stop(loop, t);
+    wire_drop(c->wire, "silent for too long");
+}
+
+/* It takes the requests and never answers: the caller sees how long, drops, and the next connection answers. */
+START_TEST(test_delay_is_measured_and_a_dropped_connection_comes_back)
+{
+    struct peer p;
+    struct client c = {.want = 2 * REQUESTS};
+    ev_timer look;
+    char address[120], *nothing = calloc(1, 30000);
+    /* A reply that is announced, and trickles in for three seconds: bytes are no answers. */
+    snprintf(nothing, 30000, "$20000\r\n");
+    memset(nothing + 8, 'x', 20000);
+    silent_for = 0;
+    peer_start(&p, nothing, 20008, 1, all);
+    snprintf(address, sizeof address, "unix:%s", p.path);
+    c.loop = ev_loop_new(EVFLAG_AUTO);
+    c.wire = wire_open(c.loop, &(struct config_link){.address = address}, false, on_state, &c);
+    ck_assert(wire_silence(c.wire) == 0);
+    ev_timer_init(&look, on_look, 0.01, 0.01);
+    look.data = &c;
+    ev_timer_start(c.loop, &look);
+    ev_run(c.loop, 0);
+    ck_assert_uint_eq(c.lost, REQUESTS);
+    ck_assert_uint_eq(c.answered, REQUESTS);
+    ck_assert_uint_eq(c.ups, 2);
+    ck_assert_str_eq(c.why, "silent for too long");
+    wire_close(c.wire);
+    ev_loop_destroy(c.loop);
+    peer_stop(&p);
+    free(nothing);
+}
+END_TEST
+
+static void on_enough(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)t, (void)events;
+    ev_break(loop, EVBREAK_ALL);
+}
+
+static void on_useless(struct wire *w, bool up, const char *why, void *arg)
+{
+    struct client *c = arg;
+    (void)why;
+    if (!up)
+        return;
+    c->ups++;
+    ck_assert(wire_sendf(w, on_reply, c, "LANE.INFO"));
+}
+
+/* Two addresses that answer PING and then close: tried in turn, but not at the speed of the network. A busy machine makes fewer. */
+START_TEST(test_two_addresses_of_no_use_are_not_tried_without_a_pause)
+{
+    struct peer active, standby;
+    struct client c = {.want = 1u << 30};
+    ev_timer enough;
+    char address[120], other[120];
+    peer_start(&active, ":1\r\n", 4, 4, ":1\r\n");
+    peer_start(&standby, ":1\r\n", 4, 4, ":1\r\n");
+    snprintf(address, sizeof address, "unix:%s", active.path);
+    snprintf(other, sizeof other, "unix:%s", standby.path);
+    c.loop = ev_loop_new(EVFLAG_AUTO);
+    c.wire = wire_open(c.loop, &(struct config_link){.address = address, .standby = other}, false, on_useless, &c);
+    ev_timer_init(&enough, on_enough, 1.5, 0.);
+    ev_timer_start(c.loop, &enough);
+    ev_run(c.loop, 0);
+    ck_assert_msg(c.ups >= 2 && c.ups <= 30, "%u connections", c.ups);
+    wire_close(c.wire);
+    ev_loop_destroy(c.loop);
+    peer_stop(&active);
+    peer_stop(&standby);
+    ck_assert(standby.connections > 0);
 }
 END_TEST
 
@@ -234,5 +414,8 @@ TCase *wire_tests(void)
     tcase_add_test(t, test_closing_at_each_byte_fails_what_is_open_and_reconnects);
     tcase_add_loop_test(t, test_garbage_drops_the_connection, 0, sizeof garbage / sizeof *garbage);
     tcase_add_test(t, test_dropping_from_within_an_answer_is_safe);
+    tcase_add_test(t, test_short_writes_send_every_byte_once_and_in_order);
+    tcase_add_test(t, test_two_addresses_of_no_use_are_not_tried_without_a_pause);
+    tcase_add_test(t, test_delay_is_measured_and_a_dropped_connection_comes_back);
     return t;
 }

@@ -3,4 +3,9 @@
 TCase *config_tests(void);
 TCase *envelope_tests(void);
 TCase *wire_tests(void);
+TCase *tls_tests(void);
+TCase *node_tests(void);
 TCase *log_tests(void);
+TCase *match_tests(void);
+TCase *liveness_tests(void);
+TCase *members_tests(void);

@@ -5,7 +5,7 @@
 
 static bool adds(const struct event *e)
 {
-    return e->kind == EV_APPEND || e->kind == EV_MOVE;
+    return e->kind == EV_APPEND || e->kind == EV_COPY || e->kind == EV_MOVE;
 }
 
 static bool removes(const struct event *e)
@@ -96,6 +96,8 @@ static unsigned standing(const struct model *m, unsigned s, unsigned add)
         if (s & BIT(e) && flags(&m->e[e]) && m->e[e].target & BIT(add) &&
             (m->disable_wins || m->e[e].kind == EV_FLAG))
             stand |= BIT(e);
+    if (s & BIT(add) && m->e[add].flagged)
+        stand |= BIT(add);
     for (unsigned x = 0; x < m->n; x++)
         if (s & BIT(x))
             stand &= ~m->e[x].flag[add];
@@ -108,7 +110,7 @@ bool model_flag(const struct model *m, unsigned s, unsigned adds_of_message)
     for (unsigned a = 0; a < m->n; a++) {
         unsigned stand = adds_of_message & BIT(a) ? standing(m, s, a) : 0;
         for (unsigned e = 0; e < m->n; e++) {
-            on |= stand & BIT(e) && m->e[e].kind == EV_FLAG;
+            on |= stand & BIT(e) && m->e[e].kind != EV_UNFLAG;
             off |= stand & BIT(e) && m->e[e].kind == EV_UNFLAG;
         }
     }
@@ -132,24 +134,67 @@ bool model_subscribed(const struct model *m, unsigned s)
     return subscription(m, s) != 0;
 }
 
+/* The site's own earlier events of a kind. */
+static unsigned own(const struct model *m, unsigned s, unsigned site,
+                    bool (*is)(const struct model *, unsigned, unsigned), unsigned of)
+{
+    unsigned mine = 0;
+    for (unsigned i = 0; i < m->n; i++)
+        if (s & BIT(i) && m->e[i].site == site && is(m, i, of))
+            mine |= BIT(i);
+    return mine;
+}
+
+static bool says_present(const struct model *m, unsigned i, unsigned folder)
+{
+    return presents(&m->e[i], i, folder);
+}
+
+static bool sets(const struct model *m, unsigned i, unsigned add)
+{
+    return (i == add && m->e[i].flagged) || (m->e[i].kind == EV_FLAG && m->e[i].target & BIT(add));
+}
+
+static bool clears(const struct model *m, unsigned i, unsigned add)
+{
+    return m->disable_wins && m->e[i].kind == EV_UNFLAG && m->e[i].target & BIT(add);
+}
+
+static bool subscribes(const struct model *m, unsigned i, unsigned nothing)
+{
+    (void)nothing;
+    return m->e[i].kind == EV_SUBSCRIBE;
+}
+
+/* A site has one presence dot per folder, one dot per flag and direction, one per subscription: a new one
+ * takes the place of its own earlier one also where what had removed that has not come yet. */
 void model_replaces(const struct model *m, unsigned s, struct event *e)
 {
     for (unsigned i = 0; i < EVENTS_MAX; i++) {
-        bool all = (e->kind == EV_RENAME || e->kind == EV_DELETE) && e->folders & BIT(i);
-        e->presence[i] = i < m->n && (all || (adds(e) && e->folder == i)) ? presence(m, s, i) : 0;
-        e->flag[i] = flags(e) && e->target & BIT(i) ? standing(m, s, i) : 0;
+        bool there = i < m->n, named = there && e->folders & BIT(i);
+        bool fresh = (named && e->kind == EV_RENAME) || (there && adds(e) && e->folder == i);
+        bool flag = flags(e) && e->target & BIT(i);
+        e->presence[i] = fresh || (named && e->kind == EV_DELETE) ? presence(m, s, i) : 0;
+        e->flag[i] = flag ? standing(m, s, i) : 0;
+        if (fresh)
+            e->presence[i] |= own(m, s, e->site, says_present, i);
+        if (flag)
+            e->flag[i] |= own(m, s, e->site, e->kind == EV_FLAG ? sets : clears, i);
     }
     e->subscription = e->kind == EV_SUBSCRIBE || e->kind == EV_UNSUBSCRIBE ? subscription(m, s) : 0;
+    if (e->kind == EV_SUBSCRIBE)
+        e->subscription |= own(m, s, e->site, subscribes, 0);
 }
 
-char model_attribute(const struct model *m, unsigned s)
+/* The value of the last write of a kind, to a folder or to none. */
+static char written(const struct model *m, unsigned s, enum kind kind, unsigned folders)
 {
     char value = 0;
     uint64_t best = 0;
     unsigned site = 0;
     for (unsigned i = 0; i < m->n; i++) {
         const struct event *e = &m->e[i];
-        if (s & BIT(i) && e->kind == EV_ATTRIBUTE &&
+        if (s & BIT(i) && e->kind == kind && (e->folders & folders) == folders &&
             (e->clock > best || (e->clock == best && e->site > site))) {
             best = e->clock;
             site = e->site;
@@ -157,6 +202,26 @@ char model_attribute(const struct model *m, unsigned s)
         }
     }
     return value;
+}
+
+char model_attribute(const struct model *m, unsigned s)
+{
+    return written(m, s, EV_ATTRIBUTE, 0);
+}
+
+unsigned model_keeper(const struct model *m, unsigned s, unsigned folder)
+{
+    return (unsigned)written(m, s, EV_KEEPER, BIT(folder));
+}
+
+unsigned model_uid_validity(const struct model *m, unsigned s, unsigned folder)
+{
+    unsigned most = UIDVALIDITY_FIRST;
+    for (unsigned i = 0; i < m->n; i++)
+        if (s & BIT(i) && m->e[i].kind == EV_UIDVALIDITY && m->e[i].folders & BIT(folder) &&
+            (unsigned)m->e[i].name > most)
+            most = (unsigned)m->e[i].name;
+    return most;
 }
 
 static uint64_t mix(uint64_t h)
@@ -173,9 +238,9 @@ uint64_t shown_message(uint64_t folder, unsigned guid, unsigned k, bool flag)
     return folder + mix(guid * 1000 + k * 10 + flag + 7);
 }
 
-uint64_t shown_folder(char name, uint64_t messages)
+uint64_t shown_folder(char name, unsigned uid_validity, unsigned keeper, uint64_t messages)
 {
-    return mix(messages ^ mix((uint64_t)name));
+    return mix(messages ^ mix((uint64_t)name << 32 | keeper << 16 | uid_validity));
 }
 
 uint64_t shown_rest(bool subscribed, char attribute)
@@ -199,7 +264,8 @@ uint64_t model_shown(const struct model *m, unsigned s)
             if ((same & (BIT(a) - 1)) == 0) /* its first add speaks for the message */
                 messages = shown_message(messages, e->guid, e->k, model_flag(m, s, same));
         }
-        all += shown_folder(model_folder_name(m, s, f), messages);
+        all += shown_folder(model_folder_name(m, s, f), model_uid_validity(m, s, f), model_keeper(m, s, f),
+                            messages);
     }
     return all;
 }

@@ -1,277 +1,110 @@
 /* exhaust_replica - see exhaust_replica.h. */
 #include "exhaust_replica.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "batch.h"
 #include "exchange.h"
+#include "exhaust_mailbox.h"
+#include "exhaust_map.h"
 #include "internal.h"
-#include "tiny.h"
-
-/* --- operations
- * ------------------------------------------------------------------------------------------------------ */
-
-const struct operation OPERATION[OPERATIONS] = {
-    {EV_APPEND, 'F', 0, 1, "amfx"},    {EV_APPEND, 'F', 0, 2, "am"},      {EV_APPEND, 'G', 0, 1, "ax"},
-    {EV_APPEND, 'G', 0, 2, "af"},      {EV_EXPUNGE, 'F', 0, 1, "amx"},    {EV_EXPUNGE, 'F', 0, 2, "am"},
-    {EV_EXPUNGE, 'G', 0, 1, "ax"},     {EV_EXPUNGE, 'G', 0, 2, "af"},     {EV_FLAG, 'F', 0, 1, "amxr"},
-    {EV_FLAG, 'F', 0, 2, "a"},         {EV_FLAG, 'G', 0, 2, "ar"},        {EV_UNFLAG, 'F', 0, 1, "amxr"},
-    {EV_UNFLAG, 'G', 0, 2, "ar"},      {EV_MOVE, 'F', 'G', 1, "ax"},      {EV_MOVE, 'G', 'F', 1, "ax"},
-    {EV_MOVE, 'G', 'F', 2, "af"},      {EV_CREATE, 'F', 0, 0, "af"},      {EV_CREATE, 'H', 0, 0, "a"},
-    {EV_DELETE, 'F', 0, 0, "afx"},     {EV_DELETE, 'G', 0, 0, "af"},      {EV_RENAME, 'F', 'H', 0, "af"},
-    {EV_RENAME, 'G', 'H', 0, "af"},    {EV_RENAME, 'H', 'F', 0, "af"},    {EV_SUBSCRIBE, 'F', 0, 0, "ar"},
-    {EV_UNSUBSCRIBE, 'F', 0, 0, "ar"}, {EV_ATTRIBUTE, 'F', 'x', 0, "ar"}, {EV_ATTRIBUTE, 'F', 'y', 0, "ar"},
-    {EV_CREATE, 'G', 0, 0, "-"},
-};
 
 /* --- states by number
  * ------------------------------------------------------------------------------------------------ */
 
-struct state *states;
-uint32_t nstates;
-static uint32_t states_room;
+struct state {
+    uint8_t *block; /* compact rows, then data */
+    uint16_t n, used;
+    struct seen seen;
+};
+
+static struct state *states; /* from 1 on */
+static uint32_t nstates, states_room;
+static struct seen *ends; /* by number | LAST */
+static uint32_t nends, ends_room;
+#define LAST 0x80000000U
 
 struct ship *ships;
-static uint32_t nships, ships_room;
-uint8_t flag_bit = ORSET_SEEN;
+static uint32_t nships, ships_room, nops;
+bool same_ops_once = true;
+struct work_done work_done;
 
-struct map {
-    struct entry {
-        uint64_t a, b;
-        uint32_t value, second;
-    } * v;
-    size_t n, room;
-};
+/* of_state: content to state; of_op: what a batch says to op. The rest: (state, event) to what it led to. */
+static struct map of_state, of_op, stepped, ended;
+static struct pool pool;
 
-static struct map by_content, by_bytes, delivered, issued;
-
-static struct entry *map_at(struct map *m, uint64_t a, uint64_t b)
+/* Room for one more of an array that begins at 1. */
+static void *one_more(void *v, uint32_t *n, uint32_t *room, size_t size)
 {
-    if (m->n * 2 >= m->room) {
-        struct map big = {.room = m->room ? m->room * 2 : 1024};
-        big.v = calloc(big.room, sizeof *big.v);
-        for (size_t i = 0; i < m->room; i++)
-            if (m->v[i].value) {
-                size_t j = (m->v[i].a ^ m->v[i].b * 0x9e3779b97f4a7c15ULL) & (big.room - 1);
-                while (big.v[j].value)
-                    j = (j + 1) & (big.room - 1);
-                big.v[j] = m->v[i];
-            }
-        free(m->v);
-        big.n = m->n;
-        *m = big;
-    }
-    size_t j = (a ^ b * 0x9e3779b97f4a7c15ULL) & (m->room - 1);
-    while (m->v[j].value && (m->v[j].a != a || m->v[j].b != b))
-        j = (j + 1) & (m->room - 1);
-    return &m->v[j];
-}
-
-static void map_put(struct map *m, struct entry *e, uint64_t a, uint64_t b, uint32_t value, uint32_t second)
-{
-    *e = (struct entry){a, b, value, second};
-    m->n++;
-}
-
-static uint64_t scramble(uint64_t a, uint64_t b)
-{
-    uint64_t w[2] = {a, b};
-    return orset_hash_words(w, 2).lo;
-}
-
-/* --- one replica's code at work
- * -------------------------------------------------------------------------------------- */
-
-static uint8_t arena[8 << 20];
-static size_t arena_used;
-
-static void *bump(void *ctx, void *p, size_t n)
-{
-    (void)ctx;
-    if (n == 0)
-        return NULL;
-    size_t *q = (size_t *)(void *)(arena + arena_used);
-    arena_used += sizeof *q * 2 + ((n + 15) & ~(size_t)15);
-    if (arena_used > sizeof arena)
+    *n += *n == 0;
+    if (*n < *room)
+        return v;
+    *room = *room ? *room * 2 : 1024;
+    if (!(v = realloc(v, *room * size)))
         abort();
-    q[0] = n;
-    if (p) {
-        size_t old = ((size_t *)p)[-2];
-        memcpy(q + 2, p, old < n ? old : n);
+    return v;
+}
+
+const struct seen *seen_in(uint32_t state)
+{
+    return state & LAST ? &ends[state & ~LAST] : &states[state].seen;
+}
+
+static struct seen look(void)
+{
+    struct seen s = {.shown = shown_here(), .remembered = (uint32_t)orset_remembered(os)};
+    orset_digest(os, s.digest);
+    return s;
+}
+
+/* Reduction 3: states differ by no accounts of the past that no walk reads. All own ops are confirmed, as if
+ * a peer had just said so: only a new epoch asks which are not (epoch.c). And nobody brought anything into
+ * the shared tables: only a full quota asks who did (quota.c). */
+static void settle_accounts(void)
+{
+    const struct origin *me = &os->origin[os->self];
+    must(orset_epoch_confirmed(os, me->counter, me->chain));
+    for (uint16_t i = 0; i < os->norigins; i++) {
+        memset(os->origin[i].brought, 0, sizeof os->origin[i].brought);
+        os->origin[i].dirty = true;
     }
-    return q + 2;
-}
-
-static const struct orset_alloc BUMP = {NULL, bump};
-static struct tiny work;
-static struct orset *os;
-
-void fail(const char *what)
-{
-    fprintf(stderr, "FAILED: %s%s%s\n", what, os ? ": " : "", os ? orset_error_text(os) : "");
-    exit(1);
-}
-
-static void must(int r)
-{
-    if (r < 0)
-        fail(orset_error_name(r));
-}
-
-static void wake(unsigned site)
-{
-    struct orset_store s;
-    struct orset_origin me = {site, 1000 + site};
-    tiny_interface(&work, &s);
-    arena_used = 0;
-    os = NULL;
-    must(orset_open(&os, &BUMP, &s, &me, NULL));
-    must(orset_begin(os));
-}
-
-static uint32_t uid_for(uint32_t folder, const struct orset_message *m)
-{
-    return 1 + folder * 64 + m->facts.guid[0] * 8u + m->k;
-}
-
-/* The mailbox does at once what the state wants. A UID depends on the message alone, so that states do not
- * differ by the order of arrival; UIDs have their own test. */
-static void follow(void)
-{
-    struct orset_todo t = {.at_len = 0};
-    while (orset_todo_next(os, &t) > 0) {
-        switch (t.kind) {
-        case ORSET_TODO_FOLDER: must(orset_done_folder(os, t.folder)); break;
-        case ORSET_TODO_PLACE:
-            must(orset_done_place(os, t.message.folder, t.message.dot, uid_for(t.message.folder, &t.message),
-                                  &t.flags));
-            break;
-        case ORSET_TODO_FLAGS: must(orset_done_flags(os, t.folder, t.uid, &t.flags)); break;
-        case ORSET_TODO_REMOVE: must(orset_done_remove(os, t.folder, t.uid)); break;
-        case ORSET_TODO_RENUMBER: fail("nobody settles UIDs here"); break;
-        case ORSET_TODO_SUBSCRIPTION: must(orset_done_subscription(os, t.name, t.name_len)); break;
-        case ORSET_TODO_ATTRIBUTE: must(orset_done_attribute(os, t.folder, t.name, t.name_len)); break;
-        }
-    }
-}
-
-struct showing {
-    uint64_t sum;
-    unsigned seen[64], n;
-    bool wrong;
-};
-
-static int show(void *arg, const struct orset_message *m, const struct orset_flags *own)
-{
-    struct showing *s = arg;
-    unsigned id = m->facts.guid[0] * 100u + m->k;
-    (void)own;
-    for (unsigned i = 0; i < s->n; i++)
-        if (s->seen[i] == id)
-            return 0;
-    s->seen[s->n++] = id;
-    return 0;
-}
-
-struct pick {
-    unsigned guid;
-    struct orset_message m;
-    bool found;
-};
-
-static int pick_one(void *arg, const struct orset_message *m, const struct orset_flags *own)
-{
-    struct pick *p = arg;
-    (void)own;
-    if (m->facts.guid[0] == p->guid && (!p->found || m->k < p->m.k)) {
-        p->m = *m;
-        p->found = true;
-    }
-    return 0;
-}
-
-static struct orset_dot some_dot(uint32_t folder, unsigned id);
-
-static uint64_t shown_here(void)
-{
-    const uint8_t *v;
-    size_t n;
-    char name[] = "\0F";
-    uint64_t all;
-    int got = orset_attribute_get(os, ORSET_NO_FOLDER, "k", 1, &v, &n);
-    all = shown_rest(orset_subscribed(os, name, 2), got > 0 ? (char)v[0] : 0);
-    for (uint32_t i = 1; i < orset_folders(os); i++) {
-        struct orset_folder f;
-        struct showing s = {.sum = 0};
-        must(orset_folder_get(os, i, &f));
-        if (!f.live)
-            continue;
-        must(orset_each_message(os, i, show, &s));
-        for (unsigned j = 0; j < s.n; j++) {
-            struct orset_flags flags;
-            must(orset_message_flags(os, i, some_dot(i, s.seen[j]), &flags));
-            s.sum = shown_message(s.sum, s.seen[j] / 100, s.seen[j] % 100, flags.system & flag_bit);
-        }
-        all += shown_folder(f.named ? f.name[1] : 0, s.sum);
-    }
-    return all;
-}
-
-struct wanted {
-    unsigned id;
-    struct orset_dot dot;
-};
-
-static int is_wanted(void *arg, const struct orset_message *m, const struct orset_flags *own)
-{
-    struct wanted *w = arg;
-    (void)own;
-    w->dot = m->dot;
-    return m->facts.guid[0] * 100u + m->k == w->id;
-}
-
-static struct orset_dot some_dot(uint32_t folder, unsigned id)
-{
-    struct wanted w = {id, {0, 0}};
-    orset_each_message(os, folder, is_wanted, &w);
-    return w.dot;
 }
 
 /* Ends the transaction and gives the state its number. */
 static uint32_t sleep_as_state(void)
 {
+    if (same_ops_once)
+        settle_accounts();
     /* Which mailbox shows a folder is settled by the commit; then there may be mails to place anew. */
     must(orset_commit(os));
     must(orset_begin(os));
     follow();
     must(orset_commit(os));
-    struct state s = {.shown = shown_here(), .remembered = (uint32_t)orset_remembered(os)};
-    orset_digest(os, s.digest);
     tiny_compact(&work);
     struct orset_sum rows = orset_hash(work.row, work.n * sizeof work.row[0]),
                      data = orset_hash(work.data, work.used);
-    orset_sum_add(&rows, data);
-    rows.hi ^= scramble(rows.lo, data.hi);
-    struct entry *e = map_at(&by_content, rows.lo, rows.hi);
+    uint64_t w[4] = {rows.lo, rows.hi, data.lo, data.hi};
+    struct orset_sum both = orset_hash_words(w, 4);
+    struct entry *e = map_at(&of_state, both.lo, both.hi);
     if (e->value)
         return e->value;
-    if (nstates == states_room) {
-        states_room = states_room ? states_room * 2 : 1024;
-        states = realloc(states, states_room * sizeof *states);
-    }
-    if (nstates == 0)
-        nstates = 1; /* 0 is no state */
-    s.n = work.n;
-    s.used = work.used;
-    s.block = malloc(s.n * sizeof work.row[0] + s.used);
+    states = one_more(states, &nstates, &states_room, sizeof *states);
+    struct state s = {.n = work.n, .used = work.used, .seen = look()};
+    s.block = pool_take(&pool, s.n * sizeof work.row[0] + s.used);
     memcpy(s.block, work.row, s.n * sizeof work.row[0]);
     memcpy(s.block + s.n * sizeof work.row[0], work.data, s.used);
     states[nstates] = s;
-    map_put(&by_content, e, rows.lo, rows.hi, nstates, 0);
+    map_put(&of_state, both.lo, both.hi, nstates, 0);
     return nstates++;
+}
+
+/* Nothing comes after this: neither rows nor a mailbox are needed. */
+static uint32_t sleep_for_good(void)
+{
+    ends = one_more(ends, &nends, &ends_room, sizeof *ends);
+    ends[nends] = look();
+    return nends++ | LAST;
 }
 
 static void load(uint32_t state)
@@ -283,25 +116,57 @@ static void load(uint32_t state)
     memcpy(work.data, s->block + s->n * sizeof work.row[0], s->used);
 }
 
-uint32_t deliver(unsigned site, uint32_t state, uint32_t ship)
+static void apply(const struct ship *s, bool is_new, const char *otherwise)
 {
-    uint64_t key = scramble((uint64_t)state << 32 | ship, site);
-    struct entry *e = map_at(&delivered, key, 1);
-    if (e->value)
-        return e->value;
     struct orset_batch_result r;
+    must(orset_batch_apply(os, s->site, s->bytes, s->len, &r));
+    if ((r.applied > 0) != is_new)
+        fail(otherwise);
+}
+
+static uint32_t arrive(unsigned site, uint32_t state, const struct ship *s, bool last)
+{
+    work_done.applied++;
     load(state);
     wake(site);
-    must(orset_batch_apply(os, ships[ship].site, ships[ship].bytes, ships[ship].len, &r));
-    if (r.applied == 0)
-        fail("an op that is new was taken for known");
-    /* Delivered twice: nothing changes. */
-    must(orset_batch_apply(os, ships[ship].site, ships[ship].bytes, ships[ship].len, &r));
-    if (r.applied != 0)
-        fail("an op was applied twice");
+    apply(s, true, "an op that is new was taken for known");
+    if (last)
+        return sleep_for_good();
+    apply(s, false, "an op was applied twice");
     follow();
-    uint32_t to = sleep_as_state();
-    map_put(&delivered, map_at(&delivered, key, 1), key, 1, to, 0);
+    return sleep_as_state();
+}
+
+/* A step that another batch with the same op led to is now and then done again: the vector around an op must
+ * not count. */
+static void recheck(unsigned site, uint32_t state, const struct ship *s, uint32_t to)
+{
+    static unsigned turn;
+    if (++turn % 256)
+        return;
+    work_done.rechecked++;
+    uint32_t again = arrive(site, state, s, to & LAST);
+    const struct seen *a = seen_in(again), *b = seen_in(to);
+    if (to & LAST ? a->shown != b->shown || memcmp(a->digest, b->digest, 16) != 0 : again != to)
+        fail("two batches with one op lead to different states");
+}
+
+enum { STEP_DELIVER = 1, STEP_ISSUE, STEP_PULL };
+
+uint32_t deliver(unsigned site, uint32_t state, uint32_t ship, bool last)
+{
+    const struct ship *s = &ships[ship];
+    struct map *m = last ? &ended : &stepped;
+    uint64_t a = (uint64_t)state << 32 | (same_ops_once ? s->op : ship), b = STEP_DELIVER << 8 | site;
+    const struct entry *e = map_at(m, a, b);
+    uint32_t to = e->value;
+    if (to) {
+        if (e->second != ship)
+            recheck(site, state, s, to);
+        return to;
+    }
+    to = arrive(site, state, s, last);
+    map_put(m, a, b, to, ship);
     return to;
 }
 
@@ -309,10 +174,11 @@ uint32_t deliver(unsigned site, uint32_t state, uint32_t ship)
 uint32_t pull(unsigned site, uint32_t state, unsigned giver, uint32_t giver_state)
 {
     static uint8_t wire[65536];
-    uint64_t key = scramble((uint64_t)state << 32 | giver_state, site * 8 + giver);
-    struct entry *e = map_at(&delivered, key, 3);
+    uint64_t key_a = (uint64_t)state << 32 | giver_state, key_b = STEP_PULL << 8 | site << 4 | giver;
+    const struct entry *e = map_at(&stepped, key_a, key_b);
     if (e->value)
         return e->value;
+    work_done.pulled++;
     /* Two sites at work: one block and one arena, so each message wakes its site from the numbered state. */
     struct orset_exchange *x = NULL;
     struct tiny asker, kept;
@@ -359,158 +225,84 @@ uint32_t pull(unsigned site, uint32_t state, unsigned giver, uint32_t giver_stat
     wake(site);
     follow();
     uint32_t to = sleep_as_state();
-    map_put(&delivered, map_at(&delivered, key, 3), key, 3, to, 0);
+    map_put(&stepped, key_a, key_b, to, 0);
     return to;
 }
 
-/* --- issuing
- * ---------------------------------------------------------------------------------------------------------
- */
-
-/* Folder by its name here; its index in this state. */
-static uint32_t named(char c)
+/* Reduction 2: what a batch says is its first number, its ops, and which origin each index in them means. The
+ * vector's numbers and hashes are left out: they say how far its sender was. */
+static uint32_t number_op(const struct orset_buf *batch)
 {
-    char name[2] = {0, c};
-    return orset_folder_by_name(os, name, 2);
+    struct orset_reader r = {batch->data, batch->data + batch->len, false};
+    uint64_t w[2 * SITES + 4];
+    unsigned n = 0;
+    orset_read_u8(&r);
+    for (uint64_t i = orset_read_num(&r, SITES); i > 0; i--) {
+        w[n++] = orset_read_u64(&r);
+        w[n++] = orset_read_u64(&r);
+        orset_read_num(&r, UINT64_MAX);
+        orset_read_u64(&r);
+    }
+    w[n++] = orset_read_num(&r, SITES);
+    w[n++] = orset_read_num(&r, 0); /* no modseqs */
+    w[n++] = orset_read_num(&r, UINT64_MAX);
+    orset_read_u64(&r);
+    if (r.bad)
+        fail("a batch cannot be read");
+    struct orset_sum ops = orset_hash(r.at, (size_t)(r.end - r.at)), all;
+    w[n++] = ops.lo ^ (ops.hi << 1 | ops.hi >> 63);
+    all = orset_hash_words(w, n);
+    struct entry *e = map_at(&of_op, all.lo, all.hi);
+    if (e->value)
+        return e->value;
+    map_put(&of_op, all.lo, all.hi, ++nops, 0);
+    return nops;
 }
 
-static bool pick(char folder, unsigned guid, struct pick *p)
+static uint32_t add_ship(struct ship *s)
 {
-    uint32_t home = named(folder);
-    p->guid = guid;
-    p->found = false;
-    for (uint32_t i = 1; home != ORSET_NO_FOLDER && i < orset_folders(os) && !p->found; i++) {
+    struct orset_buf b = {.alloc = &BUMP};
+    uint64_t next;
+    s->event.clock = os->clock;
+    for (uint32_t i = 1; i < os->nfolders && s->nfolders < FOLDERS_MAX; i++) {
         struct orset_folder f;
         must(orset_folder_get(os, i, &f));
-        if (f.live && f.home == home)
-            must(orset_each_message(os, i, pick_one, p));
+        s->folder[s->nfolders].site = f.id_origin.site;
+        s->folder[s->nfolders].counter = f.id_counter;
+        s->folder[s->nfolders++].clock = os->folder[i]->name_stamp.clock;
     }
-    return p->found;
+    must(orset_batch_make(os, s->event.number, 1 << 20, NULL, 0, &b, &next));
+    s->op = number_op(&b);
+    s->len = (uint32_t)b.len;
+    s->bytes = pool_take(&pool, b.len);
+    memcpy(s->bytes, b.data, b.len);
+    ships = one_more(ships, &nships, &ships_room, sizeof *ships);
+    ships[nships] = *s;
+    return nships++;
 }
 
-static int add(char folder, unsigned guid, struct event *e)
+uint32_t issue(unsigned site, uint32_t state, unsigned operation, bool last, uint32_t *ship_r)
 {
-    uint32_t f = named(folder);
-    struct orset_facts facts = {
-        .guid = {(uint8_t)guid}, .sha256 = {(uint8_t)guid}, .received = 1, .saved = 1, .size = 1};
-    struct orset_flags none = {0};
-    struct orset_dot d;
-    struct orset_message m;
-    if (f == ORSET_NO_FOLDER)
-        return 0;
-    /* A UID that no other has, until k is known. */
-    must(orset_local_add(os, f, 60000, &facts, &none, &d));
-    must(orset_message_get(os, f, d, &m));
-    must(orset_done_renumber(os, f, 60000, uid_for(f, &m)));
-    e->guid = guid;
-    e->k = m.k;
-    return 1;
-}
-
-static int flag(const struct operation *o, bool on)
-{
-    struct pick p;
-    struct orset_flags now;
-    if (!pick(o->name, o->guid, &p))
-        return 0;
-    must(orset_message_flags(os, p.m.folder, p.m.dot, &now));
-    if (!!(now.system & flag_bit) == on)
-        return 0;
-    now.system ^= flag_bit;
-    struct orset_folder f;
-    must(orset_folder_get(os, p.m.folder, &f));
-    must(orset_local_flags(os, f.home, p.m.uid, &now, NULL));
-    return 1;
-}
-
-static int remove_one(const struct operation *o, const struct pick *p)
-{
-    struct orset_folder f;
-    (void)o;
-    must(orset_folder_get(os, p->m.folder, &f));
-    must(orset_local_expunge(os, f.home, p->m.uid));
-    return 1;
-}
-
-/* 1 when the operation is possible here and was done. */
-static int act(const struct operation *o, struct event *e)
-{
-    char name[2] = {0, o->name}, other[2] = {0, o->other};
-    uint8_t guid[16] = {9};
-    uint32_t folder;
-    struct pick p;
-    e->kind = o->kind;
-    switch (o->kind) {
-    case EV_APPEND: return add(o->name, o->guid, e);
-    case EV_MOVE: return pick(o->name, o->guid, &p) && add(o->other, o->guid, e) && remove_one(o, &p);
-    case EV_EXPUNGE: return pick(o->name, o->guid, &p) && remove_one(o, &p);
-    case EV_FLAG: return flag(o, true);
-    case EV_UNFLAG: return flag(o, false);
-    case EV_CREATE:
-        e->name = o->name;
-        return named(o->name) == ORSET_NO_FOLDER && orset_local_create(os, name, 2, 5, guid, &folder) == 0;
-    case EV_DELETE: return named(o->name) != ORSET_NO_FOLDER && orset_local_delete(os, named(o->name)) == 0;
-    case EV_RENAME:
-        e->name = o->other;
-        return named(o->name) != ORSET_NO_FOLDER && named(o->other) == ORSET_NO_FOLDER &&
-               orset_local_rename(os, named(o->name), other, 2) == 0;
-    case EV_SUBSCRIBE: return orset_local_subscribe(os, name, 2, true) == 0;
-    case EV_UNSUBSCRIBE: return orset_local_subscribe(os, name, 2, false) == 0;
-    case EV_ATTRIBUTE:
-        e->name = o->other;
-        return orset_local_attribute(os, ORSET_NO_FOLDER, "k", 1, (const uint8_t *)&o->other, 1) == 0;
-    }
-    return 0;
-}
-
-/* The operation at this replica: the new state and what it ships, or NONE. */
-uint32_t issue(unsigned site, uint32_t state, unsigned operation, uint32_t *ship_r)
-{
-    uint64_t key = scramble((uint64_t)state << 32 | operation, site);
-    struct entry *e = map_at(&issued, key, 2);
-    if (e->value) {
-        *ship_r = e->second;
+    struct map *m = last ? &ended : &stepped;
+    uint64_t a = (uint64_t)state << 32 | operation, b = STEP_ISSUE << 8 | site;
+    const struct entry *e = map_at(m, a, b);
+    *ship_r = e->second;
+    if (e->value)
         return e->value;
-    }
     struct ship s = {.site = site};
+    work_done.issued++;
     load(state);
     wake(site);
     s.event.number = orset_vector_get(os, orset_self(os)) + 1;
     if (!act(&OPERATION[operation], &s.event)) {
-        map_put(&issued, map_at(&issued, key, 2), key, 2, NONE, 0);
+        map_put(m, a, b, NONE, 0);
         return NONE;
     }
-    follow();
-    s.event.clock = os->clock;
-    for (uint32_t i = 1; i < os->nfolders && s.nfolders < FOLDERS_MAX; i++) {
-        struct orset_folder f;
-        must(orset_folder_get(os, i, &f));
-        s.folder[s.nfolders].site = f.id_origin.site;
-        s.folder[s.nfolders].counter = f.id_counter;
-        s.folder[s.nfolders++].clock = os->folder[i]->name_stamp.clock;
-    }
-    struct orset_buf b = {.alloc = &BUMP};
-    uint64_t next;
-    must(orset_batch_make(os, s.event.number, 1 << 20, NULL, 0, &b, &next));
-    uint32_t to = sleep_as_state();
-    struct orset_sum h = orset_hash(b.data, b.len);
-    struct entry *known = map_at(&by_bytes, h.lo ^ to, h.hi);
-    if (!known->value) {
-        if (nships == ships_room) {
-            ships_room = ships_room ? ships_room * 2 : 1024;
-            ships = realloc(ships, ships_room * sizeof *ships);
-        }
-        nships += nships == 0;
-        s.bytes = malloc(b.len);
-        s.len = (uint32_t)b.len;
-        memcpy(s.bytes, b.data, b.len);
-        ships[nships] = s;
-        map_put(&by_bytes, known, h.lo ^ to, h.hi, nships, 0);
-        nships++;
-        known = map_at(&by_bytes, h.lo ^ to, h.hi);
-    }
-    *ship_r = known->value;
-    map_put(&issued, map_at(&issued, key, 2), key, 2, to, *ship_r);
+    if (!last)
+        follow();
+    *ship_r = add_ship(&s);
+    uint32_t to = last ? sleep_for_good() : sleep_as_state();
+    map_put(m, a, b, to, *ship_r);
     return to;
 }
 
@@ -521,16 +313,32 @@ uint32_t first_state(unsigned site)
     return sleep_as_state();
 }
 
+static void forget_ends(void)
+{
+    map_clear(&ended);
+    nends = 0;
+}
+
 void forget_all(void)
 {
-    struct map *maps[] = {&by_content, &by_bytes, &delivered, &issued};
-    for (unsigned i = 0; i < 4; i++) {
-        free(maps[i]->v);
-        memset(maps[i], 0, sizeof *maps[i]);
+    map_clear(&of_state);
+    map_clear(&of_op);
+    map_clear(&stepped);
+    forget_ends();
+    pool_clear(&pool);
+    nstates = nships = nops = 0;
+}
+
+#define ENDS_MOST 40000
+#define POOL_MOST ((size_t)200 << 20)
+
+bool forget_if_full(void)
+{
+    if (pool_bytes(&pool) > POOL_MOST || nships > 200000) {
+        forget_all();
+        return true;
     }
-    for (uint32_t i = 1; i < nstates; i++)
-        free(states[i].block);
-    for (uint32_t i = 1; i < nships; i++)
-        free(ships[i].bytes);
-    nstates = nships = 0;
+    if (nends > ENDS_MOST)
+        forget_ends();
+    return false;
 }

@@ -1,110 +1,12 @@
 /* unit - rules of the core one by one, each as a reader of orset.h would expect it; SQLite state and reserve.
  */
-#include <check.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "batch.h"
-#include "exchange.h"
-#include "memstore.h"
-#include "orset.h"
 #include "reserve.h"
 #include "state_sqlite.h"
 #include "tree.h"
 #include "uid.h"
-
-struct replica {
-    struct orset_memstore *mem;
-    struct orset *os;
-};
-
-static long fail_after = -1; /* allocations until one fails, -1: none */
-
-static void *resize(void *ctx, void *p, size_t n)
-{
-    (void)ctx;
-    if (n == 0) {
-        free(p);
-        return NULL;
-    }
-    if (fail_after >= 0 && fail_after-- == 0)
-        return NULL;
-    return realloc(p, n);
-}
-
-static const struct orset_alloc HEAP = {NULL, resize};
-
-static void open_replica(struct replica *r, uint64_t site)
-{
-    struct orset_store s;
-    struct orset_origin me = {site, 100 + site};
-    bool created;
-    r->mem = orset_memstore_new(&HEAP);
-    orset_memstore_interface(r->mem, &s);
-    ck_assert_int_eq(orset_open(&r->os, &HEAP, &s, &me, &created), 0);
-    ck_assert(created);
-}
-
-static void close_replica(struct replica *r)
-{
-    orset_close(r->os);
-    orset_memstore_free(r->mem);
-}
-
-static int send_to(struct replica *from, struct replica *to, uint64_t site, uint64_t first)
-{
-    struct orset_buf b = {.alloc = &HEAP};
-    struct orset_batch_result r;
-    uint64_t next;
-    ck_assert_int_ge(orset_batch_make(from->os, first, 1 << 20, NULL, 0, &b, &next), 0);
-    ck_assert_int_eq(orset_begin(to->os), 0);
-    int e = orset_batch_apply(to->os, site, b.data, b.len, &r);
-    ck_assert_int_eq(orset_commit(to->os), 0);
-    orset_buf_free(&b);
-    return e;
-}
-
-static void append(struct replica *r, uint32_t folder, uint32_t uid, uint8_t guid, uint8_t flags)
-{
-    struct orset_facts f = {.guid = {guid}, .sha256 = {guid}, .received = 1, .saved = 2, .size = 3};
-    struct orset_flags fl = {.system = flags};
-    ck_assert_int_eq(orset_begin(r->os), 0);
-    ck_assert_int_eq(orset_local_add(r->os, folder, uid, &f, &fl, NULL), ORSET_OK);
-    ck_assert_int_eq(orset_commit(r->os), 0);
-}
-
-static void follow(struct replica *r)
-{
-    struct orset_todo t = {.at_len = 0};
-    struct orset_folder f;
-    ck_assert_int_eq(orset_begin(r->os), 0);
-    while (orset_todo_next(r->os, &t) > 0)
-        switch (t.kind) {
-        case ORSET_TODO_PLACE:
-            orset_folder_get(r->os, t.folder, &f);
-            orset_done_place(r->os, t.message.folder, t.message.dot, t.uid ? t.uid : f.uid_next, &t.flags);
-            break;
-        case ORSET_TODO_FLAGS: orset_done_flags(r->os, t.folder, t.uid, &t.flags); break;
-        case ORSET_TODO_RENUMBER: orset_done_renumber(r->os, t.folder, t.uid, t.new_uid); break;
-        case ORSET_TODO_REMOVE: orset_done_remove(r->os, t.folder, t.uid); break;
-        case ORSET_TODO_FOLDER: orset_done_folder(r->os, t.folder); break;
-        case ORSET_TODO_SUBSCRIPTION: orset_done_subscription(r->os, t.name, t.name_len); break;
-        case ORSET_TODO_ATTRIBUTE: orset_done_attribute(r->os, t.folder, t.name, t.name_len); break;
-        }
-    ck_assert_int_eq(orset_commit(r->os), 0);
-}
-
-static uint32_t create(struct replica *r, const char *name, size_t len)
-{
-    uint8_t guid[16] = {1};
-    uint32_t f;
-    ck_assert_int_eq(orset_begin(r->os), 0);
-    ck_assert_int_eq(orset_local_create(r->os, name, len, 7, guid, &f), 0);
-    ck_assert_int_eq(orset_commit(r->os), 0);
-    return f;
-}
+#include "unit.h"
 
 struct names {
     char text[400];
@@ -193,6 +95,47 @@ START_TEST(test_missing_is_not_removed)
 }
 END_TEST
 
+static unsigned rows_of(struct replica *r, enum orset_todo_kind kind)
+{
+    struct orset_todo t = {.at_len = 0};
+    unsigned n = 0;
+    while (orset_todo_next(r->os, &t) > 0)
+        n += t.kind == kind;
+    return n;
+}
+
+/* Forty copies are there that were placed: the walk over a GUID's rows takes more than one page. */
+START_TEST(test_a_source_is_removed_after_what_is_copied_from_it)
+{
+    struct replica a, b;
+    struct orset_todo t = {.at_len = 0};
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    uint32_t g = create(&a, "\0G", 2);
+    for (uint32_t uid = 1; uid <= 40; uid++)
+        append(&a, ORSET_INBOX, uid, 1, 0);
+    append(&a, ORSET_INBOX, 41, 2, 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    follow(&b);
+    uint64_t next = orset_vector_get(a.os, orset_self(a.os)) + 1;
+    append(&a, g, 1, 1, 0);
+    expunge(&a, ORSET_INBOX, 40);
+    expunge(&a, ORSET_INBOX, 41);
+    ck_assert_int_eq(send_to(&a, &b, 1, next), 0);
+    ck_assert_uint_eq(rows_of(&b, ORSET_TODO_PLACE), 1);
+    ck_assert_uint_eq(rows_of(&b, ORSET_TODO_REMOVE), 1); /* the other mail's */
+    while (orset_todo_next(b.os, &t) > 0 && t.kind != ORSET_TODO_PLACE)
+        ;
+    ck_assert_uint_ne(t.source_uid, 0);
+    ck_assert_int_eq(orset_begin(b.os), 0);
+    ck_assert_int_eq(orset_done_place(b.os, t.message.folder, t.message.dot, 1, &t.flags), 0);
+    ck_assert_int_eq(orset_commit(b.os), 0);
+    ck_assert_uint_eq(rows_of(&b, ORSET_TODO_REMOVE), 2);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
 START_TEST(test_cyclic_renames_lose_nothing_and_show_parents)
 {
     struct replica a, b;
@@ -244,6 +187,49 @@ START_TEST(test_two_ids_with_one_name_are_one_mailbox_until_one_is_renamed)
                      2);
     close_replica(&a);
     close_replica(&b);
+}
+END_TEST
+
+/* A peer's mail that was not placed yet is no mail that whoever deletes the folder could see. */
+static void delete_with_an_unplaced_mail(bool made_by_both, bool filled)
+{
+    struct replica a, b;
+    struct orset_todo t = {.at_len = 0};
+    struct orset_folder f;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    uint32_t x = create(&a, "\0F", 2), y = made_by_both ? create(&b, "\0F", 2) : ORSET_NO_FOLDER;
+    if (!made_by_both) {
+        ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+        follow(&b);
+        y = orset_folder_by_name(b.os, "\0F", 2);
+    }
+    if (filled)
+        append(&a, x, 1, 1, 0);
+    append(&b, y, 1, 2, 0);
+    if (filled || made_by_both)
+        ck_assert_int_eq(send_to(&a, &b, 1, made_by_both ? 1 : 2), 0);
+    ck_assert_int_eq(orset_folder_get(b.os, y, &f), 0);
+    uint32_t shown = f.home;
+    ck_assert_int_eq(orset_begin(b.os), 0);
+    while (orset_todo_next(b.os, &t) > 0 && t.kind == ORSET_TODO_FOLDER)
+        ck_assert_int_eq(orset_done_folder(b.os, t.folder), 0);
+    ck_assert_int_eq(orset_local_delete(b.os, shown), 0);
+    ck_assert_int_eq(orset_commit(b.os), 0);
+    t.at_len = 0;
+    ck_assert_int_gt(orset_todo_next(b.os, &t), 0);
+    ck_assert_int_eq(t.kind, ORSET_TODO_FOLDER);
+    ck_assert_int_eq(orset_folder_get(b.os, t.folder, &f), 0);
+    ck_assert(f.live && f.home == t.folder);
+    close_replica(&a);
+    close_replica(&b);
+}
+
+START_TEST(test_a_deleted_folder_that_lives_on_is_to_be_made_again)
+{
+    delete_with_an_unplaced_mail(false, true);
+    delete_with_an_unplaced_mail(true, true);
+    delete_with_an_unplaced_mail(true, false); /* the other id's mail, which was to be placed in the deleted mailbox */
 }
 END_TEST
 
@@ -444,8 +430,10 @@ int main(void)
     tcase_add_test(t, test_a_second_scan_makes_no_op);
     tcase_add_test(t, test_a_keyword_the_mailbox_cannot_hold_is_not_read_back_as_removed);
     tcase_add_test(t, test_missing_is_not_removed);
+    tcase_add_test(t, test_a_source_is_removed_after_what_is_copied_from_it);
     tcase_add_test(t, test_cyclic_renames_lose_nothing_and_show_parents);
     tcase_add_test(t, test_two_ids_with_one_name_are_one_mailbox_until_one_is_renamed);
+    tcase_add_test(t, test_a_deleted_folder_that_lives_on_is_to_be_made_again);
     tcase_add_test(t, test_escaped_names_are_unique);
     tcase_add_test(t, test_a_peer_may_not_speak_for_another_nor_name_numbers_never_given);
     tcase_add_test(t, test_a_uidvalidity_of_the_far_future_is_refused);
@@ -454,6 +442,12 @@ int main(void)
     tcase_add_test(t, test_the_sqlite_state_survives_and_refuses_newer_schemas);
     tcase_add_test(t, test_the_reserve_tells_a_state_that_lost_numbers);
     suite_add_tcase(s, t);
+    suite_add_tcase(s, exchange_cases());
+    suite_add_tcase(s, epoch_cases());
+    suite_add_tcase(s, join_cases());
+    suite_add_tcase(s, hostile_cases());
+    suite_add_tcase(s, meanwhile_cases());
+    suite_add_tcase(s, uid_cases());
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);
     int failed = srunner_ntests_failed(r);

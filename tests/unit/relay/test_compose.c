@@ -33,11 +33,34 @@ START_TEST(test_arguments_only_where_offered)
     smtp_compose_rcpt(&out, &to, &none);
     expect(&out, "MAIL FROM:<a@example.org>\r\nRCPT TO:<b@example.net>\r\n");
     smtp_compose_mail(&out, &env, &all, 1000);
-    expect(&out, "MAIL FROM:<a@example.org> SIZE=1000 BODY=8BITMIME RET=HDRS ENVID=abc+2B SMTPUTF8\r\n");
+    expect(&out, "MAIL FROM:<a@example.org> SIZE=1000 BODY=8BITMIME ENVID=abc+2B RET=HDRS SMTPUTF8\r\n");
     smtp_compose_mail(&out, &env, &dsn, 1000);
     smtp_compose_rcpt(&out, &to, &dsn);
-    expect(&out, "MAIL FROM:<a@example.org> RET=HDRS ENVID=abc+2B\r\n"
-                 "RCPT TO:<b@example.net> NOTIFY=FAILURE,DELAY ORCPT=rfc822;x+40example.com\r\n");
+    expect(&out, "MAIL FROM:<a@example.org> ENVID=abc+2B RET=HDRS\r\n"
+                 "RCPT TO:<b@example.net> ORCPT=rfc822;x@example.com NOTIFY=FAILURE,DELAY\r\n");
+}
+END_TEST
+
+static void expect_rcpt(const char *address, const char *args, const char *want)
+{
+    struct buf out = {0};
+    struct smtp_features dsn = {SMTP_DSN, 0};
+    struct recipient r = {.address = (char *)address, .args = (char *)args};
+    smtp_compose_rcpt(&out, &r, &dsn);
+    expect(&out, want);
+}
+
+START_TEST(test_dsn_arguments_have_one_form)
+{
+    expect_rcpt("a+b=c@d", NULL, "RCPT TO:<a+b=c@d> ORCPT=rfc822;a+2Bb+3Dc@d\r\n");
+    expect_rcpt("a@d", "notify=never", "RCPT TO:<a@d> ORCPT=rfc822;a@d NOTIFY=NEVER\r\n");
+    expect_rcpt("a@d", "ORCPT=rfc822;+41+2b+4", "RCPT TO:<a@d> ORCPT=rfc822;A+2B+4\r\n");
+    expect_rcpt("a@d", "ORCPT=utf-8;a+41\\x{F6}@d", "RCPT TO:<a@d> ORCPT=utf-8;a+41\\x{F6}@d\r\n");
+    struct buf out = {0};
+    struct smtp_features all = {SMTP_DSN | SMTP_8BITMIME, 0};
+    struct envelope e = {.sender = (char *)"a@b", .sender_args = (char *)"ret=hdrs envid=+41+20+2B body=8bitmime"};
+    smtp_compose_mail(&out, &e, &all, 1);
+    expect(&out, "MAIL FROM:<a@b> BODY=8BITMIME ENVID=A+20+2B RET=HDRS\r\n");
 }
 END_TEST
 
@@ -153,6 +176,7 @@ TCase *compose_tests(void)
 {
     TCase *t = tcase_create("compose");
     tcase_add_test(t, test_arguments_only_where_offered);
+    tcase_add_test(t, test_dsn_arguments_have_one_form);
     tcase_add_test(t, test_the_null_sender);
     tcase_add_test(t, test_xforward);
     tcase_add_test(t, test_smtputf8_is_needed_only_where_something_is_not_ascii);

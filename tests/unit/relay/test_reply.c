@@ -1,7 +1,8 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "smtp_reply.h"
+#include "smtp_features.h"
 #include "tests.h"
 
 static enum smtp_reply_status feed(struct smtp_reply *r, const char *text, size_t *used)
@@ -196,6 +197,21 @@ START_TEST(test_ehlo)
     feed(&r, "250 mx\r\n", &used);
     smtp_features_parse(&r, &f);
     ck_assert_uint_eq(f.set, 0);
+    feed(&r, "250-mx\r\n250-CHUNKING\r\n250-STARTTLS\r\n250-EnhancedStatusCodes\r\n250-XCLIENT ADDR SOURCE LOGIN\r\n250 XFORWARD\r\n", &used);
+    smtp_features_parse(&r, &f);
+    ck_assert_uint_eq(f.set, SMTP_CHUNKING | SMTP_STARTTLS | SMTP_ENHANCED | SMTP_XCLIENT_ADDR | SMTP_XCLIENT_LOGIN);
+    static const char *const odd[] = {"SIZE -1", "SIZE 10k", "SIZE 99999999999999999999999", "SIZE  "};
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        char text[100];
+        snprintf(text, sizeof text, "250-mx\r\n250 %s\r\n", odd[i]);
+        feed(&r, text, &used);
+        smtp_features_parse(&r, &f);
+        ck_assert_uint_eq(f.set, SMTP_SIZE);
+        ck_assert_uint_eq(f.size_limit, 0);
+    }
+    ck_assert_uint_eq(smtp_features_named("chunking"), SMTP_CHUNKING);
+    ck_assert_uint_eq(smtp_features_named("XCLIENT"), SMTP_XCLIENT);
+    ck_assert_uint_eq(smtp_features_named("CHUNKINGS"), 0);
     smtp_reply_free(&r);
 }
 END_TEST

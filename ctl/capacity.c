@@ -1,0 +1,128 @@
+/* dovelane capacity - how long memory lasts if every next hop stopped now and mail came in as it does at this moment.
+ *
+ *   rate      bytes that come into a node's Redis per second: total_net_input_bytes of INFO, now and some seconds later. Nearly all of it is PUSH, with each
+ *             mail's body, envelope and framing; what else comes (acks, beats) would stop or is small, so the answer errs to the safe side.
+ *   factor    memory that a byte of mail takes: 1.2 (FACTOR)
+ *   left      maxmemory x spill_above % - used, and maxmemory - used
+ *   time      left / (rate x factor)
+ *
+ * The node that is full first counts. Until spill_above nothing happens; from there on the oldest mail goes to Postfix's queue (reinject_port), as fast as
+ * spill_rate x relays; only at the end of memory does new mail go to Postfix's queue at once. Nothing is refused at any time. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "ctl.h"
+#include "mem.h"
+
+#define FACTOR 1.2 /* per byte of mail: measured 1.01 to 1.16 with mails of 300 bytes to 60 kB (jemalloc rounds some sizes up more than others) */
+
+struct sample {
+    double at;
+    long long bytes, pushes;
+};
+
+/* The number behind "name:" in INFO's text, -1 when it is not there. */
+static long long info_number(const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+    return at ? atoll(at + strlen(name)) : -1;
+}
+
+static struct sample look(struct conn *c)
+{
+    struct sample s = {clock_monotonic(), -1, 0};
+    redisReply *r = conn_call(c, "INFO stats");
+    if (r && r->str)
+        s.bytes = info_number(r->str, "total_net_input_bytes:");
+    if (r)
+        freeReplyObject(r);
+    r = conn_call(c, "INFO commandstats");
+    if (r && r->str) {
+        s.pushes = info_number(r->str, "cmdstat_LANE.PUSH:calls=");
+        if (s.pushes < 0)
+            s.pushes = info_number(r->str, "cmdstat_lane.push:calls=");
+        if (s.pushes < 0)
+            s.pushes = 0;
+    }
+    if (r)
+        freeReplyObject(r);
+    return s;
+}
+
+static void print_time(double seconds)
+{
+    if (seconds < 0)
+        printf("%10s", "now");
+    else if (seconds > 86400. * 30)
+        printf("%10s", "> 30 d");
+    else if (seconds >= 7200)
+        printf("%8.1f h", seconds / 3600);
+    else if (seconds >= 120)
+        printf("%6.1f min", seconds / 60);
+    else
+        printf("%8.0f s", seconds);
+}
+
+static double left(double room, double rate)
+{
+    return room <= 0 ? -1 : rate <= 0 ? 1e12 : room / rate;
+}
+
+static void print_node(struct ctl *ctl, struct conn *c, const struct sample *a, const struct sample *b)
+{
+    double seconds = b->at - a->at, rate = (double)(b->bytes - a->bytes) / seconds, mails = (double)(b->pushes - a->pushes) / seconds;
+    if (a->bytes < 0 || b->bytes < a->bytes) {
+        printf("%-16s it was restarted meanwhile, or tells no numbers\n", c->name);
+        ctl_status(ctl, STATUS_LOOK);
+        return;
+    }
+    printf("%-16s %9.1f %9.1f %9.1f %8.1f", c->name, (double)c->used / 1048576., (double)c->most / 1048576., rate / 1024., mails);
+    if (c->most <= 0) {
+        printf("  no maxmemory: until the host has none left\n");
+        ctl_status(ctl, STATUS_LOOK);
+        return;
+    }
+    print_time(left((double)c->most * (double)ctl->config->spill_above / 100. - (double)c->used, rate * FACTOR));
+    print_time(left((double)(c->most - c->used), rate * FACTOR));
+    putchar('\n');
+}
+
+void capacity_command(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {{"seconds", required_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, {0}};
+    double seconds = 10;
+    char *end;
+    int o;
+    while ((o = getopt_long(argc, argv, "s:h", options, NULL)) != -1) {
+        if (o == 's') {
+            seconds = strtod(optarg, &end);
+            if (*end || !(seconds >= 0.1 && seconds <= 3600))
+                ctl_usage("--seconds %s: 0.1 to 3600", optarg);
+        } else if (o == 'h') {
+            puts("usage: dovelane capacity [--seconds N]\n"
+                 "How long memory lasts if every next hop stopped now and mail came as it does during the next N (10) seconds.\n"
+                 "time = (room) / (bytes per second into the node's Redis x 1.2); the columns: until spill_above percent are used, when the oldest mail begins to go\n"
+                 "to Postfix's queue; until memory is full, when new mail goes there at once. Nothing is refused at any time.");
+            return;
+        } else
+            ctl_usage("see `dovelane capacity --help`");
+    }
+    if (optind != argc)
+        ctl_usage("capacity: %s is no option", argv[optind]);
+    ctl_connect(ctl);
+    struct sample *before = mem_zero((ctl->nconns + 1) * sizeof *before);
+    for (size_t i = 0; i < ctl->nconns; i++)
+        before[i] = look(&ctl->conn[i]);
+    usleep((useconds_t)(seconds * 1e6));
+    printf("%-16s %9s %9s %9s %8s%10s%10s\n", "node", "used MB", "of MB", "kB/s", "mails/s", "to spill", "to full");
+    for (size_t i = 0; i < ctl->nconns; i++) {
+        struct sample after = look(&ctl->conn[i]);
+        if (conn_up(&ctl->conn[i]))
+            print_node(ctl, &ctl->conn[i], &before[i], &after);
+    }
+    free(before);
+}

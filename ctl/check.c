@@ -1,0 +1,128 @@
+/* dovelane check - reads the configurations of Postfix, Dovecot and of ourselves, and asks each node; names every trap with the setting that mends it.
+ * Exit status as monitoring wants it: 0 good, 1 warnings, 2 critical. */
+#include "check.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool verbose;
+static size_t found[3];
+
+void check_say(struct ctl *ctl, enum finding finding, const char *about, const char *mend, const char *format, ...)
+{
+    static const char *const word[] = {"ok      ", "WARNING ", "CRITICAL"};
+    found[finding]++;
+    ctl_status(ctl, finding == FINDING_GOOD ? STATUS_DONE : finding == FINDING_WARNING ? STATUS_LOOK : STATUS_FAILED);
+    if (finding == FINDING_GOOD && !verbose)
+        return;
+    va_list ap;
+    va_start(ap, format);
+    printf("%s %s: ", word[finding], about);
+    vprintf(format, ap);
+    va_end(ap);
+    putchar('\n');
+    if (mend)
+        printf("           mend: %s\n", mend);
+}
+
+/* ---- our own file ---- */
+
+static void check_ports(struct ctl *ctl)
+{
+    const struct config *c = ctl->config;
+    if (!*c->bounce_port)
+        check_say(ctl, FINDING_WARNING, "config", "bounce_port = \"127.0.0.1:10026\", and that port in master.cf (admin guide)",
+                  "bounce_port is empty: what a next hop refuses for good stays in its lane and nobody is told");
+    if (!*c->reinject_port)
+        check_say(ctl, FINDING_WARNING, "config", "reinject_port = \"127.0.0.1:10027\", and that port in master.cf (admin guide)",
+                  "reinject_port is empty: mail for a next hop that is away fills memory, and there is no drain");
+}
+
+static void check_places(struct ctl *ctl)
+{
+    const struct config *c = ctl->config;
+    char *directory = strdup(c->milter_socket), *slash = directory ? strrchr(directory, '/') : NULL;
+    if (slash && slash != directory) {
+        *slash = '\0';
+        if (access(directory, F_OK) < 0)
+            check_say(ctl, FINDING_WARNING, "config", "systemd-tmpfiles --create dovelane.conf, on hosts with a milter", "%s, the directory of milter_socket, is not there",
+                      directory);
+    }
+    free(directory);
+    if (access(c->state_directory, W_OK) < 0)
+        check_say(ctl, FINDING_WARNING, "config", "systemd-tmpfiles --create dovelane.conf, or run this as root", "state_directory = %s cannot be written: a milter forgets `divert off` when it and all nodes restart",
+                  c->state_directory);
+}
+
+void check_config(struct ctl *ctl)
+{
+    const struct config *c = ctl->config;
+    char digest[CONFIG_DIGEST];
+    config_digest(c, digest);
+    check_say(ctl, FINDING_GOOD, "config", NULL, "%s can be read; what must be equal on all hosts has the digest %s", ctl->config_path, digest);
+    if (!c->nnodes)
+        check_say(ctl, FINDING_CRITICAL, "config", "add node sections", "there is no node");
+    if (!c->divert.n)
+        check_say(ctl, FINDING_WARNING, "config", "divert = { \"lmtp:[10.0.0.5]:24\" }, as the milter's log names next hops (reason=not-in-divert)", "divert is empty: nothing is diverted");
+    if (c->copies == 1)
+        check_say(ctl, FINDING_WARNING, "config", "copies = 2", "copies = 1: the loss of one node loses mail");
+    else if ((size_t)c->copies == c->nnodes)
+        check_say(ctl, FINDING_WARNING, "config", "one node more than copies", "%zu nodes and copies = %lld: while one is away all mail goes to Postfix's queue", c->nnodes, (long long)c->copies);
+    for (size_t i = 0; i < c->dead.n; i++)
+        check_say(ctl, FINDING_WARNING, "config", "take it out once it is whole again (admin guide, \"When a node dies\")", "%s is in dead", c->dead.v[i]);
+    for (size_t i = 0; i < c->ndestinations; i++)
+        if (!config_list_has(&c->divert, c->destination[i].name))
+            check_say(ctl, FINDING_WARNING, "config", "write its title as divert has it, or take the section out",
+                      "destination \"%s\" is not in divert: its settings are used for mail that is still in lanes only", c->destination[i].name);
+    check_ports(ctl);
+    check_places(ctl);
+}
+
+/* ---- command ---- */
+
+void check_command(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {{"postfix-config", required_argument, NULL, 'p'}, {"verbose", no_argument, NULL, 'v'}, {"help", no_argument, NULL, 'h'}, {0}};
+    const char *postfix = NULL;
+    int o;
+    while ((o = getopt_long(argc, argv, "vh", options, NULL)) != -1) {
+        if (o == 'v')
+            verbose = true;
+        else if (o == 'p')
+            postfix = optarg;
+        else if (o == 'h') {
+            puts("usage: dovelane check [-v] [--postfix-config DIR] [config] [nodes] [redis] [postfix] [dovecot]\n"
+                 "Names what is wrong, with the setting that mends it; without a word, everything.\n"
+                 "  config   dovelane.conf: what is missing in it\n"
+                 "  nodes    each node: does it answer, does a relay and do the milters have the same dovelane.conf (redis: the same)\n"
+                 "           and each node's Redis: eviction, persistence, memory, module\n"
+                 "  postfix  main.cf and master.cf: the milter's place, and features that diverted mail would miss\n"
+                 "  dovecot  this host's Dovecot, and the next hops of `divert`: do they answer\n"
+                 "  -v       good things, too\n"
+                 "Exit status: 0 good, 1 warnings, 2 critical.");
+            exit(STATUS_DONE);
+        } else
+            ctl_usage("see `dovelane check --help`");
+    }
+    bool all = optind == argc, want[4] = {all, all, all, all};
+    for (; optind < argc; optind++) {
+        const char *w = argv[optind];
+        int which = !strcmp(w, "config") ? 0 : !strcmp(w, "nodes") || !strcmp(w, "redis") ? 1 : !strcmp(w, "postfix") ? 2 : !strcmp(w, "dovecot") ? 3 : -1;
+        if (which < 0)
+            ctl_usage("check: %s is none of config, nodes, redis, postfix, dovecot", w);
+        want[which] = true;
+    }
+    if (want[0])
+        check_config(ctl);
+    if (want[1])
+        check_nodes(ctl);
+    if (want[2])
+        check_postfix(ctl, postfix);
+    if (want[3])
+        check_dovecot(ctl);
+    printf("%zu critical, %zu warnings, %zu good\n", found[FINDING_CRITICAL], found[FINDING_WARNING], found[FINDING_GOOD]);
+}

@@ -1,0 +1,25 @@
+/* check - what is wrong with an installation, each with the way to mend it. */
+#ifndef DOVELANE_CTL_CHECK_H
+#define DOVELANE_CTL_CHECK_H
+
+#include "ctl.h"
+#include "postconf.h"
+
+enum finding {
+    FINDING_GOOD,
+    FINDING_WARNING,  /* works, but not as well, or not for every mail */
+    FINDING_CRITICAL, /* mail is lost, doubled, refused, or slow as a snail */
+};
+
+/* One line: what is so, and what mends it (NULL for good ones). Good ones are shown with -v only. */
+void check_say(struct ctl *, enum finding, const char *about, const char *mend, const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+void check_config(struct ctl *);
+void check_nodes(struct ctl *);
+void check_postfix(struct ctl *, const char *config_directory /* NULL: postfix_config */);
+void check_dovecot(struct ctl *);
+
+/* check_proxy.c: NULL when no smtpd uses our proxy; otherwise the one behind it, whose settings a diverted mail would miss, or any where that is not known. */
+const struct postconf_service *check_proxy(struct ctl *, const struct postconf *);
+
+#endif

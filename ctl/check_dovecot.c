@@ -1,0 +1,105 @@
+/* The next hops of `divert`, and this host's Dovecot where there is one. */
+#include "check.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "mem.h"
+#include "run.h"
+
+#define PATIENCE 3000 /* milliseconds */
+
+/* NULL when it listens, else why not. */
+static const char *try_connect(const struct sockaddr *a, socklen_t len)
+{
+    int fd = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
+    if (fd < 0)
+        return strerror(errno);
+    if (connect(fd, a, len) < 0)
+        error = errno;
+    if (error == EINPROGRESS) {
+        struct pollfd p = {fd, POLLOUT, 0};
+        socklen_t size = sizeof error;
+        if (poll(&p, 1, PATIENCE) <= 0)
+            error = ETIMEDOUT;
+        else
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    close(fd);
+    return error ? strerror(error) : NULL;
+}
+
+static const char *try_host(const char *host, const char *port)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list, *a;
+    int e = getaddrinfo(host, port, &hints, &list);
+    const char *why = e ? gai_strerror(e) : "no address";
+    for (a = e ? NULL : list; a && why; a = a->ai_next)
+        why = try_connect(a->ai_addr, a->ai_addrlen);
+    if (!e)
+        freeaddrinfo(list);
+    return why;
+}
+
+static const char *try_path(const char *path)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof a.sun_path)
+        return "the path is too long for a socket";
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    return try_connect((struct sockaddr *)&a, sizeof a);
+}
+
+static void check_hop(struct ctl *ctl, const char *destination)
+{
+    const char *hop = strchr(destination, ':') + 1, *why;
+    char about[200];
+    snprintf(about, sizeof about, "next hop %.160s", destination);
+    if (!strncmp(hop, "unix:", 5)) {
+        const char *elsewhere = config_socket_at(ctl->config, hop + 5), *path = elsewhere ? elsewhere : hop + 5;
+        why = try_path(path);
+        if (why && !elsewhere && strstr(hop, "private/"))
+            check_say(ctl, FINDING_CRITICAL, about, "one more unix_listener in service lmtp for the relay's user, and socket_at (admin guide)", "%s (private/ is Postfix's alone)", why);
+        else if (why)
+            check_say(ctl, FINDING_CRITICAL, about, "start it, or mend its unix_listener", "%s: %s", path, why);
+    } else {
+        char *host = mem_strndup(hop + 1, strcspn(hop + 1, "]"));
+        const char *port = strchr(hop, ']'), *bare = strncasecmp(host, "ipv6:", 5) ? host : host + 5;
+        why = try_host(bare, port && port[1] == ':' ? port + 2 : *destination == 'l' ? "24" : "25");
+        if (why)
+            check_say(ctl, FINDING_WARNING, about, "start it, or open the way to it", "%s: its mail waits in lanes", why);
+        free(host);
+    }
+    if (!why)
+        check_say(ctl, FINDING_GOOD, about, NULL, "answers");
+}
+
+/* Dovecot 2.4 takes only so many deliveries for one user at a time, and answers 451 to the rest. */
+static void check_concurrency(struct ctl *ctl)
+{
+    const char *const argv[] = {"doveconf", "-h", "lmtp_user_concurrency_limit", NULL};
+    struct run_result r = run(argv, NULL, 0, 10 * PATIENCE);
+    long long limit = r.status == 0 && r.out.data ? atoll(r.out.data) : 0;
+    if (r.status < 0 || r.status == 127)
+        check_say(ctl, FINDING_GOOD, "dovecot", NULL, "is not on this host");
+    else if (limit > 0 && limit < ctl->config->destination_concurrency)
+        check_say(ctl, FINDING_WARNING, "dovecot", "lmtp_user_concurrency_limit = 0, or at least destination_concurrency",
+                  "lmtp_user_concurrency_limit is %lld, destination_concurrency %lld: a burst for one user is answered 451", limit, (long long)ctl->config->destination_concurrency);
+    else
+        check_say(ctl, FINDING_GOOD, "dovecot", NULL, "takes enough deliveries at a time");
+    run_free(&r);
+}
+
+void check_dovecot(struct ctl *ctl)
+{
+    for (size_t i = 0; i < ctl->config->divert.n; i++)
+        check_hop(ctl, ctl->config->divert.v[i]);
+    check_concurrency(ctl);
+}

@@ -1,0 +1,256 @@
+/* Each node, and what those who are connected to it show of themselves. */
+#include "check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "mem.h"
+#include "signals.h"
+
+#define CERTIFICATE_DAYS 30 /* so long before its end it is time for a new one */
+
+struct node_facts {
+    char run_id[64], version[32];
+    bool up;
+};
+
+/* A setting of the server, malloc'd; "" when it has none of that name. */
+static char *setting(struct conn *c, const char *name)
+{
+    redisReply *r = conn_call(c, "CONFIG GET %s", name);
+    char *value = mem_strdup(r ? conn_text(r, name) : "");
+    if (r)
+        freeReplyObject(r);
+    return value;
+}
+
+static void want(struct ctl *ctl, struct conn *c, const char *name, const char *value, enum finding otherwise, const char *why)
+{
+    char *is = setting(c, name), about[80], mend[160];
+    snprintf(about, sizeof about, "node %s", c->name);
+    snprintf(mend, sizeof mend, "%s %s in its redis.conf, and CONFIG SET", name, *value ? value : "\"\"");
+    if (!strcmp(is, value))
+        check_say(ctl, FINDING_GOOD, about, NULL, "%s is %s", name, *value ? value : "empty");
+    else
+        check_say(ctl, otherwise, about, mend, "%s is %s: %s", name, *is ? is : "empty", why);
+    free(is);
+}
+
+static void check_memory(struct ctl *ctl, struct conn *c, const redisReply *info)
+{
+    char about[80];
+    long long used = conn_number(info, "used-memory"), most = conn_number(info, "maxmemory"), oldest = conn_number(info, "entries");
+    snprintf(about, sizeof about, "node %s", c->name);
+    if (most <= 0) {
+        check_say(ctl, FINDING_WARNING, about, "maxmemory, well below what the host has", "maxmemory is not set: lanes grow until the host kills Redis");
+        return;
+    }
+    long long percent = 100 * used / most;
+    if (percent >= 90)
+        check_say(ctl, FINDING_CRITICAL, about, "mend the next hops, `dovelane requeue`, or raise maxmemory", "%lld%% of maxmemory is used, by %lld mails; beyond it mail goes to Postfix's queue", percent, oldest);
+    else if (percent > ctl->config->spill_above)
+        check_say(ctl, FINDING_WARNING, about, "see `dovelane qshape`: which next hop is away?", "%lld%% of maxmemory is used: the oldest mail goes to Postfix's queue", percent);
+    else
+        check_say(ctl, FINDING_GOOD, about, NULL, "%lld%% of maxmemory is used", percent);
+}
+
+static void check_persistence(struct ctl *ctl, struct conn *c)
+{
+    char about[80], *aof = setting(c, "appendonly"), *fsync = setting(c, "appendfsync");
+    snprintf(about, sizeof about, "node %s", c->name);
+    want(ctl, c, "save", "", FINDING_WARNING, "a file that a restart loads is older than what was delivered since, and that comes twice");
+    want(ctl, c, "stop-writes-on-bgsave-error", "no", FINDING_WARNING, "when a save fails nothing can be acked, and nothing is taken");
+    if (!strcmp(aof, "yes"))
+        check_say(ctl, FINDING_GOOD, about, NULL, "appendonly is yes (appendfsync %s): mail survives the loss of all nodes' power, as far as that file goes", fsync);
+    else
+        check_say(ctl, FINDING_GOOD, about, NULL, "appendonly is no: mail survives the loss of copies - 1 nodes at one time, not of all");
+    free(aof);
+    free(fsync);
+}
+
+static void check_settings(struct ctl *ctl, struct conn *c, const redisReply *info)
+{
+    char about[80], mend[80];
+    long long settle = conn_number(info, "settle-ms");
+    snprintf(about, sizeof about, "node %s", c->name);
+    want(ctl, c, "maxmemory-policy", "noeviction", FINDING_CRITICAL, "Redis may drop lanes by itself; the programs refuse such a node");
+    want(ctl, c, "min-replicas-to-write", "0", FINDING_WARNING, "without replicas acks are refused");
+    want(ctl, c, "timeout", "0", FINDING_WARNING, "it closes connections that are quiet");
+    check_persistence(ctl, c);
+    snprintf(mend, sizeof mend, "lane.settle-ms %lld in its redis.conf", (long long)ctl->config->settle);
+    if (settle < ctl->config->settle)
+        check_say(ctl, FINDING_CRITICAL, about, mend, "lane.settle-ms is %lld, below settle: the programs refuse it", settle);
+    char *bulk = setting(c, "proto-max-bulk-len");
+    if (*bulk && atoll(bulk) < ctl->config->max_entry)
+        check_say(ctl, FINDING_CRITICAL, about, "proto-max-bulk-len 512mb", "proto-max-bulk-len is %s, below max_entry", bulk);
+    free(bulk);
+}
+
+static void check_whole(struct ctl *ctl, struct conn *c)
+{
+    char about[80];
+    size_t sets = config_sets(ctl->config);
+    redisReply *r = conn_call(c, "LANE.WHOLE");
+    snprintf(about, sizeof about, "node %s", c->name);
+    if (r && r->type == REDIS_REPLY_ARRAY && r->elements / 2 >= sets)
+        check_say(ctl, FINDING_GOOD, about, NULL, "holds all that it promised");
+    else
+        check_say(ctl, FINDING_WARNING, about, "`dovelane nodes`, and the log of its relay, say what it waits for",
+                  "holds all that was promised for %zu of its %zu sets of owners: no new mail is placed on the others", r ? r->elements / 2 : (size_t)0, sets);
+    if (r)
+        freeReplyObject(r);
+}
+
+/* ---- who is connected, with which configuration ---- */
+
+static void compare(struct ctl *ctl, const char *who, const char *digest)
+{
+    char mine[CONFIG_DIGEST];
+    config_digest(ctl->config, mine);
+    if (strcmp(mine, digest))
+        check_say(ctl, FINDING_CRITICAL, who, "the same dovelane.conf on all hosts; reload relays, milters and proxies (other nodes, links or takeover: restart the relays, one by one)",
+                  "has another configuration (digest %s, here %s): owners and promises are not what others think", digest, mine);
+    else
+        check_say(ctl, FINDING_GOOD, who, NULL, "has the same configuration");
+}
+
+static void check_relay(struct ctl *ctl, struct conn *c)
+{
+    char who[80];
+    redisReply *r = conn_call(c, "HGET " SIGNAL_CONFIG " relay");
+    snprintf(who, sizeof who, "relay of %s", c->name);
+    if (r && r->type == REDIS_REPLY_STRING)
+        compare(ctl, who, r->str);
+    else
+        check_say(ctl, FINDING_CRITICAL, who, "start dovelane-relay there", "is not connected: nobody delivers what %s owns first", c->name);
+    if (r)
+        freeReplyObject(r);
+    r = conn_call(c, "EXISTS " SIGNAL_DRAIN);
+    if (r && r->type == REDIS_REPLY_INTEGER && r->integer)
+        check_say(ctl, FINDING_WARNING, who, NULL, "is being drained into Postfix's queue");
+    if (r)
+        freeReplyObject(r);
+    r = conn_call(c, "HGETALL " SIGNAL_AWAY);
+    for (size_t i = 0; r && r->type == REDIS_REPLY_ARRAY && i + 1 < r->elements; i += 2)
+        check_say(ctl, FINDING_WARNING, who, strstr(r->element[i + 1]->str, "TLS") ? "the next hop, or tls, tls_name, tls_ca_file, ... in its destination section" : "the next hop",
+                  "cannot reach %s: %s", r->element[i]->str, r->element[i + 1]->str);
+    if (r)
+        freeReplyObject(r);
+}
+
+static void check_milters(struct ctl *ctl, struct conn *c)
+{
+    redisReply *list = conn_call(c, "CLIENT LIST");
+    size_t n = 0;
+    for (const char *at = list && list->str ? list->str : NULL; at && (at = strstr(at, " name=dovelane-switch:")); at++, n++) {
+        char host[80], digest[20], who[140];
+        if (sscanf(at, " name=dovelane-switch:%79[^:]:%*[a-z]:%*[0-9]:%19[0-9a-f]", host, digest) != 2)
+            continue;
+        snprintf(who, sizeof who, "milter %s (at %s)", host, c->name);
+        compare(ctl, who, digest);
+    }
+    if (!n)
+        check_say(ctl, FINDING_WARNING, c->name, "start dovelane-milter on the hosts that take mail", "no milter is connected");
+    if (list)
+        freeReplyObject(list);
+}
+
+/* ---- the link to it ---- */
+
+static bool has_flag(const redisReply *user, const char *flag)
+{
+    const redisReply *flags = conn_field(user, "flags");
+    for (size_t i = 0; flags && flags->type == REDIS_REPLY_ARRAY && i < flags->elements; i++)
+        if (flags->element[i]->str && !strcmp(flags->element[i]->str, flag))
+            return true;
+    return false;
+}
+
+static void check_certificate(struct ctl *ctl, const char *about, const char *whose, int64_t until, const char *mend)
+{
+    char date[32];
+    time_t end = (time_t)until;
+    struct tm tm;
+    if (!until)
+        return;
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&end, &tm));
+    double days = difftime(end, time(NULL)) / 86400;
+    if (days <= 0)
+        check_say(ctl, FINDING_CRITICAL, about, mend, "%s ended on %s", whose, date);
+    else if (days < CERTIFICATE_DAYS)
+        check_say(ctl, FINDING_WARNING, about, mend, "%s ends on %s, in %d days: connections that are opened after that are refused", whose, date, (int)days);
+    else
+        check_say(ctl, FINDING_GOOD, about, NULL, "%s is good until %s", whose, date);
+}
+
+static void check_link(struct ctl *ctl, struct conn *c, size_t node)
+{
+    const struct config_node *n = &ctl->config->node[node];
+    const char *const address[] = {n->redis, n->standby};
+    bool far = !config_loopback(n->redis) || (*n->standby && !config_loopback(n->standby));
+    char about[80];
+    snprintf(about, sizeof about, "node %s", c->name);
+    if (far && strcmp(n->tls, "yes"))
+        check_say(ctl, FINDING_WARNING, about, "tls = yes, and tls-port in its redis.conf", "mail goes over the network to %s unencrypted", n->redis);
+    else if (far)
+        check_say(ctl, FINDING_GOOD, about, NULL, "is reached by TLS");
+    check_certificate(ctl, about, "its certificate", conn_until(c, false), "a new one (admin guide, \"Two hosts: TLS and users\"), and CONFIG SET tls-cert-file");
+    check_certificate(ctl, about, "node_cert_file", conn_until(c, true), "a new one (admin guide, \"Two hosts: TLS and users\"), and restart the programs one by one");
+    for (size_t i = 0; i < 2 && *n->standby; i++) {
+        enum conn_found found = conn_try(c, ctl->config, node, i);
+        if (found == CONN_RIGHT)
+            check_say(ctl, FINDING_GOOD, about, NULL, "answers at its %s address %s", i ? "standby" : "active", address[i]);
+        else if (found == CONN_WRONG)
+            check_say(ctl, FINDING_CRITICAL, about, "redis and standby in the sections of the nodes", "its %s address %s is of no use: %s", i ? "standby" : "active", address[i],
+                      c->path_trouble[i]);
+        else
+            check_say(ctl, FINDING_WARNING, about, "that network, or the address", "does not answer at its %s address %s: %s", i ? "standby" : "active", address[i],
+                      c->path_trouble[i]);
+    }
+    if (!far)
+        return;
+    redisReply *user = conn_call(c, "ACL GETUSER default");
+    if (user && has_flag(user, "on") && has_flag(user, "nopass"))
+        check_say(ctl, FINDING_WARNING, about, "node_user_file, and aclfile with what `dovelane acl` prints", "whoever reaches %s may do everything: its default user needs no password",
+                  n->redis);
+    else if (user)
+        check_say(ctl, FINDING_GOOD, about, NULL, "lets nobody in without a password");
+    if (user)
+        freeReplyObject(user);
+}
+
+void check_nodes(struct ctl *ctl)
+{
+    struct node_facts *facts = mem_zero((ctl->nconns + 1) * sizeof *facts);
+    for (size_t i = 0; i < ctl->nconns; i++) {
+        struct conn *c = &ctl->conn[i];
+        char about[80];
+        snprintf(about, sizeof about, "node %s", ctl->config->node[i].name);
+        redisReply *info = conn_open(c, ctl->config, i) ? conn_call(c, "LANE.INFO") : NULL;
+        if (!info) {
+            check_say(ctl, FINDING_CRITICAL, about, "start its Redis with lane.so, or mend its address", "%s does not answer: %s", ctl->config->node[i].redis, c->trouble);
+            continue;
+        }
+        snprintf(facts[i].run_id, sizeof facts[i].run_id, "%s", conn_text(info, "run-id"));
+        snprintf(facts[i].version, sizeof facts[i].version, "%lld", conn_number(info, "version"));
+        facts[i].up = true;
+        check_say(ctl, FINDING_GOOD, about, NULL, "answers");
+        check_link(ctl, c, i);
+        check_memory(ctl, c, info);
+        check_settings(ctl, c, info);
+        if (ctl->config->takeover == TAKEOVER_AUTOMATIC)
+            check_whole(ctl, c);
+        check_relay(ctl, c);
+        check_milters(ctl, c);
+        for (size_t k = 0; k < i; k++) {
+            if (facts[k].up && !strcmp(facts[k].run_id, facts[i].run_id))
+                check_say(ctl, FINDING_CRITICAL, about, "one Redis per node", "is the same server as %s: two copies in it are one", ctl->config->node[k].name);
+            if (facts[k].up && strcmp(facts[k].version, facts[i].version))
+                check_say(ctl, FINDING_WARNING, about, "the same version everywhere", "lane.so is version %s, on %s %s", facts[i].version, ctl->config->node[k].name, facts[k].version);
+        }
+        freeReplyObject(info);
+    }
+    free(facts);
+}

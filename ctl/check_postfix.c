@@ -1,0 +1,259 @@
+/* main.cf and master.cf: is the milter where it must be, and what would diverted mail miss. */
+#include "check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "bypassed.h"
+#include "mem.h"
+#include "postconf.h"
+#include "signals.h"
+
+#define MAPS_PATIENCE 5.  /* seconds that asking maps may take (lib/maps.h) */
+#define CONTENT_LEAST 16. /* seconds: the milter's own patience is 10 (milter/session.c) */
+
+struct look {
+    struct ctl *ctl;
+    struct postconf *conf;
+    const struct postconf_service *service;
+    char about[120];
+};
+
+/* ---- the list of milters ---- */
+
+#define MILTERS_MOST 32
+
+struct milters {
+    char *word[MILTERS_MOST]; /* "{ unix:dovelane/milter.sock, default_action=accept }" */
+    size_t n;
+};
+
+static bool add_milter(void *arg, const char *word)
+{
+    struct milters *m = arg;
+    m->word[m->n++] = mem_strdup(word);
+    return m->n < MILTERS_MOST;
+}
+
+/* "unix:dovelane/milter.sock" out of "{ unix:dovelane/milter.sock, default_action=accept }". */
+static char *address_of(const char *word)
+{
+    word += strspn(word, "{ \t");
+    return mem_strndup(word, strcspn(word, ", \t}"));
+}
+
+/* The path as the world sees it. */
+static char *path_of(const struct look *l, const char *address)
+{
+    if (strncmp(address, "unix:", 5))
+        return mem_strdup("");
+    if (address[5] == '/' && !l->service->chroot)
+        return mem_strdup(address + 5);
+    return mem_printf("%s/%s", postconf_get(l->conf, NULL, "queue_directory"), address + 5 + strspn(address + 5, "/"));
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    char *x = realpath(a, NULL), *y = realpath(b, NULL);
+    bool same = !strcmp(x ? x : a, y ? y : b);
+    free(x);
+    free(y);
+    return same;
+}
+
+static bool is_ours(const struct look *l, const char *word)
+{
+    char *address = address_of(word), *path = path_of(l, address);
+    bool ours = same_file(path, l->ctl->config->milter_socket);
+    free(path);
+    free(address);
+    return ours;
+}
+
+/* An option in braces, or the parameter that stands for all milters; malloc'd. */
+static char *option_of(const struct look *l, const char *word, const char *option, const char *parameter)
+{
+    char *key = mem_printf("%s=", option);
+    const char *at = *word == '{' ? strstr(word, key) : NULL;
+    size_t n = strlen(key);
+    free(key);
+    return at ? mem_strndup(at + n, strcspn(at + n, ", \t}")) : mem_strdup(postconf_get(l->conf, l->service->key, parameter));
+}
+
+static double seconds_of(const char *text)
+{
+    char *unit;
+    double v = strtod(text, &unit);
+    return *unit == 'm' ? v * 60 : *unit == 'h' ? v * 3600 : *unit == 'd' ? v * 86400 : v;
+}
+
+static void check_our_entry(struct look *l, const char *word)
+{
+    const struct config *c = l->ctl->config;
+    char *action = option_of(l, word, "default_action", "milter_default_action"), *content = option_of(l, word, "content_timeout", "milter_content_timeout");
+    const char *protocol = postconf_get(l->conf, l->service->key, "milter_protocol");
+    char *address = address_of(word);
+    double least = (double)(c->store_deadline + c->revoke_wait) / 1000. + MAPS_PATIENCE;
+    if (least < CONTENT_LEAST)
+        least = CONTENT_LEAST;
+    if (l->service->chroot && address[5] == '/')
+        check_say(l->ctl, FINDING_WARNING, l->about, "unix:dovelane/milter.sock", "%s is an absolute path in a chroot: it is looked for below queue_directory", address);
+    if (c->on_store_failure == ON_STORE_FAILURE_QUEUE && strcmp(action, "accept"))
+        check_say(l->ctl, FINDING_CRITICAL, l->about, "{ unix:dovelane/milter.sock, default_action=accept, ... }", "default_action is %s: without the milter mail is refused instead of queued as ever", action);
+    else
+        check_say(l->ctl, FINDING_GOOD, l->about, NULL, "default_action is %s", action);
+    if (seconds_of(content) < least)
+        check_say(l->ctl, FINDING_CRITICAL, l->about, "content_timeout=60s",
+                  "content_timeout is %s: Postfix gives up while the milter still asks maps, stores or takes copies back (it needs %.1f s)", content, least);
+    else if (seconds_of(content) > 120)
+        check_say(l->ctl, FINDING_WARNING, l->about, "content_timeout=60s", "content_timeout is %s: a milter that hangs holds sessions for so long", content);
+    if (*protocol && atoi(protocol) && atoi(protocol) < 6)
+        check_say(l->ctl, FINDING_CRITICAL, l->about, "milter_protocol = 6", "milter_protocol is %s", protocol);
+    free(action);
+    free(content);
+    free(address);
+}
+
+/* True when this service uses our milter. */
+static bool check_milters(struct look *l)
+{
+    struct milters m = {0};
+    postconf_words(postconf_get(l->conf, l->service->key, "smtpd_milters"), add_milter, &m);
+    size_t n = m.n, at = n;
+    for (size_t i = 0; i < n; i++)
+        if (is_ours(l, m.word[i]))
+            at = i;
+    bool ours = at < n;
+    if (ours) {
+        if (at != n - 1)
+            check_say(l->ctl, FINDING_CRITICAL, l->about, "put it last in smtpd_milters", "our milter is not the last: what later ones would refuse or sign is stored already");
+        else
+            check_say(l->ctl, FINDING_GOOD, l->about, NULL, "our milter is the last");
+        check_our_entry(l, m.word[at]);
+        for (size_t i = 0; i < at; i++) {
+            char *address = address_of(m.word[i]);
+            if (!strncmp(address, "inet:", 5))
+                check_say(l->ctl, FINDING_WARNING, l->about, "its UNIX socket, where it has one", "%s is a milter over TCP: each mail may wait 43 ms for a delayed acknowledgement", address);
+            free(address);
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        free(m.word[i]);
+    return ours;
+}
+
+/* ---- what a diverted mail would miss ---- */
+
+static void say_bypassed(void *arg, const struct bypassed *b)
+{
+    struct look *l = arg;
+    char mend[200];
+    if (b->kind == BYPASSED_FOR_SENDERS || b->kind == BYPASSED_FOR_RECIPIENTS) {
+        if (b->ignored)
+            check_say(l->ctl, FINDING_GOOD, l->about, NULL, "%s = %s: diverted mail misses it, as `ignore` says it may", b->parameter, b->what);
+        else if (*l->ctl->config->postfix_config)
+            check_say(l->ctl, FINDING_GOOD, l->about, NULL, "%s = %s: a mail that it would change stays in Postfix's queue", b->parameter, b->what);
+        else
+            check_say(l->ctl, FINDING_WARNING, l->about, "postfix_config = \"/etc/postfix\"", "%s = %s: postfix_config is empty, so nobody looks whether it would change a mail", b->parameter, b->what);
+    } else if (b->ignored) {
+        check_say(l->ctl, FINDING_GOOD, l->about, NULL, "%s = %s: diverted mail misses it, as `ignore` says it may", b->parameter, b->what);
+    } else if (b->kind == BYPASSED_RESULT) {
+        snprintf(mend, sizeof mend, "REJECT or DISCARD instead, or ignore = { \"%s\" } if diverted mail may miss it", b->parameter);
+        check_say(l->ctl, FINDING_CRITICAL, l->about, mend, "%s: %s: diverted mail would escape it, so diverting is off", b->parameter, b->what);
+    } else {
+        snprintf(mend, sizeof mend, "-o %s= for this service, or ignore = { \"%s\" } if diverted mail may miss it", b->parameter, b->parameter);
+        check_say(l->ctl, FINDING_CRITICAL, l->about, mend, "%s = %s: diverted mail would miss it, so diverting is off", b->parameter, b->what);
+    }
+}
+
+static bool any_word(void *arg, const char *word)
+{
+    return true;
+}
+
+/* ---- ports of our own ---- */
+
+static void check_port(struct look *l, const char *setting, const char *address, bool bounces)
+{
+    char about[120];
+    const struct postconf_service *s = *address && strncmp(address, "unix:", 5) ? postconf_listener(l->conf, address) : NULL;
+    if (!*address || !strncmp(address, "unix:", 5))
+        return;
+    snprintf(about, sizeof about, "%s %s", setting, address);
+    if (!s) {
+        check_say(l->ctl, FINDING_CRITICAL, about, "the lines of the admin guide in master.cf", "no service of master.cf listens there");
+        return;
+    }
+    const char *milters = postconf_get(l->conf, s->key, "smtpd_milters"), *filter = postconf_get(l->conf, s->key, "content_filter");
+    if (*milters)
+        check_say(l->ctl, FINDING_CRITICAL, about, "-o smtpd_milters=", "it has milters (%s): what comes back would be diverted again, or filtered twice", milters);
+    bool error = !strncmp(filter, "error:", 6);
+    if (bounces && !error)
+        check_say(l->ctl, FINDING_CRITICAL, about, "-o { content_filter = error:5.0.0 delivery failed }", "its content_filter is \"%s\": what it gets would be delivered instead of bounced", filter);
+    if (!bounces && !strstr(postconf_get(l->conf, s->key, "smtpd_helo_restrictions"), POISON_HELO))
+        check_say(l->ctl, FINDING_WARNING, about, "-o { smtpd_helo_restrictions = check_helo_access inline:{{ " POISON_HELO " = HOLD relays died with it in hand }} }",
+                  "a mail that relays died of is delivered by Postfix instead of held for you to look at");
+    if (!bounces && error)
+        check_say(l->ctl, FINDING_CRITICAL, about, "another port", "its content_filter is \"%s\": what comes back would bounce", filter);
+}
+
+/* ---- all ---- */
+
+static void check_main(struct look *l)
+{
+    const char *delay = postconf_get(l->conf, NULL, "in_flow_delay"), *ids = postconf_get(l->conf, NULL, "enable_long_queue_ids");
+    const char *local = postconf_get(l->conf, NULL, "non_smtpd_milters");
+    if (seconds_of(delay) > 0)
+        check_say(l->ctl, FINDING_CRITICAL, "main.cf", "in_flow_delay = 0", "in_flow_delay is %s: 20 mails a second, since diverted mail never gives its token back", delay);
+    else
+        check_say(l->ctl, FINDING_GOOD, "main.cf", NULL, "in_flow_delay is 0");
+    if (strcmp(ids, "yes"))
+        check_say(l->ctl, FINDING_WARNING, "main.cf", "enable_long_queue_ids = yes", "queue ids are short: they repeat within minutes when files vanish at once");
+    if (strstr(local, "dovelane"))
+        check_say(l->ctl, FINDING_WARNING, "main.cf", "non_smtpd_milters =", "non_smtpd_milters has our milter: it is for smtpd alone");
+}
+
+void check_postfix(struct ctl *ctl, const char *directory)
+{
+    struct look l = {.ctl = ctl};
+    size_t users = 0;
+    if (!directory && *ctl->config->postfix_config)
+        directory = ctl->config->postfix_config;
+    char *error;
+    l.conf = postconf_read(directory, &error);
+    if (!l.conf) {
+        check_say(ctl, FINDING_WARNING, "postfix", "install it, or say --postfix-config DIR; without Postfix here: `dovelane check config nodes`", "postconf does not work here (%s)", error);
+        free(error);
+        return;
+    }
+    check_main(&l);
+    for (size_t i = 0; (l.service = postconf_service(l.conf, i)); i++) {
+        if (strcmp(l.service->command, "smtpd"))
+            continue;
+        snprintf(l.about, sizeof l.about, "service %.80s", l.service->name);
+        if (!check_milters(&l))
+            continue;
+        users++;
+        bypassed_by_service(l.conf, l.service->key, &ctl->config->ignore, say_bypassed, any_word, &l);
+        if (!strcmp(l.service->name, "submission") || !strcmp(l.service->name, "submissions") || !strcmp(l.service->name, "smtps"))
+            check_say(ctl, FINDING_WARNING, l.about, "-o smtpd_milters without ours", "mail of your own users is diverted, too; their bounces and notices are then the relay's matter");
+    }
+    const struct postconf_service *behind = check_proxy(ctl, l.conf);
+    if (behind) {
+        users++;
+        snprintf(l.about, sizeof l.about, "behind the proxy: service %.80s", behind->name);
+        bypassed_by_service(l.conf, behind->key, &ctl->config->ignore, say_bypassed, any_word, &l);
+    }
+    if (!users)
+        check_say(ctl, FINDING_WARNING, "master.cf", "-o { smtpd_milters = { unix:dovelane/milter.sock, default_action=accept, ... } } for port 25", "no smtpd uses the milter at %s: nothing is diverted", ctl->config->milter_socket);
+    if (users) {
+        snprintf(l.about, sizeof l.about, "main.cf");
+        bypassed_by_delivery(l.conf, &ctl->config->ignore, say_bypassed, &l);
+    }
+    check_port(&l, "bounce_port", ctl->config->bounce_port, true);
+    check_port(&l, "reinject_port", ctl->config->reinject_port, false);
+    postconf_free(l.conf);
+}

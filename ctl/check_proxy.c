@@ -1,0 +1,85 @@
+/* The other way in: do the smtpd before dovelane-proxy and the one behind it fit together. */
+#include "check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem.h"
+
+static double seconds_of(const char *text)
+{
+    char *unit;
+    double v = strtod(text, &unit);
+    return *unit == 'm' ? v * 60 : *unit == 'h' ? v * 3600 : *unit == 'd' ? v * 86400 : v;
+}
+
+/* smtpd_proxy_filter = unix:dovelane-proxy/proxy.sock, below the queue directory where it is not absolute. */
+static bool is_ours(const struct config *c, const struct postconf *conf, const struct postconf_service *s)
+{
+    const char *filter = postconf_get(conf, s->key, "smtpd_proxy_filter");
+    if (strncmp(filter, "unix:", 5))
+        return false;
+    bool absolute = filter[5] == '/' && !s->chroot;
+    char *path = mem_printf("%s%s%s", absolute ? "" : postconf_get(conf, NULL, "queue_directory"), absolute ? "" : "/", filter + 5);
+    char *a = realpath(path, NULL), *b = realpath(c->proxy_socket, NULL);
+    bool ours = !strcmp(a ? a : path, b ? b : c->proxy_socket);
+    free(a);
+    free(b);
+    free(path);
+    return ours;
+}
+
+static void check_before(struct ctl *ctl, const struct postconf *conf, const struct postconf_service *s)
+{
+    char about[120];
+    const char *milters = postconf_get(conf, s->key, "smtpd_milters"), *timeout = postconf_get(conf, s->key, "smtpd_proxy_timeout");
+    double patience = (double)ctl->config->proxy_timeout / 1000;
+    snprintf(about, sizeof about, "service %.80s", s->name);
+    check_say(ctl, FINDING_GOOD, about, NULL, "its mail goes to our proxy");
+    if (*milters)
+        check_say(ctl, FINDING_WARNING, about, "-o smtpd_milters=, or the milter's way in", "it has milters (%s): before a proxy they see the envelope and no content", milters);
+    if (seconds_of(timeout) <= patience)
+        check_say(ctl, FINDING_CRITICAL, about, "-o smtpd_proxy_timeout=100s, or a shorter proxy_timeout", "smtpd_proxy_timeout is %s: Postfix gives up while the proxy still waits for proxy_next (%.0f s)",
+                  timeout, patience);
+}
+
+static void check_behind(struct ctl *ctl, const struct postconf *conf, const struct postconf_service *s, const char *about)
+{
+    const char *filter = postconf_get(conf, s->key, "smtpd_proxy_filter"), *milters = postconf_get(conf, s->key, "smtpd_milters");
+    if (*filter)
+        check_say(ctl, FINDING_CRITICAL, about, "-o smtpd_proxy_filter=", "smtpd_proxy_filter is %s: what is left to Postfix comes back to a proxy", filter);
+    if (*milters && !config_list_has(&ctl->config->ignore, "smtpd_milters"))
+        check_say(ctl, FINDING_CRITICAL, about, "-o smtpd_milters=, or the milter's way in", "it has milters (%s): diverted mail would miss them, so diverting is off", milters);
+    char *cleanup = mem_printf("%s/unix", postconf_get(conf, s->key, "cleanup_service_name"));
+    if (strcmp(postconf_get(conf, s->key, "message_size_limit"), "0") || strcmp(postconf_get(conf, cleanup, "message_size_limit"), "0"))
+        check_say(ctl, FINDING_WARNING, about, "-o message_size_limit=0 for it and for its cleanup, as examples/master-proxy.cf has them",
+                  "it has a message_size_limit: a mail just below it that the smtpd before took may be refused here, after its other copies were stored");
+    free(cleanup);
+    if (!*postconf_get(conf, s->key, "smtpd_authorized_xforward_hosts"))
+        check_say(ctl, FINDING_WARNING, about, "-o smtpd_authorized_xforward_hosts=127.0.0.0/8", "it does not take XFORWARD: in its log all mail comes from this host");
+}
+
+const struct postconf_service *check_proxy(struct ctl *ctl, const struct postconf *conf)
+{
+    const struct postconf_service *s, *behind = NULL;
+    const char *next = ctl->config->proxy_next;
+    char about[120];
+    size_t users = 0;
+    for (size_t i = 0; (s = postconf_service(conf, i)); i++) {
+        if (strcmp(s->command, "smtpd") || !is_ours(ctl->config, conf, s))
+            continue;
+        users++;
+        check_before(ctl, conf, s);
+    }
+    if (!users)
+        return NULL;
+    snprintf(about, sizeof about, "proxy_next %.80s", next);
+    if (!ctl->config->route.n)
+        check_say(ctl, FINDING_WARNING, "config", "route = { \"example.com=lmtp:[10.0.0.5]:24\" }", "route is empty: the proxy diverts nothing");
+    if (strncmp(next, "unix:", 5) && !(behind = *next ? postconf_listener(conf, next) : NULL))
+        check_say(ctl, FINDING_CRITICAL, about, "the lines of examples/master-proxy.cf", "no service of master.cf listens there: the proxy cannot leave mail to Postfix");
+    if (behind)
+        check_behind(ctl, conf, behind, about);
+    return behind ? behind : postconf_service(conf, 0);
+}

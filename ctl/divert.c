@@ -1,0 +1,201 @@
+/* dovelane divert on|off|status - the switch of all milters. What is said goes to every node; every milter looks there four times a second (lib/switch.h)
+ * and shows what it obeys in the name of its connections. */
+#include "divert.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "mem.h"
+#include "notice.h"
+#include "signals.h"
+
+#define PATIENCE 3. /* seconds for all milters to obey; they need a quarter of one */
+
+struct said {
+    unsigned long long serial;
+    bool on;
+    char text[160];
+};
+
+struct milter {
+    char host[80];
+    bool on;
+    unsigned long long serial, rules; /* of the switch, of the standing rules */
+    size_t nodes; /* that it is connected to */
+};
+
+struct picture {
+    struct said said; /* what counts */
+    bool differ;      /* nodes do not agree, or do not all know it */
+    size_t nmilters;
+    struct milter *milter;
+};
+
+/* ---- reading ---- */
+
+static bool parse(const char *text, struct said *out)
+{
+    char word[8] = "";
+    *out = (struct said){0};
+    bool good = sscanf(text, "%20llu %7[a-z]", &out->serial, word) == 2 && (!strcmp(word, "on") || !strcmp(word, "off"));
+    out->on = !strcmp(word, "on");
+    snprintf(out->text, sizeof out->text, "%s", text);
+    return good;
+}
+
+static void add_milter(struct picture *p, const char *name)
+{
+    struct milter m = {.nodes = 1};
+    char word[8];
+    if (sscanf(name, "dovelane-switch:%79[^:]:%7[a-z]:%20llu:%*[0-9a-f]:%20llu", m.host, word, &m.serial, &m.rules) < 3)
+        return;
+    m.on = !strcmp(word, "on");
+    for (size_t i = 0; i < p->nmilters; i++)
+        if (!strcmp(p->milter[i].host, m.host)) {
+            p->milter[i].nodes++;
+            if (m.rules < p->milter[i].rules)
+                p->milter[i].rules = m.rules;
+            if (m.serial < p->milter[i].serial) { /* the slower of two on one host, or a name that changes this moment */
+                m.nodes = p->milter[i].nodes;
+                m.rules = p->milter[i].rules;
+                p->milter[i] = m;
+            }
+            return;
+        }
+    p->milter = mem_grow(p->milter, (p->nmilters + 1) * sizeof *p->milter);
+    p->milter[p->nmilters++] = m;
+}
+
+static void read_milters(struct conn *c, struct picture *p)
+{
+    redisReply *list = conn_call(c, "CLIENT LIST");
+    for (char *at = list && list->str ? list->str : NULL; at && (at = strstr(at, " name=dovelane-switch:")); at++) {
+        char name[240];
+        if (sscanf(at, " name=%239s", name) == 1)
+            add_milter(p, name);
+    }
+    if (list)
+        freeReplyObject(list);
+}
+
+static void read_picture(struct ctl *ctl, struct picture *p)
+{
+    size_t told = 0, up = 0;
+    free(p->milter);
+    *p = (struct picture){.said = {.on = true}};
+    for (size_t i = 0; i < ctl->nconns; i++) {
+        struct said one = {.on = true};
+        if (!conn_up(&ctl->conn[i]))
+            continue;
+        redisReply *r = conn_call(&ctl->conn[i], "GET " SIGNAL_DIVERT);
+        up++;
+        if (r && r->type == REDIS_REPLY_STRING && !parse(r->str, &one))
+            one = (struct said){.on = true};
+        if (r)
+            freeReplyObject(r);
+        if (one.serial > p->said.serial || (one.serial && one.serial == p->said.serial && !one.on)) {
+            told = one.serial == p->said.serial && one.on == p->said.on ? told : 0;
+            p->said = one;
+        }
+        told += one.serial == p->said.serial && one.on == p->said.on;
+        read_milters(&ctl->conn[i], p);
+    }
+    p->differ = told < up;
+}
+
+static bool all_obey(const struct picture *p)
+{
+    for (size_t i = 0; i < p->nmilters; i++)
+        if (p->milter[i].serial != p->said.serial || p->milter[i].on != p->said.on)
+            return false;
+    return true;
+}
+
+/* ---- saying ---- */
+
+static void say(struct ctl *ctl, bool on)
+{
+    struct picture before = {0};
+    char *caller = ctl_caller();
+    read_picture(ctl, &before);
+    notice_write(ctl, SIGNAL_DIVERT, before.said.serial, on, "", false);
+    ctl_log(ctl, "divert %s by %s", on ? "on" : "off", caller);
+    free(caller);
+    free(before.milter);
+}
+
+static void print(struct ctl *ctl, const struct picture *p)
+{
+    printf("diverting is %s%s%s\n", p->said.on ? "on" : "off", *p->said.text ? ": " : "", p->said.text);
+    if (p->said.on && !ctl->config->divert.n)
+        puts("but divert = {} in the config: nothing is diverted");
+    for (size_t i = 0; i < p->nmilters; i++) {
+        const struct milter *m = &p->milter[i];
+        bool obeys = m->serial == p->said.serial && m->on == p->said.on;
+        printf("milter %s: %s%s\n", m->host, m->on ? "on" : "off", obeys ? "" : " (does not know it yet)");
+        if (!obeys)
+            ctl_status(ctl, STATUS_LOOK);
+    }
+    if (!p->nmilters) {
+        puts("no milter is connected to any node");
+        ctl_status(ctl, STATUS_LOOK);
+    }
+    if (p->differ && p->said.serial)
+        puts("not every node knows it; the milters will tell them");
+}
+
+bool divert_say(struct ctl *ctl, bool on)
+{
+    struct picture p = {0};
+    say(ctl, on);
+    double until = clock_monotonic() + PATIENCE;
+    for (read_picture(ctl, &p); !all_obey(&p) && clock_monotonic() < until; read_picture(ctl, &p))
+        usleep(50000);
+    bool obeyed = all_obey(&p) && p.said.on == on;
+    print(ctl, &p);
+    free(p.milter);
+    return obeyed;
+}
+
+bool divert_rules_obeyed(struct ctl *ctl, unsigned long long serial)
+{
+    struct picture p = {0};
+    double until = clock_monotonic() + PATIENCE;
+    bool all = false;
+    do {
+        read_picture(ctl, &p);
+        all = p.nmilters > 0;
+        for (size_t i = 0; i < p.nmilters; i++)
+            all &= p.milter[i].rules >= serial;
+        if (!all)
+            usleep(50000);
+    } while (!all && p.nmilters && clock_monotonic() < until);
+    free(p.milter);
+    return all;
+}
+
+void divert_command(struct ctl *ctl, int argc, char **argv)
+{
+    const char *word = argc == 2 ? argv[1] : "";
+    if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
+        puts("usage: dovelane divert on|off|status\n"
+             "off: every milter leaves all mail to Postfix's own queue, within a second, and after restarts, too, until `divert on`. What lies in lanes is\n"
+             "delivered from there as before; `dovelane drain --to-postfix` empties them.");
+        return;
+    }
+    if (strcmp(word, "on") && strcmp(word, "off") && strcmp(word, "status"))
+        ctl_usage("usage: dovelane divert on|off|status");
+    ctl_connect(ctl);
+    if (strcmp(word, "status")) {
+        if (!divert_say(ctl, !strcmp(word, "on")))
+            ctl_status(ctl, STATUS_LOOK);
+        return;
+    }
+    struct picture p = {0};
+    read_picture(ctl, &p);
+    print(ctl, &p);
+    free(p.milter);
+}

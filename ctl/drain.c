@@ -1,0 +1,211 @@
+/* dovelane drain --to-postfix - empties every lane into Postfix's own queue.
+ *
+ * The relays do it (relay/spill.h): while SIGNAL_DRAIN stands in their Redis they deliver nothing and give everything to reinject_port instead, acked after its
+ * 250. This command turns diverting off, keeps that key alive, and watches. The key ends by itself a few seconds after we do, so a drain that was interrupted,
+ * however, leaves nothing but some mail in Postfix's queue and the rest in its lanes, to be delivered as before. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "divert.h"
+#include "log.h"
+#include "pick.h"
+#include "signals.h"
+
+#define KEEP "15000"  /* milliseconds that the key outlives us; longer than a node that hangs can hold us up */
+#define LOOK 0.5      /* seconds between two looks */
+#define LINE 5.       /* seconds between two lines where there is no terminal */
+#define STALLED 30.   /* seconds without any progress, beyond the time for which mail must rest before it may be spilled */
+#define BACK 10.      /* seconds between two attempts to reach a node that does not answer, and for which it is waited for at the end */
+#define BAR 30
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    interrupted = 1;
+}
+
+/* Mails in lanes, each counted once: the longest copy of each lane. */
+struct count {
+    size_t n;
+    struct lane_count {
+        char *name;
+        long long length;
+    } *lane;
+};
+
+static void count_lane(struct count *c, const char *name, long long length)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (!strcmp(c->lane[i].name, name)) {
+            if (length > c->lane[i].length)
+                c->lane[i].length = length;
+            return;
+        }
+    c->lane = mem_grow(c->lane, (c->n + 1) * sizeof *c->lane);
+    c->lane[c->n++] = (struct lane_count){mem_strdup(name), length};
+}
+
+/* Nodes whose connection was lost are tried again, now and then. */
+static void reach_all(struct ctl *ctl)
+{
+    static double last;
+    double now = clock_monotonic();
+    if (now - last < BACK)
+        return;
+    last = now;
+    for (size_t i = 0; i < ctl->nconns; i++)
+        if (!conn_up(&ctl->conn[i]))
+            conn_open(&ctl->conn[i], ctl->config, i);
+}
+
+/* all_r: every node has answered. What is on one that has not is nowhere counted. */
+static long long count_mails(struct ctl *ctl, bool *all_r)
+{
+    struct count c = {0};
+    long long all = 0;
+    *all_r = true;
+    reach_all(ctl);
+    for (size_t i = 0; i < ctl->nconns; i++) {
+        redisReply *r = conn_call(&ctl->conn[i], "LANE.LIST 0 MATCH " LANENAME_PREFIX "* COUNT 100000");
+        const redisReply *list = r && r->type == REDIS_REPLY_ARRAY && r->elements == 2 ? r->element[1] : NULL;
+        *all_r &= list != NULL;
+        for (size_t k = 0; list && k + 2 < list->elements; k += 3)
+            if (!lanename_of_replicas(list->element[k]->str))
+                count_lane(&c, list->element[k]->str, list->element[k + 1]->integer);
+        if (r)
+            freeReplyObject(r);
+    }
+    for (size_t i = 0; i < c.n; i++) {
+        all += c.lane[i].length;
+        free(c.lane[i].name);
+    }
+    free(c.lane);
+    return all;
+}
+
+static void keep(struct ctl *ctl, bool on)
+{
+    for (size_t i = 0; i < ctl->nconns; i++) {
+        redisReply *r = on ? conn_call(&ctl->conn[i], "EVAL %s 1 " SIGNAL_DRAIN " " KEEP, SIGNAL_KEEP) : conn_call(&ctl->conn[i], "DEL " SIGNAL_DRAIN);
+        if (r)
+            freeReplyObject(r);
+    }
+}
+
+/* ---- showing ---- */
+
+static void show(long long first, long long left, double seconds, bool terminal)
+{
+    char bar[BAR + 1];
+    long long done = first - left > 0 ? first - left : 0;
+    int full = first > 0 ? (int)(BAR * done / first) : BAR;
+    memset(bar, ' ', BAR);
+    memset(bar, '#', (size_t)full);
+    bar[BAR] = '\0';
+    fprintf(stderr, "%s[%s] %lld of %lld mails, %.0f/s%s", terminal ? "\r" : "", bar, done, first, seconds > 0 ? (double)done / seconds : 0., terminal ? "   " : "\n");
+    fflush(stderr);
+}
+
+static void explain_rest(struct ctl *ctl)
+{
+    struct queue q;
+    size_t held = 0, unreadable = 0;
+    queue_load(ctl, &q);
+    for (size_t i = 0; i < q.n; i++) {
+        held += (q.item[i].envelope.marks & ENVELOPE_HELD) != 0;
+        unreadable += q.item[i].wrong != NULL;
+    }
+    fprintf(stderr, "dovelane: %zu mails are left in their lanes: %zu held (`dovelane requeue` takes them along), %zu unreadable, %zu others.%s\n", q.n, held, unreadable,
+            q.n - held - unreadable,
+            q.n > held + unreadable ? " Look at the relays' logs: does reinject_port take them, does a relay run on the first owner's node, or is that in `dead`?" : "");
+    queue_free(&q);
+}
+
+static long long left_but_held(struct ctl *ctl, long long left)
+{
+    struct queue q;
+    queue_load(ctl, &q);
+    for (size_t i = 0; i < q.n; i++)
+        if (q.item[i].envelope.marks & ENVELOPE_HELD)
+            left--;
+    queue_free(&q);
+    return left;
+}
+
+static void drain(struct ctl *ctl)
+{
+    bool terminal = isatty(STDERR_FILENO);
+    double rest = (double)(ctl->config->settle + ctl->config->revoke_wait) / 1000., began = clock_monotonic(), moved = began, line = 0.;
+    bool all;
+    long long first = count_mails(ctl, &all), left = first, least = first;
+    double storing = 2 * (double)ctl->config->store_deadline / 1000.; /* what a milter had begun with is in a lane then, or never */
+    while (!interrupted) {
+        keep(ctl, true);
+        left = count_mails(ctl, &all);
+        double now = clock_monotonic();
+        if (left > first)
+            first = left; /* what was on its way into lanes when diverting ended, or a node that is back holds */
+        if (left != least) {
+            least = left;
+            moved = now;
+        }
+        bool empty = !left && now - began >= storing;
+        if (all && (terminal || now - line >= LINE || empty)) {
+            line = now;
+            show(first, left, now - began, terminal);
+        }
+        if ((empty && all) || now - moved > (empty ? BACK + 2. : rest + STALLED) || (left && all && now - moved > 2. && left_but_held(ctl, left) <= 0))
+            break;
+        usleep((useconds_t)(LOOK * 1e6));
+    }
+    keep(ctl, false);
+    if (terminal)
+        fputc('\n', stderr);
+    ctl_log(ctl, "drain --to-postfix ended: %lld mails given to Postfix's queue, %lld left in lanes%s%s", first - left, left,
+            all ? "" : ", as far as the nodes that answer know", interrupted ? ", interrupted" : "");
+    if (!left && all) {
+        printf("%lld mails are in Postfix's queue; the lanes are empty; diverting is off.\n", first);
+        return;
+    }
+    if (interrupted)
+        fprintf(stderr, "dovelane: interrupted: what is left is delivered from its lanes as before; diverting is still off\n");
+    for (size_t i = 0; i < ctl->nconns; i++)
+        if (!conn_up(&ctl->conn[i]))
+            fprintf(stderr, "dovelane: node %s (%s): %s: what only it holds is not in Postfix's queue; repeat the command when it is back\n", ctl->conn[i].name,
+                    ctl->conn[i].address, ctl->conn[i].trouble);
+    explain_rest(ctl);
+    ctl_status(ctl, STATUS_LOOK);
+}
+
+void drain_command(struct ctl *ctl, int argc, char **argv)
+{
+    if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+        puts("usage: dovelane drain --to-postfix\n"
+             "Turns diverting off, then has every relay give what lies in its lanes to Postfix's own queue (reinject_port); nothing is delivered from lanes\n"
+             "meanwhile, and each mail leaves memory only after Postfix has it on disk. Can be interrupted and repeated. Held mail stays where it is.");
+        return;
+    }
+    if (argc != 2 || strcmp(argv[1], "--to-postfix"))
+        ctl_usage("usage: dovelane drain --to-postfix");
+    if (!*ctl->config->reinject_port)
+        ctl_usage("reinject_port is empty in %s: there is no way back into Postfix's queue (admin guide, \"Postfix: two settings and two ports\")", ctl->config_path);
+    ctl_connect(ctl);
+    char *caller = ctl_caller();
+    ctl_log(ctl, "drain --to-postfix by %s", caller);
+    free(caller);
+    int status = ctl->status;
+    if (!divert_say(ctl, false)) {
+        fprintf(stderr, "dovelane: a milter does not obey `divert off`: what it diverts would never end; nothing is drained\n");
+        ctl_status(ctl, STATUS_FAILED);
+        return;
+    }
+    ctl->status = status; /* no milter at all is no trouble here */
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    drain(ctl);
+}

@@ -1,0 +1,175 @@
+/* dovelane - the admin's command. */
+#include "ctl.h"
+
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "endpoint.h"
+#include "log.h"
+#include "mem.h"
+
+static const struct command {
+    const char *name, *arguments, *help;
+    command_fn *run;
+} commands[] = {
+    {NULL, NULL, "Looking", NULL},
+    {"mailq", "[-j] [which mails]", "what waits in the lanes, as postqueue -p prints it (-j: as postqueue -j)", mailq_command},
+    {"show", "ID", "all that is known of a mail, with the last error of each recipient", show_command},
+    {"cat", "ID", "the message itself", cat_command},
+    {"qshape", "[-s] [which mails]", "recipients by domain and age", qshape_command},
+    {NULL, NULL, "Doing something about mails (--dry-run says only which)", NULL},
+    {"hold", "which mails | --add which mails", "not delivered until it is released; --add: mail that comes in, too", hold_command},
+    {"release", "which mails", "held mail is delivered again", release_command},
+    {"flush", "[which mails]", "deferred mail is tried now", flush_command},
+    {"requeue", "which mails", "out of its lane, into Postfix's own queue", requeue_command},
+    {"delete", "which mails", "removed, and nobody is told", delete_command},
+    {NULL, NULL, "Switching", NULL},
+    {"divert", "on|off|status", "whether the milters divert at all; every one obeys within a second", divert_command},
+    {"drain", "--to-postfix", "diverting off, and all that lies in lanes into Postfix's own queue", drain_command},
+    {NULL, NULL, "Is all well?", NULL},
+    {"check", "[-v] [config] [nodes] [postfix] [dovecot]", "names every trap with the setting that mends it; status for monitoring", check_command},
+    {"nodes", "[--forget NODE | --join NODE]", "who is alive, who holds all it promised, who took over whom", nodes_command},
+    {"acl", "", "the users of a node's Redis, with the rights that each program needs", acl_command},
+    {"capacity", "[--seconds N]", "how long memory lasts if every next hop stopped now", capacity_command},
+};
+#define NCOMMANDS (sizeof commands / sizeof *commands)
+
+static void help(FILE *out)
+{
+    fprintf(out, "usage: dovelane [-c dovelane.conf] COMMAND [options]    `dovelane COMMAND --help` says more\n");
+    for (size_t i = 0; i < NCOMMANDS; i++) {
+        char usage[80];
+        if (!commands[i].name) {
+            fprintf(out, "\n%s\n", commands[i].help);
+            continue;
+        }
+        snprintf(usage, sizeof usage, "%s %s", commands[i].name, commands[i].arguments);
+        fprintf(out, "  %-44s %s\n", usage, commands[i].help);
+    }
+    fprintf(out, "\nIt asks every node of the file (default /etc/dovelane/dovelane.conf). Exit status: 0 done; 1 done, but look at what it says; 2 not done.\n");
+}
+
+void ctl_status(struct ctl *ctl, int status)
+{
+    if (status > ctl->status)
+        ctl->status = status;
+}
+
+void ctl_usage(const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    fputs("dovelane: ", stderr);
+    vfprintf(stderr, format, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+    exit(STATUS_FAILED);
+}
+
+void ctl_connect(struct ctl *ctl)
+{
+    size_t up = 0;
+    for (size_t i = 0; i < ctl->nconns; i++) {
+        struct conn *c = &ctl->conn[i];
+        if (conn_up(c) || conn_open(c, ctl->config, i)) {
+            up++;
+            continue;
+        }
+        fprintf(stderr, "dovelane: node %s (%s) does not answer: %s\n", c->name, c->address, c->trouble);
+        ctl_status(ctl, STATUS_LOOK);
+    }
+    if (!ctl->nconns)
+        ctl_usage("%s has no node", ctl->config_path);
+    if (!up)
+        ctl_usage("no node answers");
+}
+
+/* ---- who ---- */
+
+static void user_name(unsigned uid, char *out, size_t size)
+{
+    const struct passwd *p = getpwuid(uid);
+    if (p)
+        snprintf(out, size, "%s", p->pw_name);
+    else
+        snprintf(out, size, "uid %u", uid);
+}
+
+char *ctl_caller(void)
+{
+    char name[64], login[64] = "";
+    unsigned uid = (unsigned)-1;
+    FILE *f = fopen("/proc/self/loginuid", "r");
+    if (f) {
+        if (fscanf(f, "%u", &uid) == 1 && uid != (unsigned)-1)
+            user_name(uid, login, sizeof login);
+        fclose(f);
+    }
+    user_name(getuid(), name, sizeof name);
+    return mem_printf("%s (uid %u%s%s)", name, (unsigned)getuid(), *login ? ", login " : "", login);
+}
+
+void ctl_log(struct ctl *ctl, const char *format, ...)
+{
+    char text[1500];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    if (log_open("dovelane", ctl->config->log, LOG_LEVEL_INFO) < 0)
+        fprintf(stderr, "dovelane: log = %s cannot be opened\n", ctl->config->log);
+    log_info("%s", text);
+}
+
+/* ---- main ---- */
+
+int main(int argc, char **argv)
+{
+    endpoint_program("dovelane");
+    struct ctl ctl = {.config_path = "/etc/dovelane/dovelane.conf"};
+    int o;
+    while ((o = getopt(argc, argv, "+c:hV")) != -1) {
+        switch (o) {
+        case 'c': ctl.config_path = optarg; break;
+        case 'h': help(stdout); return 0;
+        case 'V': puts("dovelane " DOVELANE_VERSION); return 0;
+        default: help(stderr); return STATUS_FAILED;
+        }
+    }
+    if (optind < argc && (!strcmp(argv[optind], "help") || !strcmp(argv[optind], "--help"))) {
+        help(stdout);
+        return 0;
+    }
+    if (optind == argc) {
+        help(stderr);
+        return STATUS_FAILED;
+    }
+    const struct command *command = NULL;
+    for (size_t i = 0; i < NCOMMANDS; i++)
+        if (commands[i].name && !strcmp(commands[i].name, argv[optind]))
+            command = &commands[i];
+    if (!command)
+        ctl_usage("there is no command %s; `dovelane -h` lists them", argv[optind]);
+    char *error = NULL;
+    int nargs = argc - optind;
+    char **args = argv + optind;
+    bool asks = nargs == 2 && (!strcmp(args[1], "--help") || !strcmp(args[1], "-h"));
+    ctl.config = asks ? NULL : config_read(ctl.config_path, &error);
+    if (!ctl.config && !asks)
+        ctl_usage("%s", error);
+    if (ctl.config) {
+        ctl.nconns = ctl.config->nnodes;
+        ctl.conn = mem_zero(ctl.nconns * sizeof *ctl.conn);
+    }
+    optind = 0; /* getopt begins anew with the command's own */
+    command->run(&ctl, nargs, args);
+    for (size_t i = 0; i < ctl.nconns; i++)
+        conn_close(&ctl.conn[i]);
+    free(ctl.conn);
+    config_free(ctl.config);
+    return fflush(stdout) ? STATUS_FAILED : ctl.status;
+}

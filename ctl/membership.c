@@ -1,0 +1,314 @@
+#include "membership.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lanename.h"
+#include "mem.h"
+#include "members.h"
+#include "signals.h"
+
+#define LANES 500 /* in one answer */
+
+static void needs_learned(const struct ctl *ctl, const char *option)
+{
+    if (ctl->config->membership != MEMBERSHIP_LEARNED)
+        ctl_usage("nodes %s: membership = file: which nodes there are stands in the sections of %s, on each host by itself; see the admin guide, \"Growing\"", option, ctl->config_path);
+}
+
+/* ---- the table in the servers ---- */
+
+static void read_tables(struct ctl *ctl, struct members *table)
+{
+    for (size_t i = 0; i < ctl->nconns; i++) {
+        redisReply *r = conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "GET " SIGNAL_NODES) : NULL;
+        if (r && r->type == REDIS_REPLY_STRING && r->len <= MEMBERS_TEXT_MOST)
+            members_read(table, r->str);
+        if (r)
+            freeReplyObject(r);
+    }
+}
+
+static void write_tables(struct ctl *ctl, const struct members *table)
+{
+    struct buf text = {0};
+    size_t told = 0;
+    members_write(table, &text);
+    for (size_t i = 0; i < ctl->nconns; i++) {
+        redisReply *r = conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "EVAL %s 1 " SIGNAL_NODES " %b", SIGNAL_SET, text.data, text.len) : NULL;
+        if (r) {
+            told++;
+            freeReplyObject(r);
+        } else if (conn_up(&ctl->conn[i])) {
+            fprintf(stderr, "dovelane: node %s did not take it: %s\n", ctl->conn[i].name, ctl->conn[i].trouble);
+        }
+    }
+    buf_free(&text);
+    if (!told)
+        ctl_usage("no node took it");
+}
+
+/* ---- may it go? ---- */
+
+/* Milliseconds since the node's last beat, by the server that has the latest; -1: none has any. state: what it said of itself. */
+static long long beat_age(struct ctl *ctl, const char *node, char *state, size_t size)
+{
+    long long least = -1;
+    for (size_t i = 0; i < ctl->nconns; i++) {
+        redisReply *r = conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "LANE.BEAT") : NULL;
+        const redisReply *list = r && r->type == REDIS_REPLY_ARRAY && r->elements == 2 ? r->element[0] : NULL;
+        for (size_t k = 0; list && k < list->elements; k++) {
+            const redisReply *b = list->element[k];
+            if (b->elements != 5 || strcmp(b->element[0]->str, node) || (least >= 0 && b->element[3]->integer >= least))
+                continue;
+            least = b->element[3]->integer;
+            const char *word = strstr(b->element[4]->str, "state=");
+            snprintf(state, size, "%.*s", word ? (int)strcspn(word + 6, " ") : 0, word ? word + 6 : "");
+        }
+        if (r)
+            freeReplyObject(r);
+    }
+    return least;
+}
+
+/* Alive, or back again: not counted out by the configuration. */
+static bool is_left(const struct ctl *ctl, const char *name, const char *node)
+{
+    return strcmp(name, node) && config_node_index(ctl->config, name) >= 0 && !config_list_has(&ctl->config->dead, name);
+}
+
+/* Whether the node is one of the lane's owners; left: whether nobody is an owner of it who would be left without the node. */
+static bool concerns(const struct ctl *ctl, const redisReply *lane, const char *node, bool left)
+{
+    struct lanename name;
+    bool is = left;
+    if (!lanename_parse(lane->str, lane->len, &name))
+        return false;
+    for (size_t i = 0; i < name.nowners; i++) {
+        if (left)
+            is &= !is_left(ctl, name.owner[i], node);
+        else
+            is |= !strcmp(name.owner[i], node);
+    }
+    lanename_free(&name);
+    return is;
+}
+
+/* Entries of lanes that concern it, in a server. Does not return when that cannot be known. */
+static long long held(const struct ctl *ctl, struct conn *c, const char *node, bool left)
+{
+    char cursor[32] = "0";
+    long long held = 0;
+    do {
+        redisReply *list = conn_call(c, "LANE.LIST %s MATCH " LANENAME_PREFIX "*|* COUNT %d", cursor, LANES);
+        if (!list || list->type != REDIS_REPLY_ARRAY || list->elements != 2 || list->element[1]->type != REDIS_REPLY_ARRAY)
+            ctl_usage("node %s does not list its lanes: %s", c->name, c->trouble);
+        const redisReply *at = list->element[0];
+        if (at->type == REDIS_REPLY_INTEGER)
+            snprintf(cursor, sizeof cursor, "%lld", at->integer);
+        else
+            snprintf(cursor, sizeof cursor, "%s", at->str ? at->str : "0");
+        for (size_t i = 0; i + 2 < list->element[1]->elements; i += 3) {
+            const redisReply *lane = list->element[1]->element[i];
+            if (concerns(ctl, lane, node, left))
+                held += list->element[1]->element[i + 1]->type == REDIS_REPLY_INTEGER ? list->element[1]->element[i + 1]->integer : 1;
+        }
+        freeReplyObject(list);
+    } while (strcmp(cursor, "0"));
+    return held;
+}
+
+/* "mx1+mx2": `copies` owners, both nodes among them, and else only such as would be left. A server keeps what it was whole for by former files, too. */
+static bool is_set_of(const struct ctl *ctl, const char *set, const char *a, const char *node)
+{
+    char name[65];
+    bool has_a = false, has_node = false;
+    long long n = 0;
+    for (const char *end; *set; set = *end ? end + 1 : end, n++) {
+        end = set + strcspn(set, "+");
+        snprintf(name, sizeof name, "%.*s", (int)(end - set), set);
+        has_a |= !strcmp(name, a);
+        has_node |= !strcmp(name, node);
+        if (strcmp(name, node) && !is_left(ctl, name, node))
+            return false;
+    }
+    return has_a && has_node && n == ctl->config->copies;
+}
+
+/* Whether the server holds all that was promised with that node: it is whole for every set of owners with both. */
+static bool holds_all(struct ctl *ctl, struct conn *c, const char *node)
+{
+    redisReply *r = conn_call(c, "LANE.WHOLE");
+    size_t sets = 0, others = 0, all = ctl->config->copies > 1;
+    for (size_t i = 0; r && r->type == REDIS_REPLY_ARRAY && i + 1 < r->elements; i += 2)
+        sets += r->element[i]->str && is_set_of(ctl, r->element[i]->str, c->name, node);
+    if (r)
+        freeReplyObject(r);
+    for (size_t i = 0; i < ctl->config->nnodes; i++)
+        others += is_left(ctl, ctl->config->node[i].name, node) && strcmp(ctl->config->node[i].name, c->name);
+    for (size_t k = 1; k + 1 < (size_t)ctl->config->copies; k++)
+        all = others >= k ? all * (others - k + 1) / k : 0;
+    return sets >= all;
+}
+
+/* What is promised with a node that this command does not know cannot be looked at. */
+static void refuse_unknown(const struct ctl *ctl, const struct members *table, const char *node, const struct config_list *lost)
+{
+    for (size_t i = 0; i < table->n; i++) {
+        const struct member *m = &table->v[i];
+        if (!m->gone && config_node_index(ctl->config, m->name) < 0 && !config_list_has(lost, m->name))
+            ctl_usage("nodes --forget %s: node %s (%s) is one of the group, and no program of this host has learned of it, so that what is on it cannot be looked at: call this on a "
+                      "node's host; or, if what it has is lost anyway, with --lost %s",
+                      node, m->name, m->redis, m->name);
+    }
+    for (size_t i = 0; i < lost->n; i++)
+        if (!members_find(table, lost->v[i]) && config_node_index(ctl->config, lost->v[i]) < 0)
+            ctl_usage("nodes --forget %s --lost %s: there is no such node", node, lost->v[i]);
+}
+
+/* What nobody else has: of lanes that are its alone, or whose owners are all counted out. */
+static void refuse_while_alone(struct ctl *ctl, const char *node)
+{
+    size_t away = 1;
+    for (size_t i = 0; i < ctl->nconns; i++) {
+        struct conn *c = &ctl->conn[i];
+        const struct config_node *n = &ctl->config->node[i];
+        away += strcmp(n->name, node) && !n->dropped && config_list_has(&ctl->config->dead, n->name);
+        long long alone = !strcmp(c->name, node) && conn_up(c) ? held(ctl, c, node, true) : 0;
+        if (alone)
+            ctl_usage("nodes --forget %s: its server holds %lld mails that no node which is left has: start its relay, `dovelane drain --to-postfix` there, then again; or, if they may be lost, "
+                      "--lost %s",
+                      node, alone, node);
+    }
+    int at = config_node_index(ctl->config, node);
+    if (away >= (size_t)ctl->config->copies && (at < 0 || !conn_up(&ctl->conn[at])))
+        ctl_usage("nodes --forget %s: its server does not answer, and may hold mail that no node which is left has (copies = %lld, %zu nodes are away for good): start it; or, if that mail is "
+                  "lost anyway, --lost %s",
+                  node, (long long)ctl->config->copies, away, node);
+}
+
+static void refuse_while_needed(struct ctl *ctl, const char *node, const struct config_list *lost)
+{
+    char state[32] = "";
+    size_t left = 0;
+    struct buf without = {0}, options = {0};
+    long long age = beat_age(ctl, node, state, sizeof state);
+    if (age >= 0 && age < ctl->config->dead_after)
+        ctl_usage("nodes --forget %s: its relay beat %.1f s ago (%s): stop it first, `systemctl disable --now dovelane-relay` there, and wait for dead_after (%lld s)", node,
+                  (double)age / 1000., state, (long long)ctl->config->dead_after / 1000);
+    for (size_t i = 0; i < ctl->nconns; i++) {
+        struct conn *c = &ctl->conn[i];
+        if (!strcmp(c->name, node) || config_list_has(&ctl->config->dead, c->name))
+            continue;
+        left++;
+        if (!conn_up(c))
+            ctl_usage("nodes --forget %s: node %s does not answer, so what it holds together with %s cannot be known: wait until it is back, or forget it first", node, c->name, node);
+        age = beat_age(ctl, c->name, state, sizeof state);
+        if (age < 0 || age > ctl->config->suspect_after || strcmp(state, "alive"))
+            ctl_usage("nodes --forget %s: node %s is not alive (%s): wait until `dovelane nodes` calls it so", node, c->name, age < 0 ? "no beat" : state);
+        long long with = held(ctl, c, node, false);
+        if (with)
+            ctl_usage("nodes --forget %s: node %s holds %lld mails together with it, which would stay on fewer than `copies` nodes: they are delivered, or copied to another node "
+                      "replace_after (%lld s) after its last beat; at once with dead = { \"%s\" } in the file of all hosts and a reload of the relays. Where too few nodes are left for that, "
+                      "or a lane of an ordered destination has more than refill_block mails: only by delivery or `dovelane requeue`. Then again",
+                      node, c->name, with, (long long)ctl->config->replace_after / 1000, node);
+        if (!config_list_has(lost, c->name) && !holds_all(ctl, c, node)) {
+            buf_printf(&without, "%s%s", without.len ? ", " : "", c->name);
+            buf_printf(&options, " --lost %s", c->name);
+        }
+    }
+    if (without.len)
+        ctl_usage("nodes --forget %s: %s may not hold what was promised together with it (restarted or emptied meanwhile, or never together with it): what only %s has would be lost. Start %s, so that "
+                  "it hands that over; or, if what it has is lost anyway, or there was nothing,%s",
+                  node, without.data, node, node, options.data);
+    if (!config_list_has(lost, node))
+        refuse_while_alone(ctl, node);
+    if (left < (size_t)ctl->config->copies)
+        ctl_usage("nodes --forget %s: %zu nodes would be left, and copies = %lld: all mail would go to Postfix's queue; add a node, or lower copies", node, left,
+                  (long long)ctl->config->copies);
+}
+
+/* ---- the commands ---- */
+
+static void say(struct members *table, const struct member *m)
+{
+    if (!members_say(table, m))
+        ctl_usage("node %s: the table of nodes takes no record of it (at most %d, with serials up to %llu): look at the key " SIGNAL_NODES " of each node's Redis", m->name, MEMBERS_MOST,
+                  MEMBERS_SERIAL_MOST);
+}
+
+void membership_forget(struct ctl *ctl, const char *node, const struct config_list *lost)
+{
+    struct members table = {0};
+    needs_learned(ctl, "--forget");
+    int i = config_node_index(ctl->config, node);
+    if (i >= 0 && !ctl->config->node[i].learned)
+        ctl_usage("nodes --forget %s: it has a section in %s, which counts more: take the section out of the files of all hosts, `systemctl reload dovelane-relay` there, then again", node,
+                  ctl->config_path);
+    ctl_connect(ctl);
+    read_tables(ctl, &table);
+    const struct member *is = members_find(&table, node);
+    if (!is)
+        ctl_usage("nodes --forget %s: there is no such node", node);
+    if (is->gone) {
+        printf("node %s was taken out already\n", node);
+    } else {
+        refuse_unknown(ctl, &table, node, lost);
+        refuse_while_needed(ctl, node, lost);
+        say(&table, &(struct member){members_serial(&table, node), true, (char *)node, "", "", "", ""});
+        char *caller = ctl_caller();
+        ctl_log(ctl, "nodes --forget %s, by %s", node, caller);
+        free(caller);
+        printf("node %s is none of the group any more. Should its relay be started again, it takes nothing and says so\n", node);
+    }
+    write_tables(ctl, &table);
+    members_free(&table);
+}
+
+void membership_join(struct ctl *ctl, const char *node)
+{
+    struct members table = {0};
+    needs_learned(ctl, "--join");
+    int i = config_node_index(ctl->config, node);
+    if (i < 0 || ctl->config->node[i].learned)
+        ctl_usage("nodes --join %s: it has no section in %s: call this on its own host", node, ctl->config_path);
+    ctl_connect(ctl);
+    read_tables(ctl, &table);
+    const struct config_node *n = &ctl->config->node[i];
+    const struct member *is = members_find(&table, node);
+    if (!is || !is->gone) {
+        printf("node %s was not taken out: a node joins by itself when its relay is started\n", node);
+    } else {
+        say(&table, &(struct member){members_serial(&table, node), false, n->name, n->redis, n->standby, n->tls, n->tls_name});
+        write_tables(ctl, &table);
+        printf("node %s is one of the group again\n", node);
+    }
+    members_free(&table);
+}
+
+void membership_print(struct ctl *ctl)
+{
+    struct members table = {0};
+    const struct config *c = ctl->config;
+    if (c->membership != MEMBERSHIP_LEARNED)
+        return;
+    read_tables(ctl, &table);
+    for (size_t i = 0; i < c->nnodes; i++)
+        if (c->node[i].learned)
+            printf("%s joined: it has no section in %s\n", c->node[i].name, ctl->config_path);
+    for (size_t i = 0; i < table.n; i++) {
+        int at = config_node_index(c, table.v[i].name);
+        if (table.v[i].gone && (at < 0 || c->node[at].learned))
+            printf("%s was taken out for good\n", table.v[i].name);
+        else if (!table.v[i].gone && at < 0) {
+            printf("%s (%s) joined, and no program of this host has learned of it yet\n", table.v[i].name, table.v[i].redis);
+            ctl_status(ctl, STATUS_LOOK);
+        }
+    }
+    if (c->unlearned) {
+        printf("%s\n", c->unlearned);
+        ctl_status(ctl, STATUS_LOOK);
+    }
+    members_free(&table);
+}

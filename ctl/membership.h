@@ -1,0 +1,17 @@
+/* membership - dovelane nodes --forget NAME, --join NAME (membership = learned). */
+#ifndef DOVELANE_CTL_MEMBERSHIP_H
+#define DOVELANE_CTL_MEMBERSHIP_H
+
+#include "ctl.h"
+
+/* Takes a node out for good; does not return when it may not be. lost: nodes of which it is no matter that they may not hold what they held together with it; the node
+ * itself: what only it has is given up. */
+void membership_forget(struct ctl *, const char *node, const struct config_list *lost);
+
+/* Takes it in again, as its section in this file has it. */
+void membership_join(struct ctl *, const char *node);
+
+/* Below the table of nodes: which of them have no section, and what is known of others. */
+void membership_print(struct ctl *);
+
+#endif

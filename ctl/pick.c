@@ -1,0 +1,68 @@
+#include "pick.h"
+
+#include <stdlib.h>
+
+const char pick_help[] =
+    "Which mails (given several times, one of a kind must fit; of different kinds, all must; nothing depends on case):\n"
+    "  --id ID           Postfix's queue id, or the entry's own in hex\n"
+    "  --sender GLOB     \"*@example.org\"; \"\" is the null sender\n"
+    "  --rcpt GLOB       a recipient that is not delivered yet\n"
+    "  --dest GLOB       the next hop: \"lmtp:*\", \"smtp:[[]10.0.0.5]:25\"\n"
+    "  --sasl-user GLOB  who was logged in\n"
+    "  --client GLOB     the client's address, network (192.0.2.0/24) or name\n"
+    "  --age TIME        arrived at least so long ago: 30s, 10min, 2h, 1d; with < in front: less long ago\n"
+    "  --size SIZE       at least so large: 512, 10kB, 1MB; with < in front: smaller\n"
+    "  --error REGEX     in the last error of a recipient that is not delivered yet\n"
+    "  --header REGEX    a header line: \"^subject: .*invoice\"\n"
+    "  --all             every mail\n";
+
+void pick_add(struct match *m, int option, const char *value)
+{
+    char *wrong = match_add(m, (enum match_kind)(option - PICK_OPTION), value);
+    if (wrong)
+        ctl_usage("%s", wrong);
+}
+
+/* ---- an item as facts ---- */
+
+struct reading {
+    struct item *item;
+    struct buf body;
+};
+
+static const char *error_of(void *arg, const struct recipient *r)
+{
+    return recipient_error(((struct reading *)arg)->item, r);
+}
+
+static bool message_of(void *arg, const char **data, size_t *len)
+{
+    struct reading *reading = arg;
+    if (!reading->body.len && !queue_body(reading->item, &reading->body))
+        return false;
+    *data = reading->body.data;
+    *len = reading->body.len;
+    return *data != NULL;
+}
+
+static bool item_fits(const struct match *m, struct item *item)
+{
+    struct reading reading = {.item = item};
+    struct match_facts facts = {item->wrong ? NULL : &item->envelope, item->id, item->name.nowners ? item->name.destination : NULL, &reading, error_of, message_of};
+    bool fits = match_fits(m, &facts);
+    buf_free(&reading.body);
+    return fits;
+}
+
+void pick_filter(const struct match *m, struct queue *q)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < q->n; i++) {
+        struct item item = q->item[i];
+        if (item_fits(m, &item))
+            q->item[kept++] = item;
+        else
+            item_free(&item);
+    }
+    q->n = kept;
+}

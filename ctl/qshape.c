@@ -1,0 +1,136 @@
+/* dovelane qshape - how old the recipients in the lanes are, by domain: the table that Postfix's qshape(1) prints. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "clock.h"
+#include "mailq.h"
+#include "pick.h"
+
+#define BUCKETS 10 /* below 5, 10, 20 ... 1280 minutes, and beyond */
+#define FIRST 5
+
+struct row {
+    char *domain;
+    unsigned long total, bucket[BUCKETS];
+};
+
+struct table {
+    struct row all, *row;
+    size_t n;
+};
+
+static struct row *row_of(struct table *t, const char *domain)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (!strcasecmp(t->row[i].domain, domain))
+            return &t->row[i];
+    t->row = mem_grow(t->row, (t->n + 1) * sizeof *t->row);
+    t->row[t->n] = (struct row){.domain = mem_strdup(domain)};
+    mailq_clean(t->row[t->n].domain);
+    return &t->row[t->n++];
+}
+
+static void count(struct table *t, const char *address, int bucket)
+{
+    const char *at = strrchr(address, '@');
+    struct row *r = row_of(t, at ? at + 1 : *address ? address : "MAILER-DAEMON");
+    r->total++;
+    r->bucket[bucket]++;
+    t->all.total++;
+    t->all.bucket[bucket]++;
+}
+
+static int bucket_of(int64_t arrived)
+{
+    double minutes = (double)(clock_wall() - arrived) / 60e6;
+    int b = 0;
+    for (double most = FIRST; b < BUCKETS - 1 && minutes >= most; most *= 2)
+        b++;
+    return b;
+}
+
+static int by_total(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+    return x->total != y->total ? (x->total < y->total ? 1 : -1) : strcasecmp(x->domain, y->domain);
+}
+
+static void print_row(const struct row *r, int name, const int *width)
+{
+    printf("%*s %*lu", name, r->domain, width[0], r->total);
+    for (int b = 0; b < BUCKETS; b++)
+        printf(" %*lu", width[b + 1], r->bucket[b]);
+    putchar('\n');
+}
+
+static int digits(unsigned long n)
+{
+    char text[24];
+    return snprintf(text, sizeof text, "%lu", n);
+}
+
+static void print_table(struct table *t)
+{
+    char title[BUCKETS + 1][16] = {"T"};
+    int width[BUCKETS + 1], name = 30, minutes = FIRST;
+    for (int b = 0; b < BUCKETS; b++, minutes *= b < BUCKETS - 1 ? 2 : 1)
+        snprintf(title[b + 1], sizeof title[0], "%d%s", minutes, b == BUCKETS - 1 ? "+" : "");
+    width[0] = digits(t->all.total);
+    for (int b = 0; b < BUCKETS; b++) {
+        int n = digits(t->all.bucket[b]), m = (int)strlen(title[b + 1]);
+        width[b + 1] = n > m ? n : m;
+    }
+    printf("%*s", name, "");
+    for (int b = 0; b <= BUCKETS; b++)
+        printf(" %*s", width[b], title[b]);
+    putchar('\n');
+    t->all.domain = (char *)"TOTAL";
+    print_row(&t->all, name, width);
+    qsort(t->row, t->n, sizeof *t->row, by_total);
+    for (size_t i = 0; i < t->n; i++)
+        print_row(&t->row[i], name, width);
+}
+
+void qshape_command(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {{"senders", no_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, PICK_LONG_OPTIONS, {0}};
+    struct match pick = {0};
+    struct queue q;
+    struct table t = {0};
+    bool senders = false;
+    int o;
+    while ((o = getopt_long(argc, argv, "sh", options, NULL)) != -1) {
+        if (o >= PICK_OPTION)
+            pick_add(&pick, o, optarg);
+        else if (o == 's')
+            senders = true;
+        else if (o == 'h')
+            exit(printf("usage: dovelane qshape [-s] [which mails]\n"
+                        "Recipients in the lanes by domain (rows) and age in minutes (columns), as Postfix's qshape(1).\n"
+                        "  -s  mails by their sender's domain instead\n\n%s", pick_help) < 0);
+        else
+            ctl_usage("see `dovelane qshape --help`");
+    }
+    if (optind != argc)
+        ctl_usage("qshape: %s is no option", argv[optind]);
+    ctl_connect(ctl);
+    queue_load(ctl, &q);
+    pick_filter(&pick, &q);
+    for (size_t i = 0; i < q.n; i++) {
+        const struct envelope *e = &q.item[i].envelope;
+        int bucket = bucket_of(e->arrived);
+        if (senders && !q.item[i].wrong)
+            count(&t, e->sender, bucket);
+        for (size_t k = 0; !senders && k < e->nrecipients; k++)
+            if (recipient_open(&e->recipient[k]))
+                count(&t, e->recipient[k].address, bucket);
+    }
+    print_table(&t);
+    for (size_t i = 0; i < t.n; i++)
+        free(t.row[i].domain);
+    free(t.row);
+    queue_free(&q);
+    match_free(&pick);
+}

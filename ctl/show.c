@@ -1,0 +1,149 @@
+/* dovelane show ID, dovelane cat ID - one mail: what is known of it; what a next hop would get. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "mailq.h"
+#include "pick.h"
+
+static void print_time(const char *label, int64_t microseconds)
+{
+    char when[64];
+    time_t t = (time_t)(microseconds / 1000000);
+    struct tm tm;
+    if (microseconds > 0 && localtime_r(&t, &tm) && strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S %z", &tm))
+        printf("%s%s\n", label, when);
+}
+
+static const char *text_of(const char *s)
+{
+    return s ? s : "";
+}
+
+static void print_text(const char *label, const char *s)
+{
+    if (!s || !*s)
+        return;
+    fputs(label, stdout);
+    mailq_print_clean(s);
+    putchar('\n');
+}
+
+static void __attribute__((format(printf, 2, 3))) print_line(const char *label, const char *format, ...)
+{
+    char text[20000]; /* five texts of the envelope's longest */
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    print_text(label, text);
+}
+
+static void print_copies(const struct item *item)
+{
+    static const char *const word[] = {"waiting", "delayed", "being delivered"};
+    for (size_t i = 0; i < item->ncopies; i++)
+        printf("copy        %s: %s, revision %u\n", item->copy[i].conn->name, word[item->copy[i].state], (unsigned)item->copy[i].revision);
+    for (size_t i = 0; i < item->name.nowners; i++) {
+        bool held = false;
+        for (size_t k = 0; k < item->ncopies; k++)
+            held |= !strcmp(item->copy[k].conn->name, item->name.owner[i]);
+        if (!held)
+            printf("copy        %s: none, or the node does not answer\n", item->name.owner[i]);
+    }
+}
+
+static void print_recipient(const struct item *item, const struct recipient *r)
+{
+    static const char *const word[] = {"waiting", "sent", "failed, not bounced yet", "bounced"};
+    print_text("recipient   ", r->address);
+    print_text("              arguments ", r->args);
+    printf("              %s, %u attempts\n", word[r->state], (unsigned)r->attempts);
+    print_time("              last attempt ", r->last_attempt);
+    print_text("              ", *recipient_error(item, r) ? recipient_error(item, r) : "");
+}
+
+static void print_item(const struct item *item)
+{
+    const struct envelope *e = &item->envelope;
+    char hex[ENTRYID_HEX];
+    print_text("queue id    ", item_queue_id(item, hex));
+    printf("queue       %s%s%s\n", item_queue_name(item), e->marks & ENVELOPE_REQUEUE ? ", goes to Postfix's queue" : "",
+           e->marks & ENVELOPE_DELETED ? ", deleted as soon as every owner can be told" : "");
+    entryid_hex(item->id, hex);
+    printf("entry       %s\n", hex);
+    print_text("lane        ", item->lane);
+    if (item->name.generation)
+        printf("order       mail from %s, generation %" PRIu64 "%s\n", item->name.origin, item->name.generation,
+               e->marks & ENVELOPE_ASIDE ? "; stepped aside: those behind it go first" : "");
+    print_copies(item);
+    if (item->wrong) {
+        printf("The envelope cannot be read: %s.\n", item->wrong);
+        return;
+    }
+    print_time("arrived     ", e->arrived);
+    printf("size        %" PRIu64 "\n", e->size);
+    print_line("sender      ", "<%s>", e->sender);
+    print_text("arguments   ", e->sender_args);
+    print_text("message-id  ", e->message_id);
+    print_line("client      ", "%s[%s]:%s, helo=%s, %s", text_of(e->client_name), text_of(e->client_addr), text_of(e->client_port), text_of(e->helo),
+               text_of(e->protocol));
+    print_text("host        ", e->host);
+    print_text("login       ", e->login);
+    if (e->tls_version)
+        print_line("tls         ", "%s, %s, %s bits", e->tls_version, text_of(e->tls_cipher), text_of(e->tls_bits));
+    for (size_t i = 0; i < e->nrecipients; i++)
+        print_recipient(item, &e->recipient[i]);
+}
+
+static void load_one(struct ctl *ctl, int argc, char **argv, const char *help, struct queue *q)
+{
+    struct match pick = {0};
+    if (argc == 2 && (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help")))
+        exit(printf("%s", help) < 0);
+    if (argc != 2)
+        ctl_usage("%s wants one id: Postfix's queue id, or an entry's own in hex (`dovelane mailq` shows them)", argv[0]);
+    pick_add(&pick, PICK_OPTION + MATCH_ID, argv[1]);
+    ctl_connect(ctl);
+    queue_load(ctl, q);
+    pick_filter(&pick, q);
+    match_free(&pick);
+    if (q->n)
+        return;
+    fprintf(stderr, "dovelane: no lane holds %s: delivered, in Postfix's own queue (postcat -q %s), or never there\n", argv[1], argv[1]);
+    ctl_status(ctl, STATUS_LOOK);
+}
+
+void show_command(struct ctl *ctl, int argc, char **argv)
+{
+    struct queue q;
+    load_one(ctl, argc, argv, "usage: dovelane show ID\nAll that is known of a mail: sender, client, recipients with their last errors, copies.\n", &q);
+    for (size_t i = 0; i < q.n; i++) {
+        if (i)
+            putchar('\n');
+        print_item(&q.item[i]);
+    }
+    queue_free(&q);
+}
+
+/* A mail to two next hops is two entries with one body: it is printed once. */
+void cat_command(struct ctl *ctl, int argc, char **argv)
+{
+    struct queue q;
+    struct buf body = {0};
+    load_one(ctl, argc, argv, "usage: dovelane cat ID\nThe message as the next hop gets it, header and body, with CRLF at the ends of lines.\n", &q);
+    bool found = false;
+    for (size_t i = 0; i < q.n && !found; i++)
+        found = queue_body(&q.item[i], &body);
+    if (found)
+        fwrite(body.data, 1, body.len, stdout);
+    else if (q.n) {
+        fprintf(stderr, "dovelane: it was delivered this moment\n");
+        ctl_status(ctl, STATUS_LOOK);
+    }
+    buf_free(&body);
+    queue_free(&q);
+}

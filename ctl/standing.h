@@ -1,0 +1,12 @@
+/* standing - the rules of `dovelane hold --add`: mail that comes in and fits one is held from the start. The milters obey them (lib/holds.h). */
+#ifndef DOVELANE_CTL_STANDING_H
+#define DOVELANE_CTL_STANDING_H
+
+#include "ctl.h"
+#include "match.h"
+
+void standing_list(struct ctl *);
+void standing_add(struct ctl *, const struct match *);
+void standing_remove(struct ctl *, const char *number);
+
+#endif

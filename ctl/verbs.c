@@ -1,0 +1,374 @@
+/* dovelane hold, release, requeue, delete, flush - what postsuper and postqueue do, for mail in lanes.
+ *
+ * What is wanted is written into the envelope (ENVELOPE_HELD ...), with a higher revision, on every owner; whoever drains the lane obeys it, today's
+ * relay or the one that takes over. Nothing is moved between lanes: owners compare lanes by name, and a mail that is in one lane here and in another
+ * there would be missing in both.
+ *
+ *   hold      + HELD                        release   - HELD, - REQUEUE, due now   flush    due now
+ *   requeue   + REQUEUE, - HELD             delete    + DELETED; when every owner has that: removed on all
+ *
+ * An owner that does not answer keeps its copy as it was. Then a deleted mail stays, marked, on the others: when the relay of one of them drains the lane it
+ * removes it with that owner once it is back; when it is that owner's own relay, nobody but us can tell it. So the command says, with status 1, to repeat it. A mark that found a relay in the middle of a delivery counts when that fails. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mailq.h"
+#include "pick.h"
+#include "signals.h"
+#include "standing.h"
+
+#define SURE 1000 /* more mails than this want --yes */
+#define TRIES 20  /* against a relay that writes its results into the same envelope */
+#define LATE 300  /* milliseconds until a copy that is on its way to an owner must have arrived, several times */
+
+struct verb {
+    const char *name, *done, *help;
+    uint32_t add, remove;
+    bool due; /* the schedule ends */
+};
+
+static const struct verb hold = {"hold", "held", "Mail is not delivered until it is released; it stays in memory meanwhile.", ENVELOPE_HELD, 0, false};
+static const struct verb release = {"release", "released", "Held mail is delivered again, at once; so is what was to be requeued and is still here.", 0,
+                                    ENVELOPE_HELD | ENVELOPE_REQUEUE, true};
+static const struct verb requeue = {"requeue", "on their way to Postfix's queue", "Mail leaves its lane for Postfix's own disk queue (reinject_port), held or not.",
+                                    ENVELOPE_REQUEUE, ENVELOPE_HELD, false};
+static const struct verb delete = {"delete", "deleted", "Mail is removed, unseen, and nobody is told.", ENVELOPE_DELETED, 0, false};
+static const struct verb flush = {"flush", "due now", "Deferred mail is tried now; next hops that are away are looked at now.", 0, 0, true};
+
+struct tally {
+    size_t done;   /* every owner that answers has it */
+    size_t same;   /* had it already */
+    size_t gone;   /* delivered meanwhile */
+    size_t busy;   /* in delivery at that moment */
+    size_t absent; /* some owner does not answer */
+    size_t failed;
+};
+
+/* ---- one mail ---- */
+
+static bool answers(struct ctl *ctl, const char *node)
+{
+    for (size_t i = 0; i < ctl->nconns; i++)
+        if (!strcmp(ctl->conn[i].name, node))
+            return conn_up(&ctl->conn[i]);
+    return true; /* a node that the config does not know (any more) holds nothing */
+}
+
+static bool all_owners_answer(struct ctl *ctl, const struct item *item)
+{
+    for (size_t i = 0; i < item->name.nowners; i++)
+        if (!answers(ctl, item->name.owner[i]))
+            return false;
+    return true;
+}
+
+static bool changed(const struct verb *v, struct envelope *e)
+{
+    uint32_t marks = (e->marks | v->add) & ~v->remove;
+    bool any = marks != e->marks;
+    e->marks = marks;
+    for (size_t i = 0; v->due && i < e->nrecipients; i++) {
+        any |= recipient_open(&e->recipient[i]) && e->recipient[i].last_attempt;
+        e->recipient[i].last_attempt = 0;
+    }
+    return any;
+}
+
+/* Every copy has the same, and it is what is wanted. */
+static bool equal(const struct item *item)
+{
+    for (size_t i = 1; i < item->ncopies; i++)
+        if (item->copy[i].revision != item->copy[0].revision)
+            return false;
+    return true;
+}
+
+enum answer { ANSWER_OK, ANSWER_STALE, ANSWER_ABSENT, ANSWER_NO_ROOM, ANSWER_NONE };
+
+static enum answer send_meta(struct conn *conn, const struct item *item, uint32_t revision, const struct buf *meta)
+{
+    redisReply *r = conn_call(conn, "LANE.META %b 1 %b %u %b", item->lane, item->lane_len, item->id, (size_t)ENTRYID_LEN, (unsigned)revision, meta->data,
+                              meta->len);
+    const char *word = r && r->type == REDIS_REPLY_ARRAY && r->elements == 1 && r->element[0]->str ? r->element[0]->str : "";
+    enum answer a = !strcmp(word, "OK")                               ? ANSWER_OK
+                    : !strcmp(word, "STALE")                          ? ANSWER_STALE
+                    : !strcmp(word, "ABSENT")                         ? ANSWER_ABSENT
+                    : !strcmp(word, "MEMORY") || !strcmp(word, "FULL") ? ANSWER_NO_ROOM
+                                                                      : ANSWER_NONE;
+    if (r)
+        freeReplyObject(r);
+    return a;
+}
+
+/* A full node takes no META that grows. What only the log needs goes, as the relay does it (owners.c). */
+static void make_lean(struct envelope *e)
+{
+    for (size_t i = 0; i < e->nrecipients; i++) {
+        free(e->recipient[i].text);
+        e->recipient[i].text = NULL;
+        e->recipient[i].code = 0;
+    }
+    free(e->message_id);
+    e->message_id = NULL;
+}
+
+/* The envelope to all copies. ANSWER_STALE: one was changed meanwhile, everything is to be done again. */
+static enum answer write_copies(struct item *item)
+{
+    enum answer worst = ANSWER_OK;
+    uint32_t revision = item->revision + 1;
+    for (bool lean = false;; lean = true) {
+        struct buf meta = {0};
+        bool full = false;
+        if (lean)
+            make_lean(&item->envelope);
+        envelope_encode(&item->envelope, &meta);
+        for (size_t i = 0; i < item->ncopies && !full; i++) {
+            enum answer a = send_meta(item->copy[i].conn, item, revision, &meta);
+            full = a == ANSWER_NO_ROOM;
+            if (a == ANSWER_STALE || a == ANSWER_NONE)
+                worst = a;
+        }
+        buf_free(&meta);
+        if (!full)
+            return worst;
+        if (lean)
+            return ANSWER_NO_ROOM;
+        revision++; /* what the copies before it took is replaced as well */
+    }
+}
+
+static bool in_delivery(const struct item *item)
+{
+    for (size_t i = 0; i < item->ncopies; i++)
+        if (item->copy[i].state == COPY_LEASED)
+            return true;
+    return false;
+}
+
+static void remove_copies(struct ctl *ctl, const struct item *item)
+{
+    /* Also where no copy was seen: one that is on its way there is answered as done then, and not stored. */
+    for (size_t i = 0; i < ctl->nconns; i++) {
+        redisReply *r = conn_call(&ctl->conn[i], "LANE.ACK %b IDS 1 %b", item->lane, item->lane_len, item->id, (size_t)ENTRYID_LEN);
+        if (r)
+            freeReplyObject(r);
+    }
+}
+
+static void apply(struct ctl *ctl, const struct verb *v, struct item *item, struct tally *t)
+{
+    enum answer a = ANSWER_STALE;
+    bool busy = false, had = true;
+    for (int try = 0; a == ANSWER_STALE && try < TRIES; try++) {
+        if (!queue_reload(ctl, item)) {
+            t->gone++;
+            return;
+        }
+        if (item->wrong && v->add != ENVELOPE_DELETED) {
+            t->failed++;
+            return;
+        }
+        busy |= in_delivery(item);
+        a = ANSWER_OK;
+        if (!item->wrong && (changed(v, &item->envelope) || !equal(item))) {
+            had = false;
+            a = write_copies(item);
+        }
+        if (a == ANSWER_STALE)
+            usleep(50000);
+    }
+    bool everywhere = all_owners_answer(ctl, item);
+    bool lost = a == ANSWER_NONE && !everywhere; /* in the middle of it: the others have it */
+    if (a != ANSWER_OK && !lost && !(v->add == ENVELOPE_DELETED && a == ANSWER_NO_ROOM && everywhere)) {
+        t->failed++;
+        return;
+    }
+    if (v->add == ENVELOPE_DELETED && everywhere)
+        remove_copies(ctl, item);
+    if (!everywhere)
+        t->absent++;
+    else if (had && v->add != ENVELOPE_DELETED)
+        t->same++;
+    else
+        t->done++;
+    t->busy += busy;
+}
+
+/* ---- relays are told to look ---- */
+
+static void ring(struct ctl *ctl, const struct queue *q)
+{
+    for (size_t i = 0; i < q->n; i++) {
+        /* Neighbours are often of one lane. */
+        if (i && !strcmp(q->item[i].lane, q->item[i - 1].lane))
+            continue;
+        for (size_t k = 0; k < ctl->nconns; k++) {
+            redisReply *r = conn_call(&ctl->conn[k], "EVAL %s 1 " SIGNAL_LOOK " %b", SIGNAL_ADD, q->item[i].lane, q->item[i].lane_len);
+            if (r)
+                freeReplyObject(r);
+        }
+    }
+}
+
+/* A copy may have been on its way to an owner while the others were marked: it comes unmarked, and is marked now. */
+static void catch_late(struct ctl *ctl, const struct verb *v, struct queue *q)
+{
+    if (v->add == ENVELOPE_DELETED)
+        return; /* remove_copies has seen to that */
+    for (size_t i = 0; i < q->n; i++) {
+        struct item *item = &q->item[i];
+        for (int wait = 0; wait < 5 && item->ncopies && item->ncopies < item->name.nowners && item->age < 10 * LATE && all_owners_answer(ctl, item); wait++) {
+            struct tally ignored = {0};
+            usleep(LATE * 1000);
+            apply(ctl, v, item, &ignored);
+        }
+    }
+}
+
+/* ---- the command ---- */
+
+static void print_help(const struct verb *v)
+{
+    printf("usage: dovelane %s [--dry-run] [--yes] which mails | ID...\n%s\n"
+           "  --dry-run  only says which it would be\n"
+           "  --yes      also when they are more than %d\n",
+           v->name, v->help, SURE);
+    if (v == &hold)
+        printf("  --add      instead: mail that comes in from now on and fits is held, until the rule is removed\n"
+               "  --list     such rules     --remove N  one of them\n");
+    printf("\n%s\n"
+           "It is done on every node that holds a copy. When one does not answer the status is 1: repeat the command when it is back.\n",
+           pick_help);
+}
+
+static void report(struct ctl *ctl, const struct verb *v, const struct tally *t, const char *which)
+{
+    char *caller = ctl_caller();
+    printf("%zu mail%s %s", t->done + t->absent, t->done + t->absent == 1 ? "" : "s", v->done);
+    if (t->same)
+        printf("; %zu %s so already", t->same, t->same == 1 ? "was" : "were");
+    if (t->gone)
+        printf("; %zu delivered meanwhile", t->gone);
+    if (t->busy)
+        printf("; %zu of them %s in delivery at that moment and may still arrive", t->busy, t->busy == 1 ? "was" : "were");
+    puts(".");
+    if (t->absent) {
+        fprintf(stderr, "dovelane: %zu of them have an owner that does not answer and keeps its copy as it was: %s. Repeat the command when it is back.\n", t->absent,
+                v->add == ENVELOPE_DELETED ? "should that be the one that delivers them, it may do so" : "it may deliver that as if nothing had been said");
+        ctl_status(ctl, STATUS_LOOK);
+    }
+    if (t->failed) {
+        fprintf(stderr, "dovelane: %zu could not be changed on every owner: a node refused it, or their envelopes cannot be read; look at them, and repeat the command\n", t->failed);
+        ctl_status(ctl, STATUS_LOOK);
+    }
+    ctl_log(ctl, "%s by %s: %zu mails, %zu of them not on every owner, %zu gone, %zu failed; %s", v->name, caller, t->done + t->absent, t->absent, t->gone,
+            t->failed, which);
+    free(caller);
+}
+
+static void run(struct ctl *ctl, const struct verb *v, const struct match *pick, bool dry, bool yes)
+{
+    struct queue q;
+    struct tally t = {0};
+    char *which = match_text(pick);
+    ctl_connect(ctl);
+    queue_load(ctl, &q);
+    pick_filter(pick, &q);
+    fprintf(stderr, "%zu mail%s: %s\n", q.n, q.n == 1 ? "" : "s", which);
+    if (dry) {
+        mailq_print(&q);
+    } else if (!q.n) {
+        ctl_status(ctl, v == &flush ? STATUS_DONE : STATUS_LOOK);
+    } else if (q.n > SURE && !yes) {
+        fprintf(stderr, "dovelane: that is more than %d: nothing was done; add --yes if it is meant\n", SURE);
+        ctl_status(ctl, STATUS_FAILED);
+    } else {
+        for (size_t i = 0; i < q.n; i++)
+            apply(ctl, v, &q.item[i], &t);
+        catch_late(ctl, v, &q);
+        ring(ctl, &q);
+        report(ctl, v, &t, which);
+    }
+    free(which);
+    queue_free(&q);
+}
+
+static void verb_command(struct ctl *ctl, const struct verb *v, int argc, char **argv)
+{
+    static const struct option options[] = {{"add", no_argument, NULL, 'a'}, {"list", no_argument, NULL, 'l'}, {"remove", required_argument, NULL, 'r'}, {"dry-run", no_argument, NULL, 'n'}, {"yes", no_argument, NULL, 'y'}, {"help", no_argument, NULL, 'h'}, PICK_LONG_OPTIONS, {0}};
+    struct match pick = {0};
+    bool dry = false, yes = false, add = false, list = false;
+    const char *remove = NULL;
+    int o;
+    while ((o = getopt_long(argc, argv, "nyh", options, NULL)) != -1) {
+        if (o >= PICK_OPTION)
+            pick_add(&pick, o, optarg);
+        else if (o == 'n')
+            dry = true;
+        else if (o == 'y')
+            yes = true;
+        else if (o == 'a' && v == &hold)
+            add = true;
+        else if (o == 'l' && v == &hold)
+            list = true;
+        else if (o == 'r' && v == &hold)
+            remove = optarg;
+        else if (o == 'h') {
+            print_help(v);
+            exit(STATUS_DONE);
+        } else
+            ctl_usage("see `dovelane %s --help`", v->name);
+    }
+    for (; optind < argc; optind++)
+        pick_add(&pick, PICK_OPTION + MATCH_ID, argv[optind]);
+    if (list || remove) {
+        ctl_connect(ctl);
+        if (remove)
+            standing_remove(ctl, remove);
+        else
+            standing_list(ctl);
+        match_free(&pick);
+        return;
+    }
+    if (!pick.n && v == &flush)
+        pick_add(&pick, PICK_OPTION + MATCH_ALL, NULL);
+    if (!pick.n)
+        ctl_usage("%s wants to know which mails: an id, or options such as --sender; --all for every one", v->name);
+    if (v == &requeue && !*ctl->config->reinject_port)
+        ctl_usage("reinject_port is empty in %s: there is no way back into Postfix's queue (admin guide, \"Postfix: two settings and two ports\")", ctl->config_path);
+    if (add) {
+        ctl_connect(ctl);
+        standing_add(ctl, &pick);
+    } else {
+        run(ctl, v, &pick, dry, yes);
+    }
+    match_free(&pick);
+}
+
+void hold_command(struct ctl *ctl, int argc, char **argv)
+{
+    verb_command(ctl, &hold, argc, argv);
+}
+
+void release_command(struct ctl *ctl, int argc, char **argv)
+{
+    verb_command(ctl, &release, argc, argv);
+}
+
+void requeue_command(struct ctl *ctl, int argc, char **argv)
+{
+    verb_command(ctl, &requeue, argc, argv);
+}
+
+void delete_command(struct ctl *ctl, int argc, char **argv)
+{
+    verb_command(ctl, &delete, argc, argv);
+}
+
+void flush_command(struct ctl *ctl, int argc, char **argv)
+{
+    verb_command(ctl, &flush, argc, argv);
+}

@@ -1,0 +1,178 @@
+/* compat - every difference between Dovecot 2.3.19 and 2.4 that our code meets, and nowhere else an #if for it.
+ *
+ * Dovecot's own headers are included with <>, as what they are: a foreign library's. Its own "compat.h" is found by lib.h
+ * beside itself and never mixed up with this file. Include this file in place of <lib.h>.
+ *
+ * Conventions: compat_* functions have the newer version's form; values are owned as Dovecot's function of the same name
+ * says unless noted. */
+#ifndef DOVECOT_PLUGIN_COMPAT_H
+#define DOVECOT_PLUGIN_COMPAT_H
+
+#include <lib.h>
+#include <array.h>
+#include <lib-event.h>
+#include <event-log.h>
+#include <mail-index-private.h>
+#include <mail-user.h>
+#include <mail-namespace.h>
+#include <mail-storage.h>
+#include <mail-storage-service.h>
+#include <mail-storage-settings.h>
+#include <master-service.h>
+#include <master-service-settings.h>
+
+#define COMPAT_24 DOVECOT_PREREQ(2, 4, 0)
+
+/* --- strings ------------------------------------------------------------------------------------------------- */
+
+#if !COMPAT_24
+#define str_begins_with(haystack, needle) str_begins(haystack, needle)
+#endif
+
+/* --- services ------------------------------------------------------------------------------------------------ */
+
+#if COMPAT_24
+/* 2.4 keeps no connection to the config service: settings come as one mapped file. */
+#define COMPAT_SERVICE_FLAG_KEEP_CONFIG_OPEN 0
+/* Nothing to leave out: settings are read when they are asked for. */
+#define COMPAT_SERVICE_FLAG_DISABLE_SSL_SET 0
+#else
+#define COMPAT_SERVICE_FLAG_KEEP_CONFIG_OPEN MASTER_SERVICE_FLAG_KEEP_CONFIG_OPEN
+#define COMPAT_SERVICE_FLAG_DISABLE_SSL_SET MASTER_SERVICE_FLAG_DISABLE_SSL_SET
+#endif
+
+/* Reads the service's basic settings (base_dir, logging). 0, or -1 and *error_r. Call before privileges are dropped.
+ * protocol: whose "protocol NAME { }" later lookups may have, or NULL; 2.4 drops those of others at once. */
+static inline int compat_settings_read_simple(struct master_service *service, const char *protocol, const char **error_r)
+{
+#if COMPAT_24
+    const struct master_service_settings_input input = {.protocol = protocol};
+    struct master_service_settings_output output;
+    return master_service_settings_read(service, &input, &output, error_r);
+#else
+    (void)protocol;
+    return master_service_settings_read_simple(service, NULL, error_r);
+#endif
+}
+
+/* The basic settings; valid after compat_settings_read_simple(). */
+static inline const struct master_service_settings *compat_service_settings(struct master_service *service)
+{
+#if COMPAT_24
+    return master_service_get_service_settings(service);
+#else
+    return master_service_settings_get(service);
+#endif
+}
+
+/* $base_dir of the basic settings. */
+static inline const char *compat_base_dir(struct master_service *service)
+{
+    return compat_service_settings(service)->base_dir;
+}
+
+/* A root event for a program's log lines; the caller's, for event_unref(). 2.3's has no parent. */
+static inline struct event *compat_service_event_create(struct master_service *service)
+{
+#if COMPAT_24
+    return event_create(master_service_get_event(service));
+#else
+    (void)service;
+    return event_create(NULL);
+#endif
+}
+
+/* --- users --------------------------------------------------------------------------------------------------- */
+
+static inline struct mail_storage_service_ctx *compat_storage_service_init(struct master_service *service,
+                                                                           enum mail_storage_service_flags flags)
+{
+#if COMPAT_24
+    return mail_storage_service_init(service, flags);
+#else
+    return mail_storage_service_init(service, NULL, flags);
+#endif
+}
+
+/* Names who asks: the settings of "protocol NAME" and service NAME apply. input is zeroed first. */
+static inline void compat_input_init(struct mail_storage_service_input *input, const char *service, const char *username)
+{
+    i_zero(input);
+#if COMPAT_24
+    input->protocol = service;
+#else
+    input->module = "mail";
+#endif
+    input->service = service;
+    input->username = username;
+}
+
+/* As mail_storage_service_lookup_next(): 1, 0 no such user, -1 and *error_r (-2 in 2.3: user's data is bad). *user_r is to
+ * be freed with compat_user_deinit(), which knows who else holds on to it. */
+static inline int compat_lookup_next(struct mail_storage_service_ctx *ctx, const struct mail_storage_service_input *input,
+                                     struct mail_user **user_r, const char **error_r)
+{
+#if COMPAT_24
+    return mail_storage_service_lookup_next(ctx, input, user_r, error_r);
+#else
+    struct mail_storage_service_user *service_user = NULL;
+    int ret = mail_storage_service_lookup_next(ctx, input, &service_user, user_r, error_r);
+
+    /* The mail_user has its own reference. */
+    if (ret > 0)
+        mail_storage_service_user_unref(&service_user);
+    else
+        *user_r = NULL;
+    return ret;
+#endif
+}
+
+static inline void compat_user_deinit(struct mail_user **user)
+{
+    mail_user_deinit(user);
+}
+
+/* The service user behind a mail_user made by mail_storage_service, or NULL. Not a new reference. */
+static inline struct mail_storage_service_user *compat_service_user(struct mail_user *user)
+{
+#if COMPAT_24
+    return user->service_user;
+#else
+    return user->_service_user;
+#endif
+}
+
+/* The names in the user's mail_plugins, NULL at the end, on the data stack. */
+static inline const char *const *compat_mail_plugins(struct mail_user *user)
+{
+#if COMPAT_24
+    ARRAY_TYPE(const_string) names;
+    t_array_init(&names, 8);
+    if (array_is_created(&user->set->mail_plugins))
+        array_append_array(&names, &user->set->mail_plugins);
+    array_append_zero(&names);
+    return array_front(&names);
+#else
+    return t_strsplit_spaces(user->set->mail_plugins, " ");
+#endif
+}
+
+/* --- namespaces and mailboxes -------------------------------------------------------------------------------- */
+
+/* The name of the namespace's section in the configuration ("inbox" in "namespace inbox {"), or "". */
+static inline const char *compat_namespace_name(const struct mail_namespace *ns)
+{
+    return ns->set == NULL || ns->set->name == NULL ? "" : ns->set->name;
+}
+
+/* --- indexes -------------------------------------------------------------------------------------------------- */
+
+/* 2.3 remembers beside the index that modseqs are enabled, also of an index that was reset since; 2.4 looks each time. */
+static inline void compat_index_forget_modseqs(struct mail_index *index)
+{
+#if !COMPAT_24
+    index->modseqs_enabled = FALSE;
+#endif
+}
+
+#endif

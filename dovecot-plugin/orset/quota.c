@@ -1,0 +1,73 @@
+/* quota - what one peer may put into the tables that all share.
+ *
+ * Origins, keywords and folders have a bound each (orset.h), because they are held in memory and written out in
+ * full to new replicas. Without a share per peer, one that is hostile or broken would fill a table, and nobody
+ * else's mail could be taken any more. A row counts for the site whose message first named it, all epochs of the
+ * site together: a new epoch is no new share. What this site makes itself is not counted. */
+#include "internal.h"
+
+static const uint32_t SHARE[ORSET_QUOTAS] = {ORSET_PEER_ORIGINS_MAX, ORSET_PEER_KEYWORDS_MAX,
+                                             ORSET_PEER_FOLDERS_MAX};
+static const char *const NAME[ORSET_QUOTAS] = {"origins", "keywords", "folders"};
+
+int orset_quota_check(struct orset *os, uint16_t by, enum quota q, uint64_t more)
+{
+    uint64_t site = os->origin[by].id.site, n = more;
+    if (more == 0 || site == os->origin[os->self].id.site)
+        return 0;
+    for (unsigned i = 0; i < os->norigins; i++)
+        if (os->origin[i].id.site == site)
+            n += os->origin[i].brought[q];
+    return n <= SHARE[q] ? 0
+                         : orset_fail(os, ORSET_E_LIMIT, "site %llu brought more than %u %s: look what it does",
+                                      (unsigned long long)site, SHARE[q], NAME[q]);
+}
+
+uint64_t orset_quota_ahead(const struct orset *os, uint16_t by)
+{
+    uint64_t n = 0;
+    for (unsigned i = 0; i < os->norigins; i++)
+        if (os->origin[i].id.site == os->origin[by].id.site)
+            n += os->origin[i].ahead;
+    return n;
+}
+
+void orset_quota_count(struct orset *os, uint16_t by, enum quota q)
+{
+    os->origin[by].brought[q]++;
+    os->origin[by].dirty = true;
+}
+
+int orset_bring_origin(struct orset *os, struct orset_origin id, uint16_t by)
+{
+    int i = orset_find_origin(os, id);
+    if (i >= 0)
+        return i;
+    int r = orset_quota_check(os, by, QUOTA_ORIGINS, 1);
+    if (r < 0 || (i = orset_intern_origin(os, id)) < 0)
+        return r < 0 ? r : i;
+    orset_quota_count(os, by, QUOTA_ORIGINS);
+    return i;
+}
+
+int orset_bring_keyword(struct orset *os, const char *name, size_t len, uint16_t by)
+{
+    int kw = orset_keyword_find(os, name, len), r;
+    if (kw >= 0)
+        return kw;
+    if ((r = orset_quota_check(os, by, QUOTA_KEYWORDS, 1)) < 0 || (kw = orset_keyword(os, name, len)) < 0)
+        return r < 0 ? r : kw;
+    orset_quota_count(os, by, QUOTA_KEYWORDS);
+    return kw;
+}
+
+struct folder *orset_bring_folder(struct orset *os, struct orset_dot id, uint16_t by)
+{
+    struct folder *f = orset_folder_find(os, id);
+    if (f || orset_quota_check(os, by, QUOTA_FOLDERS, 1) < 0)
+        return f;
+    f = orset_folder_make(os, id);
+    if (f)
+        orset_quota_count(os, by, QUOTA_FOLDERS);
+    return f;
+}

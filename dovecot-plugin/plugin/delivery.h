@@ -1,0 +1,19 @@
+/* delivery - gives mail that came through the gateway its GUID, in lmtp and lda. */
+#ifndef PLUGIN_DELIVERY_H
+#define PLUGIN_DELIVERY_H
+
+#include <stdbool.h>
+
+struct mail_save_context;
+struct plugin_user;
+
+/* Puts our hook before all others that are known by now, Sieve's too: called for each user, since plugins may be loaded
+ * for a later user. Does nothing in processes that deliver no mail. */
+void delivery_hook(void);
+void delivery_unhook(void);
+
+/* Before a mail is saved: during a gateway delivery to this user, sets its GUID and returns true. Then the mailbox must make
+ * a file of its own: Maildir, when it links the one of the delivery's first recipient, takes that one's GUID too. */
+bool delivery_set_guid(const struct plugin_user *puser, struct mail_save_context *ctx);
+
+#endif

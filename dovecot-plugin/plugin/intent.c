@@ -1,0 +1,123 @@
+/* intent - see intent.h */
+#include "../compat.h"
+
+#include "intent.h"
+#include "line.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <mail-storage-private.h>
+#include <mailbox-list-private.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define INTENT_DIR "dovelane"
+#define INTENT_FILE "intents"
+/* The reader holds its lock for a rename() only. */
+#define LOCK_TRIES 100
+#define LOCK_PAUSE_US 1000
+
+static struct mailbox_list *journal_list(struct mailbox *box)
+{
+    struct mail_namespace *ns = box->list->ns;
+
+    if (ns->type != MAIL_NAMESPACE_TYPE_PRIVATE)
+        return box->list;
+    for (ns = ns->user->namespaces; ns != NULL; ns = ns->next) {
+        if ((ns->flags & NAMESPACE_FLAG_INBOX_USER) != 0)
+            return ns->list;
+    }
+    return box->list;
+}
+
+/* Makes the journal, with the permissions of the mail directory. Its descriptor, or -1. */
+static int journal_create(struct mailbox_list *list, const char *dir, const char *path)
+{
+    struct mailbox_permissions perm;
+    mode_t old_mask;
+    int fd;
+
+    if (mailbox_list_mkdir_root(list, dir, MAILBOX_LIST_PATH_TYPE_CONTROL) < 0)
+        return -1;
+    mailbox_list_get_root_permissions(list, &perm);
+    old_mask = umask(0);
+    fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, perm.file_create_mode);
+    umask(old_mask);
+    if (fd != -1 && perm.file_create_gid != (gid_t)-1 && fchown(fd, (uid_t)-1, perm.file_create_gid) < 0) {
+        /* Then it stays with our own group: it is the owner that must read it. */
+    }
+    return fd;
+}
+
+/* True when the reader has taken the file away since it was opened. */
+static bool taken_away(int fd, const char *path)
+{
+    struct stat opened, named;
+
+    return fstat(fd, &opened) == 0 && (stat(path, &named) < 0 || opened.st_ino != named.st_ino ||
+                                       opened.st_dev != named.st_dev);
+}
+
+/* The journal, open for appending and locked, or -1 and errno. */
+static int journal_open(struct mailbox_list *list, const char **path_r)
+{
+    const char *root, *dir;
+
+    if (!mailbox_list_get_root_path(list, MAILBOX_LIST_PATH_TYPE_CONTROL, &root)) {
+        errno = ENOENT;
+        return -1;
+    }
+    dir = t_strdup_printf("%s/%s", root, INTENT_DIR);
+    *path_r = t_strdup_printf("%s/%s", dir, INTENT_FILE);
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        int fd = open(*path_r, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+
+        if (fd == -1 && errno == ENOENT)
+            fd = journal_create(list, dir, *path_r);
+        if (fd == -1)
+            return -1;
+        if (flock(fd, LOCK_SH | LOCK_NB) == 0 && !taken_away(fd, *path_r))
+            return fd;
+        i_close_fd(&fd);
+        usleep(LOCK_PAUSE_US);
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
+static bool write_line(const struct intent *intent, enum line_intent what)
+{
+    char line[LINE_INTENT_MAX];
+    size_t size = line_intent(line, what, intent->guid, intent->box->vname);
+
+    if (size != 0)
+        return write(intent->fd, line, size) == (ssize_t)size;
+    errno = ENAMETOOLONG;
+    return FALSE;
+}
+
+void intent_begin(struct intent *intent_r, struct mailbox *box, const char *guid)
+{
+    intent_r->box = box;
+    intent_r->guid = guid;
+    intent_r->path = "";
+    intent_r->fd = journal_open(journal_list(box), &intent_r->path);
+    if (intent_r->fd != -1 && write_line(intent_r, LINE_INTENT_DELETE))
+        return;
+    e_warning(box->event,
+              "dovelane: cannot write to the journal of deletions %s (%m): the replicator will take this deletion for damage "
+              "and bring the folder back",
+              intent_r->path);
+    if (intent_r->fd != -1)
+        i_close_fd(&intent_r->fd);
+}
+
+void intent_end(struct intent *intent, bool done)
+{
+    if (intent->fd == -1)
+        return;
+    if (!write_line(intent, done ? LINE_INTENT_DONE : LINE_INTENT_VOID))
+        e_warning(intent->box->event, "dovelane: write(%s): %m", intent->path);
+    i_close_fd(&intent->fd);
+}

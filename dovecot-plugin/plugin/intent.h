@@ -1,0 +1,31 @@
+/* intent - journal of folder deletions, so that a folder that is gone is known to be wanted gone (F10).
+ *
+ * File <control root>/dovelane/intents, a line before and one after each deletion. "Deleted" is only ever concluded from a
+ * line that was written before the deletion began; a folder that is missing without one is damage and comes back from the
+ * peers.
+ *
+ * While a deletion is under way its process holds a shared flock() on the journal. The reader takes the journal away only
+ * when it gets an exclusive one at once: else it would find the folder still there, drop the intent as void, and then find
+ * the folder gone. A killed process's lock ends with it. */
+#ifndef PLUGIN_INTENT_H
+#define PLUGIN_INTENT_H
+
+#include <stdbool.h>
+
+struct mailbox;
+
+struct intent {
+    struct mailbox *box;
+    const char *guid; /* 32 hex digits, or NULL for a name without mailbox (\NoSelect); the caller's */
+    const char *path; /* of the journal, on the data stack */
+    int fd;           /* -1: it could not be written */
+};
+
+/* Before the deletion of box. The control root is the INBOX namespace's for private mailboxes, else that of the mailbox's
+ * own namespace. A failure is logged; the deletion may go on: then the folder comes back, which loses nothing. */
+void intent_begin(struct intent *intent_r, struct mailbox *box, const char *guid);
+
+/* After it; done: the folder is gone. */
+void intent_end(struct intent *intent, bool done);
+
+#endif

@@ -1,0 +1,250 @@
+/* mailbox - see mailbox.h
+ *
+ * When a hint goes out, by what happened:
+ *
+ *     save, copy, flags, keywords, METADATA   at the transaction's commit
+ *     expunge                                 at the end of the sync that removed the mails, by the one session that did:
+ *                                             the request alone, at the commit, has changed nothing yet
+ *     create, update, rename, subscribe       when done
+ *     delete                                  when done, also in vain, for what it expunged on its way;
+ *                                             the journal of intents before and after
+ *
+ * A hint that is sent for nothing costs a look, one that is missed costs the time until the sweep. The line is made once
+ * per struct mailbox, so that an IMAP STORE pays for one write() only. */
+#include "../compat.h"
+
+#include "mailbox.h"
+#include "delivery.h"
+#include "hint.h"
+#include "intent.h"
+#include "line.h"
+#include "owner.h"
+#include "user.h"
+
+#include <guid.h>
+#include <mail-index.h>
+#include <mail-storage-private.h>
+#include <mailbox-list-private.h>
+#include <string.h>
+
+#define CHANGES                                                                                                        \
+    (MAIL_INDEX_TRANSACTION_CHANGE_APPEND | MAIL_INDEX_TRANSACTION_CHANGE_FLAGS |                                      \
+     MAIL_INDEX_TRANSACTION_CHANGE_KEYWORDS | MAIL_INDEX_TRANSACTION_CHANGE_MODSEQ |                                   \
+     MAIL_INDEX_TRANSACTION_CHANGE_ATTRIBUTE)
+
+struct plugin_mailbox {
+    union mailbox_module_context module_ctx;
+    struct plugin_user *puser;
+    const char *owner;
+    struct hint hint; /* once made; in the mailbox's memory */
+    bool made;
+    bool expunged; /* by the sync that is going on */
+};
+
+static MODULE_CONTEXT_DEFINE_INIT(plugin_mailbox_module, &mail_storage_module_register);
+
+#define PLUGIN_MAILBOX(box) ((struct plugin_mailbox *)MODULE_CONTEXT_REQUIRE(box, plugin_mailbox_module))
+
+/* --- hints ------------------------------------------------------------------------------------------------------ */
+
+/* GUID of an open mailbox as 32 hex digits, or NULL. */
+static const char *guid_text(struct mailbox *box)
+{
+    struct mailbox_metadata metadata;
+    const char *text = NULL;
+
+    if (!box->opened || box->mailbox_deleted)
+        return NULL;
+    mail_storage_last_error_push(box->storage); /* what the command failed with stays the last error */
+    if (mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) == 0)
+        text = guid_128_to_string(metadata.guid);
+    mail_storage_last_error_pop(box->storage);
+    return text;
+}
+
+/* dbox has the GUID in the index header. Maildir has it in dovecot-uidlist, which a delivery otherwise need not read: the
+ * name will do there, unless the name is only ours because the mailbox is somebody else's. */
+static const char *hint_guid(struct mailbox *box)
+{
+    if (strcmp(box->storage->name, "maildir") == 0 && box->list->ns->type != MAIL_NAMESPACE_TYPE_SHARED)
+        return NULL;
+    return guid_text(box);
+}
+
+static void make_hint(struct plugin_mailbox *pbox, struct mailbox *box, const char *guid)
+{
+    char line[LINE_HINT_MAX];
+    bool shared = box->list->ns->type == MAIL_NAMESPACE_TYPE_SHARED;
+
+    pbox->hint.fifo = pbox->puser->set.hint_path;
+    pbox->hint.mark = hint_mark_path(box->pool, pbox->puser->set.dirty_dir, pbox->owner);
+    pbox->hint.size = line_hint(line, pbox->owner, guid, shared ? "" : box->vname);
+    pbox->hint.line = pbox->hint.size == 0 ? NULL : p_memdup(box->pool, line, pbox->hint.size);
+    pbox->made = box->opened; /* before that the GUID is not known */
+}
+
+static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
+{
+    if (box->deleting)
+        return; /* delete_box() sends one for all */
+    pbox->expunged = FALSE;
+    if (!pbox->made) {
+        T_BEGIN {
+            make_hint(pbox, box, hint_guid(box));
+        }
+        T_END;
+    }
+    hint_send(&pbox->hint, box->storage->user->event);
+}
+
+/* --- mails ------------------------------------------------------------------------------------------------------ */
+
+static int copy(struct mail_save_context *ctx, struct mail *mail)
+{
+    struct mailbox *box = ctx->transaction->box;
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
+    bool no_link = box->disable_reflink_copy_to;
+    int ret;
+
+    if (delivery_set_guid(pbox->puser, ctx))
+        box->disable_reflink_copy_to = TRUE;
+    ret = pbox->module_ctx.super.copy(ctx, mail);
+    box->disable_reflink_copy_to = no_link;
+    return ret;
+}
+
+static int transaction_commit(struct mailbox_transaction_context *t, struct mail_transaction_commit_changes *changes_r)
+{
+    struct mailbox *box = t->box;
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
+    /* A Maildir whose uidlist is locked takes the mail but not into its log (M5). */
+    bool saved = t->save_count > 0;
+    int ret = pbox->module_ctx.super.transaction_commit(t, changes_r);
+
+    /* t is gone. A failed commit may have done its work in part. */
+    if (ret < 0 || saved || (changes_r->changes_mask & CHANGES) != 0 || pbox->expunged)
+        hint(pbox, box);
+    return ret;
+}
+
+static void sync_notify(struct mailbox *box, uint32_t uid, enum mailbox_sync_type sync_type)
+{
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
+
+    if (uid != 0 && sync_type == MAILBOX_SYNC_TYPE_EXPUNGE)
+        pbox->expunged = TRUE; /* the hint waits for the end of the sync, when its locks are released */
+    if (pbox->module_ctx.super.sync_notify != NULL)
+        pbox->module_ctx.super.sync_notify(box, uid, sync_type);
+}
+
+static int sync_deinit(struct mailbox_sync_context *ctx, struct mailbox_sync_status *status_r)
+{
+    struct mailbox *box = ctx->box;
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
+    int ret = pbox->module_ctx.super.sync_deinit(ctx, status_r);
+
+    if (pbox->expunged)
+        hint(pbox, box);
+    return ret;
+}
+
+static void close_box(struct mailbox *box)
+{
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
+
+    if (pbox->expunged) /* by a sync that a save did on its own and then failed */
+        hint(pbox, box);
+    pbox->module_ctx.super.close(box);
+}
+
+/* --- folders ---------------------------------------------------------------------------------------------------- */
+
+static int create_box(struct mailbox *box, const struct mailbox_update *update, bool directory)
+{
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
+    int ret = pbox->module_ctx.super.create_box(box, update, directory);
+
+    pbox->made = FALSE;
+    if (ret == 0)
+        hint(pbox, box);
+    return ret;
+}
+
+static int update_box(struct mailbox *box, const struct mailbox_update *update)
+{
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
+    int ret = pbox->module_ctx.super.update_box(box, update);
+
+    pbox->made = FALSE; /* the GUID may be another one */
+    if (ret == 0)
+        hint(pbox, box);
+    return ret;
+}
+
+static int delete_box(struct mailbox *box)
+{
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
+    const char *guid = guid_text(box);
+    struct intent intent;
+    int ret;
+
+    intent_begin(&intent, box, guid);
+    ret = pbox->module_ctx.super.delete_box(box);
+    intent_end(&intent, ret == 0);
+    make_hint(pbox, box, guid); /* it is closed now */
+    hint_send(&pbox->hint, box->storage->user->event);
+    pbox->made = FALSE;
+    return ret;
+}
+
+/* src and dest may be of different owners; dest may be one that we do not watch. */
+static int rename_box(struct mailbox *src, struct mailbox *dest)
+{
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(src);
+    struct plugin_mailbox *pdest = MODULE_CONTEXT(dest, plugin_mailbox_module);
+    int ret = pbox->module_ctx.super.rename_box(src, dest);
+
+    if (ret < 0)
+        return ret;
+    hint(pbox, src);
+    if (pdest != NULL)
+        hint(pdest, dest);
+    return ret;
+}
+
+static int set_subscribed(struct mailbox *box, bool set)
+{
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
+    int ret = pbox->module_ctx.super.set_subscribed(box, set);
+
+    if (ret == 0)
+        hint(pbox, box);
+    return ret;
+}
+
+void plugin_mailbox_allocated(struct mailbox *box)
+{
+    struct plugin_user *puser = plugin_user_get(box->storage->user);
+    struct mailbox_vfuncs *v = box->vlast;
+    struct plugin_mailbox *pbox;
+    const char *owner;
+
+    if (puser == NULL || (owner = owner_of(puser, box)) == NULL)
+        return;
+    pbox = p_new(box->pool, struct plugin_mailbox, 1);
+    pbox->puser = puser;
+    pbox->owner = owner;
+    pbox->module_ctx.super = *v;
+    box->vlast = &pbox->module_ctx.super;
+    v->copy = copy;
+    v->transaction_commit = transaction_commit;
+    v->sync_notify = sync_notify;
+    v->sync_deinit = sync_deinit;
+    v->close = close_box;
+    v->create_box = create_box;
+    v->update_box = update_box;
+    v->delete_box = delete_box;
+    v->rename_box = rename_box;
+    v->set_subscribed = set_subscribed;
+    MODULE_CONTEXT_SET(box, plugin_mailbox_module, pbox);
+}

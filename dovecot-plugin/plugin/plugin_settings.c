@@ -1,0 +1,62 @@
+/* plugin_settings - see plugin_settings.h */
+#include "../compat.h"
+
+#include "plugin_settings.h"
+#include "plugin_settings_parser.h"
+
+#if COMPAT_24
+static int read_settings(struct mail_user *user, struct dovelane_settings *set_r, const char **error_r)
+{
+    const struct dovelane_parsed_settings *parsed;
+
+    if (settings_get(user->event, &dovelane_setting_parser_info, 0, &parsed, error_r) < 0)
+        return -1;
+    set_r->hint_path = p_strdup(user->pool, parsed->dovelane_hint_path);
+    set_r->dirty_dir = p_strdup(user->pool, parsed->dovelane_dirty_dir);
+    set_r->group_key_file = p_strdup(user->pool, parsed->dovelane_group_key_file);
+    set_r->public_user = p_strdup(user->pool, parsed->dovelane_public_user);
+    settings_free(parsed);
+    return 0;
+}
+#else
+static const char *read_one(struct mail_user *user, const char *name, const char *otherwise)
+{
+    const char *value = mail_user_plugin_getenv(user, name);
+
+    return value == NULL ? otherwise : value;
+}
+
+static int read_settings(struct mail_user *user, struct dovelane_settings *set_r, const char **error_r)
+{
+    set_r->hint_path = read_one(user, "dovelane_hint_path", "");
+    set_r->dirty_dir = read_one(user, "dovelane_dirty_dir", PLUGIN_DIRTY_DIR);
+    set_r->group_key_file = read_one(user, "dovelane_group_key_file", "");
+    set_r->public_user = read_one(user, "dovelane_public_user", "");
+    return 0;
+}
+#endif
+
+static int check_path(struct mail_user *user, const char *name, const char *value, const char **error_r)
+{
+    if (value[0] == '/')
+        return 0;
+    *error_r = t_strdup_printf("%s = %s: must be an absolute path; changes of user %s wait for the replicator's sweep "
+                               "until that is mended",
+                               name, value, user->username);
+    return -1;
+}
+
+int dovelane_settings_get(struct mail_user *user, struct dovelane_settings *set_r, const char **error_r)
+{
+    if (read_settings(user, set_r, error_r) < 0)
+        return -1;
+    if (set_r->hint_path[0] == '\0')
+        set_r->hint_path = p_strconcat(user->pool, user->set->base_dir, "/" PLUGIN_FIFO_NAME, NULL);
+    if (check_path(user, "dovelane_hint_path", set_r->hint_path, error_r) < 0 ||
+        check_path(user, "dovelane_dirty_dir", set_r->dirty_dir, error_r) < 0)
+        return -1;
+    if (set_r->group_key_file[0] != '\0' &&
+        check_path(user, "dovelane_group_key_file", set_r->group_key_file, error_r) < 0)
+        return -1;
+    return 0;
+}

@@ -1,0 +1,21 @@
+/* plugin_settings - the plugin's settings, from plugin {} in Dovecot 2.3 and as settings of their own in 2.4. */
+#ifndef PLUGIN_SETTINGS_H
+#define PLUGIN_SETTINGS_H
+
+struct mail_user;
+
+#define PLUGIN_DIRTY_DIR "/var/lib/dovelane/dirty"
+#define PLUGIN_FIFO_NAME "dovelane-hint"
+
+struct dovelane_settings {
+    const char *hint_path;      /* dovelane_hint_path; default $base_dir/dovelane-hint */
+    const char *dirty_dir;      /* dovelane_dirty_dir */
+    const char *group_key_file; /* dovelane_group_key_file; "" = no delivery ids */
+    const char *public_user;    /* dovelane_public_user; "" = public namespaces are not replicated */
+};
+
+/* The user's settings, checked; strings live as long as the user. 0, or -1 and *error_r, which names the setting, its
+ * value and the way out. */
+int dovelane_settings_get(struct mail_user *user, struct dovelane_settings *set_r, const char **error_r);
+
+#endif

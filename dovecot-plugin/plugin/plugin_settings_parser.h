@@ -1,0 +1,22 @@
+/* plugin_settings_parser - the settings as Dovecot 2.4's configuration knows them. Declared once, for the plugin and for the
+ * small module that tells doveconf of them (settings_module.c). Nothing in 2.3. */
+#ifndef PLUGIN_SETTINGS_PARSER_H
+#define PLUGIN_SETTINGS_PARSER_H
+
+#include "../compat.h"
+
+#if COMPAT_24
+#include <settings.h>
+
+struct dovelane_parsed_settings {
+    pool_t pool;
+    const char *dovelane_hint_path;
+    const char *dovelane_dirty_dir;
+    const char *dovelane_group_key_file;
+    const char *dovelane_public_user;
+};
+
+extern const struct setting_parser_info dovelane_setting_parser_info;
+#endif
+
+#endif

@@ -1,0 +1,181 @@
+/* frame - what dovelane-replicator and its workers say to each other over a UNIX stream socket.
+ *
+ * A frame is u32 length (little-endian, of what follows, at most FRAME_MAX), u8 type, body. Numbers are
+ * LEB128, texts are num + bytes (orset/bytes.h). Both sides check all they read: a worker runs under a user's
+ * id and decodes what came from peers, so what it says is as foreign to main as the wire itself.
+ *
+ * One worker has one connection, and on it at most one user open and one question of main's unanswered:
+ *
+ *     HELLO                                            once, first; not answered
+ *     OPEN                          READY | FAIL
+ *     INGEST PARCEL SHIP TICK       [SEND RESERVE NOTE]... DONE | FAIL
+ *     ADMIN                         [SEND RESERVE NOTE REPLY]... DONE | FAIL
+ *     ADMIN "users" (no user open)  REPLY per user that exists, DONE; refused: users cannot be listed
+ *     CLOSE                         [RESERVE NOTE]... DONE | FAIL
+ *     RESERVED                      (main's answer to RESERVE, for which the worker waits)
+ *
+ * FAIL leaves the worker without an open user; DONE, whatever its result, leaves the user open (after CLOSE:
+ * closed). A frame that does not follow this page ends the connection; main then takes the job as failed.
+ *
+ * Decoding copies nothing: texts point into the bytes that were given. Texts are not NUL-terminated. */
+#ifndef REPLICATOR_FRAME_H
+#define REPLICATOR_FRAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bytes.h"
+
+#define FRAME_VERSION 1
+#define FRAME_HEADER 4                  /* bytes of the length */
+#define FRAME_MAX (16 * 1024 * 1024)    /* bytes behind it */
+#define FRAME_SITES_MAX 64              /* replicas of a group */
+#define FRAME_NAMESPACES_MAX 64
+#define FRAME_SETTINGS_MAX 64
+#define FRAME_MAILBOXES_MAX 64          /* of one INGEST; more become "all" */
+#define FRAME_ARGS_MAX 64
+#define FRAME_USER_MAX 255              /* bytes of a user name */
+#define FRAME_NAME_MAX 4096             /* bytes of a mailbox's or namespace's name, a setting, a verb's word */
+#define FRAME_TEXT_MAX 65536            /* bytes of a reply's row, of a reason, of a note */
+
+struct text {
+    const uint8_t *p;
+    size_t n;
+};
+
+enum frame_type {
+    FRAME_HELLO = 1, FRAME_OPEN, FRAME_INGEST, FRAME_PARCEL, FRAME_SHIP, FRAME_TICK, FRAME_ADMIN, FRAME_CLOSE,
+    FRAME_RESERVED,
+    FRAME_READY = 64, FRAME_FAIL, FRAME_SEND, FRAME_RESERVE, FRAME_DONE, FRAME_REPLY, FRAME_NOTE
+};
+
+enum frame_ship {
+    FRAME_SHIP_NEW,       /* what was not sent yet; nothing when there is none */
+    FRAME_SHIP_CONFIRMED, /* from the number behind the last confirmed one, sent or not */
+    FRAME_SHIP_HELLO,     /* what was not sent yet, and a batch without ops when there is none */
+    FRAME_SHIP_EXCHANGE,  /* begin a state exchange: this user is behind that site */
+    FRAME_SHIP_FORGET     /* the site's backlog is over its bounds: ops that only it has not confirmed are dropped.
+                             Later batches meet a gap there, and it exchanges (F38) */
+};
+
+enum frame_result {
+    FRAME_OK,
+    FRAME_REFUSED,   /* the parcel is malformed, of an unknown kind or an alarm (a NOTE says what); it is done with.
+                        ADMIN: the verb failed, the last REPLY says why */
+    FRAME_TEMPORARY  /* not done, nothing lost: main asks again later */
+};
+
+enum frame_reserve { FRAME_RESERVE_CHECK, FRAME_RESERVE_RAISE, FRAME_RESERVE_NOTE, FRAME_RESERVE_CLEAN };
+
+struct frame_hello {
+    unsigned version;
+    uint64_t self;
+    size_t nsites; /* of the whole group, own one too, ascending */
+    uint64_t site[FRAME_SITES_MAX];
+    uint8_t digest[16];
+    size_t nnamespaces;
+    struct text ns[FRAME_NAMESPACES_MAX];
+    size_t nsettings;
+    struct {
+        struct text key, value;
+    } setting[FRAME_SETTINGS_MAX];
+};
+
+struct frame_ingest {
+    size_t n; /* 0: all mailboxes of the user */
+    struct {
+        struct text guid; /* 32 hex digits, or "-": not known */
+        struct text name; /* vname as the plugin saw it */
+    } mailbox[FRAME_MAILBOXES_MAX];
+    bool sweep; /* nobody said that anything changed: look only into what differs by stat */
+};
+
+struct frame_parcel {
+    uint64_t site; /* PARCEL: whose lane it came by. SEND: to whom, 0: all others */
+    unsigned kind; /* enum parcel_kind; what is not known here is passed on */
+    bool bulk;     /* SEND only: into the lane that gives way to the other */
+    struct text body;
+};
+
+struct frame_done {
+    enum frame_result result;
+    struct text text; /* for the log: what was done, or why not */
+    size_t nsites;
+    struct frame_site {
+        uint64_t site;
+        uint64_t unconfirmed; /* own ops that this site has not confirmed */
+        bool behind;          /* the site has what this replica has not, of any origin (F19) */
+        bool owed; /* ops of that site came into the state, and no batch to it has carried the vector since: main
+                      asks for a hello soon, which is what confirms them */
+        bool asking; /* this worker waits for that site's answer in a state exchange, which does not outlive CLOSE */
+    } site[FRAME_SITES_MAX];
+    uint64_t unplaced; /* messages in the state that no mailbox holds yet */
+    uint64_t held;     /* removals that wait for an admin */
+    uint64_t tick;     /* milliseconds until TICK is wanted, 0: none */
+};
+
+struct frame {
+    enum frame_type type;
+    union {
+        struct frame_hello hello;
+        struct {
+            struct text user;
+        } open;
+        struct frame_ingest ingest;
+        struct frame_parcel parcel, send;
+        struct {
+            uint64_t site;
+            enum frame_ship how;
+        } ship;
+        struct {
+            size_t n; /* verb, then its arguments; the user is the open one */
+            struct text arg[FRAME_ARGS_MAX];
+        } admin;
+        struct {
+            bool ok; /* false: the reserve file cannot be written, do not commit (do not ingest) */
+            bool new_epoch; /* of check: enum reserve_verdict */
+        } reserved;
+        struct {
+            bool created; /* the state was made now */
+            bool exchange; /* the state got a new epoch: it exchanges with a peer before it ingests */
+            uint64_t unconfirmed; /* own ops that not all sites confirmed */
+        } ready;
+        struct {
+            bool permanent; /* no such user, or one that cannot be replicated: do not ask again soon */
+            struct text text;
+        } fail;
+        struct {
+            enum frame_reserve what;
+            uint8_t key[16]; /* a hash of user and namespace, not 0 throughout */
+            uint64_t epoch, counter;
+        } reserve;
+        struct frame_done done;
+        struct {
+            bool more; /* another row follows */
+            struct text text;
+        } reply;
+        struct {
+            unsigned level; /* 0 error, 1 warning, 2 info, 3 debug */
+            struct text text;
+        } note;
+    } u;
+};
+
+/* Appends a whole frame, header included. 0, or -1 when there is no memory (b->failed) or the frame would exceed a
+ * bound (b is as before). */
+int frame_encode(struct orset_buf *b, const struct frame *);
+
+/* Looks at the beginning of a stream. 1: *len_r bytes are a whole frame, header included; 0: more bytes are
+ * needed (*len_r: that many in all, 0 while unknown); -1: it cannot be a frame. */
+int frame_split(const uint8_t *bytes, size_t n, size_t *len_r);
+
+/* Decodes a whole frame, header included. -1 when it is malformed: too long, too short, or anything out of
+ * its bounds. */
+int frame_decode(struct frame *, const uint8_t *bytes, size_t n);
+
+/* A user name that may stand in a frame, parcel or hint: 1 to FRAME_USER_MAX bytes, no control characters, no '/',
+ * not "." or "..". */
+bool frame_user_ok(const uint8_t *user, size_t n);
+
+#endif

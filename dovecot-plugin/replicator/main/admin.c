@@ -1,0 +1,583 @@
+/* admin - see admin.h. */
+#include "admin.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "job.h"
+#include "ledger.h"
+#include "log.h"
+#include "sched.h"
+#include "ship.h"
+#include "sweep.h"
+#include "take.h"
+#include "worker.h"
+
+#define LINE_MAX_SIZE 65536
+#define CLIENTS_MAX 100
+#define AT_ONCE 8 /* users asked at one time for "*" */
+#define OUT_MAX (1024 * 1024) /* bytes that a client does not read */
+
+/* Exit codes (sysexits). */
+enum { DONE_OK = 0, DONE_REFUSED = 1, DONE_USAGE = 64, DONE_NO_USER = 67, DONE_NOT_NOW = 75 };
+
+struct client {
+    TAILQ_ENTRY(client) link;
+    struct admin *admin;
+    int fd;
+    ev_io rd, wr;
+    struct buf in, out;
+    bool closing; /* ends when all is written */
+
+    /* the request under way */
+    bool busy, titled, all;
+    size_t open; /* users asked */
+    int code;
+    bool named;     /* all: there is a user */
+    char *after;    /* all: last user asked; NULL: no more of them */
+    char *line;     /* the request, its fields ended by NUL */
+    size_t nfields;
+    char *field[FRAME_ARGS_MAX + 1];
+};
+TAILQ_HEAD(clients, client);
+
+struct admin {
+    struct replicator *r;
+    size_t n;
+    struct clients clients;
+};
+
+struct admin_request {
+    TAILQ_ENTRY(admin_request) link;
+    struct client *client; /* NULL: went away */
+    struct user *user;
+    size_t n;
+    char *arg[FRAME_ARGS_MAX];
+};
+
+/* ---- writing ---- */
+
+static void client_free(struct client *c);
+
+static void on_writable(struct ev_loop *loop, ev_io *io, int events)
+{
+    struct client *c = io->data;
+    (void)events;
+    while (c->out.len) {
+        ssize_t n = send(c->fd, c->out.data, c->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n < 0) {
+            client_free(c);
+            return;
+        }
+        buf_consume(&c->out, (size_t)n);
+    }
+    ev_io_stop(loop, io);
+    if (c->closing && !c->busy)
+        client_free(c);
+}
+
+static void put(struct client *c, const char *bytes, size_t n)
+{
+    if (c->out.len > OUT_MAX)
+        return; /* it does not read: the rest of its answer is cut */
+    buf_add(&c->out, bytes, n);
+    ev_io_start(c->admin->r->loop, &c->wr);
+}
+
+static void put_escaped(struct client *c, const char *s)
+{
+    for (; *s; s++) {
+        switch (*s) {
+        case '\001': put(c, "\0011", 2); break;
+        case '\t': put(c, "\001t", 2); break;
+        case '\n': put(c, "\001n", 2); break;
+        case '\r': put(c, "\001r", 2); break;
+        default: put(c, s, 1);
+        }
+    }
+}
+
+static void titles(struct client *c, const char *tab_separated)
+{
+    if (c->titled)
+        return;
+    c->titled = true;
+    put(c, "#\t", 2);
+    if (c->all)
+        put(c, "user\t", 5);
+    put(c, tab_separated, strlen(tab_separated));
+    put(c, "\n", 1);
+}
+
+static void row(struct client *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void row(struct client *c, const char *format, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, format);
+    int n = vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    put(c, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+}
+
+static void error(struct client *c, const char *user, const char *text, int code)
+{
+    put(c, "-", 1);
+    if (user) {
+        put(c, "user ", 5);
+        put_escaped(c, user);
+        put(c, ": ", 2);
+    }
+    put_escaped(c, text);
+    put(c, "\n", 1);
+    c->code = code;
+}
+
+/* ---- a user's part of a request ---- */
+
+static void next_users(struct client *c);
+static void next_line(struct client *c);
+
+static void finish(struct client *c)
+{
+    row(c, "=\t%d\n", c->code);
+    free(c->line);
+    free(c->after);
+    c->line = c->after = NULL;
+    c->busy = false;
+}
+
+static void request_free(struct admin_request *q)
+{
+    for (size_t i = 0; i < q->n; i++)
+        free(q->arg[i]);
+    free(q);
+}
+
+static void ended(struct admin_request *q)
+{
+    struct client *c = q->client;
+    request_free(q);
+    if (!c)
+        return;
+    c->open--;
+    next_users(c);
+    if (!c->open) {
+        finish(c);
+        next_line(c);
+    }
+}
+
+void admin_frame(const struct admin_request *q, struct frame *f)
+{
+    f->type = FRAME_ADMIN;
+    f->u.admin.n = q->n;
+    for (size_t i = 0; i < q->n; i++)
+        f->u.admin.arg[i] = (struct text){(const uint8_t *)q->arg[i], strlen(q->arg[i])};
+}
+
+void admin_taken(struct job *j, struct user *u)
+{
+    TAILQ_REMOVE(&u->admin, j->admin, link);
+}
+
+void admin_row(struct admin_request *q, struct text t)
+{
+    struct client *c = q->client;
+    char mark = t.n && strchr("+#-", t.p[0]) ? (char)t.p[0] : '+';
+    if (!c || memchr(t.p, '\n', t.n) || (mark == '#' && c->titled))
+        return;
+    if (t.n && mark == (char)t.p[0]) {
+        t.p++;
+        t.n--;
+    }
+    put(c, &mark, 1);
+    if (mark == '#') {
+        c->titled = true;
+        if (c->all)
+            put(c, "\tuser", 5);
+    } else if (c->all) {
+        put_escaped(c, q->user->name);
+        put(c, mark == '+' ? "\t" : ": ", mark == '+' ? 1 : 2);
+    }
+    put(c, (const char *)t.p, t.n);
+    put(c, "\n", 1);
+}
+
+/* What else a verb that succeeded sets going. */
+static void follow_up(const struct admin_request *q)
+{
+    struct user *u = q->user;
+    struct replicator *r = u->r;
+    bool exchange = !strcmp(q->arg[0], "resync") || !strcmp(q->arg[0], "new-epoch") || !strcmp(q->arg[0], "join");
+    if (!strcmp(q->arg[0], "status") || !strcmp(q->arg[0], "verify"))
+        return;
+    for (size_t i = 0; exchange && i < r->group.npeers; i++)
+        if (!r->group.peer[i].removed)
+            u->peer[i].want |= 1u << FRAME_SHIP_EXCHANGE;
+    user_look(u, "", "", 0);
+}
+
+void admin_done(struct admin_request *q, const struct frame_done *d)
+{
+    if (d->result == FRAME_OK)
+        follow_up(q);
+    else if (q->client && d->text.n) {
+        char *text = mem_strndup((const char *)d->text.p, d->text.n);
+        error(q->client, q->user->name, text, DONE_REFUSED);
+        free(text);
+    }
+    if (q->client && d->result != FRAME_OK)
+        q->client->code = d->result == FRAME_TEMPORARY ? DONE_NOT_NOW : DONE_REFUSED;
+    ended(q);
+}
+
+void admin_lost(struct admin_request *q, const char *why)
+{
+    if (q->client)
+        error(q->client, q->user->name, why, DONE_NOT_NOW);
+    ended(q);
+}
+
+void admin_fail(struct admin_requests *list, const char *why, bool later)
+{
+    while (!TAILQ_EMPTY(list)) {
+        struct admin_request *q = TAILQ_FIRST(list);
+        TAILQ_REMOVE(list, q, link);
+        if (q->client)
+            error(q->client, q->user->name, why, later ? DONE_NOT_NOW : DONE_NO_USER);
+        ended(q);
+    }
+}
+
+/* ---- what is answered here ---- */
+
+static double age(int64_t since)
+{
+    return since ? (double)(clock_wall() - since) / 1e6 : 0.;
+}
+
+static const char *peer_state(const struct replicator *r, size_t peer)
+{
+    if (r->group.peer[peer].removed)
+        return "removed";
+    return !take_node(r->take, peer) ? "down" : take_foreign(r->take, peer) ? "other group" : "up";
+}
+
+static void status(struct client *c)
+{
+    struct replicator *r = c->admin->r;
+    double now = clock_monotonic();
+    titles(c, "replica\tsite\tnode\tin lane\tusers\tchanges\toldest\theard");
+    row(c, "+%s\t%llu\t%s\t%zu users in memory\t%zu wait\t%zu of %lld workers\t%s\there\n", r->group.name, (unsigned long long)r->group.self,
+        ship_node(r->ship) ? "up" : "down", users_count(r->users), sched_waiting(r->sched), workers_count(r->workers), (long long)r->config->replicator_workers,
+        sweep_running(r->sweep) ? "sweeping" : "-");
+    for (size_t i = 0; i < r->group.npeers; i++) {
+        const struct peer *p = &r->group.peer[i];
+        uint64_t users, ops;
+        int64_t since, waiting = ship_waiting(r->ship, i);
+        double heard = take_heard(r->take, i);
+        char lane[24], ago[32];
+        ledger_totals(r->ledger, p->site, &users, &ops, &since);
+        snprintf(lane, sizeof lane, "%lld", (long long)waiting);
+        snprintf(ago, sizeof ago, "%.1fs", now - heard);
+        row(c, "+%s\t%llu\t%s\t%s\t%llu\t%llu\t%.1fs\t%s\n", p->name, (unsigned long long)p->site, peer_state(r, i),
+            waiting < 0 ? "?" : lane, (unsigned long long)users, (unsigned long long)ops, age(since), heard == 0 ? "never" : ago);
+    }
+}
+
+static void lag(struct client *c)
+{
+    struct replicator *r = c->admin->r;
+    titles(c, "replica\tsite\tusers\tchanges\toldest");
+    for (size_t i = 0; i < r->group.npeers; i++) {
+        const struct peer *p = &r->group.peer[i];
+        uint64_t users, ops;
+        int64_t since;
+        ledger_totals(r->ledger, p->site, &users, &ops, &since);
+        row(c, "+%s\t%llu\t%llu\t%llu\t%.1f\n", p->name, (unsigned long long)p->site, (unsigned long long)users, (unsigned long long)ops, age(since));
+    }
+}
+
+static void lag_user(struct client *c, const char *name)
+{
+    struct replicator *r = c->admin->r;
+    struct user *u = user_find(r->users, name, strlen(name));
+    titles(c, "replica\tsite\tchanges\toldest\tbehind\tunplaced\theld\tparcels");
+    for (size_t i = 0; i < r->group.npeers; i++) {
+        const struct peer *p = &r->group.peer[i];
+        put(c, "+", 1);
+        if (c->all) {
+            put_escaped(c, name);
+            put(c, "\t", 1);
+        }
+        row(c, "%s\t%llu\t%llu\t%.1f\t%s\t%llu\t%llu\t%zu\n", p->name, (unsigned long long)p->site, u ? (unsigned long long)u->peer[i].unconfirmed : 0,
+            u ? age(u->peer[i].since) : 0., u && u->peer[i].behind ? "yes" : "no", u ? (unsigned long long)u->unplaced : 0, u ? (unsigned long long)u->held : 0,
+            u ? u->nparcels : 0);
+    }
+}
+
+static void unwanted(struct user *u, void *arg)
+{
+    struct user_peer *p = &u->peer[*(size_t *)arg];
+    memset(p, 0, sizeof *p);
+}
+
+static void peers(struct client *c)
+{
+    struct replicator *r = c->admin->r;
+    if (c->nfields >= 4 && !strcmp(c->field[2], "--remove")) {
+        char *end;
+        unsigned long long site = strtoull(c->field[3], &end, 10);
+        int i = *end ? -1 : group_peer(&r->group, site);
+        if (i < 0) {
+            char *text = mem_printf("--remove %s: no other replica in dovelane.conf has that id; a replica is removed while its section is still there: see doveadm dovelane peers", c->field[3]);
+            error(c, NULL, text, DONE_USAGE);
+            free(text);
+            return;
+        }
+        size_t index = (size_t)i;
+        log_warning("replica %s (site %llu) is removed for ever, by an admin: nothing is kept for it, its site number must not be used again", r->group.peer[i].name, site);
+        r->group.peer[i].removed = true;
+        ledger_remove_peer(r->ledger, site);
+        take_remove_peer(r->take, index);
+        users_each(r->users, unwanted, &index);
+        workers_renew(r->workers);
+    } else if (c->nfields > 2) {
+        error(c, NULL, "usage: doveadm dovelane peers [--remove <site id>]", DONE_USAGE);
+        return;
+    }
+    titles(c, "replica\tsite\tredis\tstate");
+    row(c, "+%s\t%llu\t%s\there\n", r->group.name, (unsigned long long)r->group.self, r->group.link.address);
+    for (size_t i = 0; i < r->group.npeers; i++) {
+        const struct peer *p = &r->group.peer[i];
+        row(c, "+%s\t%llu\t%s\t%s\n", p->name, (unsigned long long)p->site, p->link.address, peer_state(r, i));
+    }
+}
+
+/* ---- what a worker answers ---- */
+
+static void ask_user(struct client *c, const char *name)
+{
+    struct user *u = user_get(c->admin->r->users, name, strlen(name));
+    if (!u) {
+        error(c, name, "too many users are in memory", DONE_NOT_NOW);
+        return;
+    }
+    struct admin_request *q = mem_zero(sizeof *q);
+    q->client = c;
+    q->user = u;
+    q->arg[q->n++] = mem_strdup(c->field[0]);
+    for (size_t i = 2; i < c->nfields && q->n < FRAME_ARGS_MAX; i++)
+        q->arg[q->n++] = mem_strdup(c->field[i]);
+    TAILQ_INSERT_TAIL(&u->admin, q, link);
+    c->open++;
+    u->open_after = 0; /* somebody waits for the answer, also a failure */
+    user_plan(u);
+}
+
+static void on_name(void *arg, const char *name, uint64_t ops, int64_t since)
+{
+    struct client *c = arg;
+    (void)ops, (void)since;
+    free(c->after);
+    c->after = mem_strdup(name);
+    c->named = true;
+    if (!strcmp(c->field[0], "lag"))
+        lag_user(c, name);
+    else
+        ask_user(c, name);
+}
+
+/* Of "*": the next ones, when few are under way. */
+static void next_users(struct client *c)
+{
+    while (c->after && c->open < AT_ONCE)
+        if (ledger_users(c->admin->r->ledger, c->after, 1, on_name, c) == 0) {
+            free(c->after);
+            c->after = NULL;
+        }
+}
+
+static bool known_verb(const char *verb)
+{
+    static const char *const verbs[] = {"status", "verify", "resync", "accept", "restore", "new-epoch", "join"};
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        if (!strcmp(verbs[i], verb))
+            return true;
+    return false;
+}
+
+static void for_users(struct client *c)
+{
+    const char *user = c->field[1];
+    bool lags = !strcmp(c->field[0], "lag");
+    if (!lags && !known_verb(c->field[0])) {
+        error(c, NULL, "no such verb", DONE_USAGE);
+    } else if (!strcmp(user, "*")) {
+        c->all = true;
+        c->after = mem_strdup("");
+        next_users(c);
+        if (!c->after && !c->named)
+            error(c, NULL, sweep_running(c->admin->r->sweep) ? "no user is known yet, the userdb's users are being listed: ask again in some seconds"
+                                                             : "no user is known: none had a change yet, and the userdb lists none (iterate_query?); name one with -u", DONE_NO_USER);
+    } else if (!frame_user_ok((const uint8_t *)user, strlen(user))) {
+        error(c, NULL, "no user has such a name", DONE_NO_USER);
+    } else if (lags) {
+        lag_user(c, user);
+    } else {
+        ask_user(c, user);
+    }
+}
+
+static void begin(struct client *c)
+{
+    const char *verb = c->field[0];
+    c->busy = true;
+    c->titled = c->all = c->named = false;
+    c->code = DONE_OK;
+    if (c->nfields < 2)
+        error(c, NULL, "a request is verb, user and arguments, separated by tabs", DONE_USAGE);
+    else if (*c->field[1])
+        for_users(c);
+    else if (!strcmp(verb, "status"))
+        status(c);
+    else if (!strcmp(verb, "lag"))
+        lag(c);
+    else if (!strcmp(verb, "peers"))
+        peers(c);
+    else
+        error(c, NULL, known_verb(verb) ? "needs a user (-u) or all (-A)" : "no such verb", DONE_USAGE);
+    if (!c->open)
+        finish(c);
+}
+
+/* ---- clients ---- */
+
+static void unescape(char *s)
+{
+    char *out = s;
+    for (; *s; s++) {
+        char ch = *s;
+        if (ch == '\001' && s[1]) {
+            s++;
+            ch = *s == '1' ? '\001' : *s == 't' ? '\t' : *s == 'n' ? '\n' : *s == 'r' ? '\r' : *s;
+        }
+        *out++ = ch;
+    }
+    *out = '\0';
+}
+
+static void next_line(struct client *c)
+{
+    char *lf;
+    while (!c->busy && c->in.len && (lf = memchr(c->in.data, '\n', c->in.len))) {
+        size_t n = (size_t)(lf - c->in.data);
+        c->line = mem_strndup(c->in.data, n);
+        buf_consume(&c->in, n + 1);
+        c->nfields = 0;
+        for (char *at = c->line; at && c->nfields < sizeof c->field / sizeof *c->field;) {
+            char *tab = strchr(at, '\t');
+            if (tab)
+                *tab++ = '\0';
+            c->field[c->nfields++] = at;
+            at = tab;
+        }
+        for (size_t i = 0; i < c->nfields; i++)
+            unescape(c->field[i]);
+        begin(c);
+    }
+}
+
+static void forget_client(struct user *u, void *arg)
+{
+    struct admin_request *q;
+    TAILQ_FOREACH(q, &u->admin, link)
+    if (q->client == arg)
+        q->client = NULL;
+}
+
+static void client_free(struct client *c)
+{
+    struct admin *a = c->admin;
+    users_each(a->r->users, forget_client, c);
+    workers_forget_client(a->r->workers, c);
+    ev_io_stop(a->r->loop, &c->rd);
+    ev_io_stop(a->r->loop, &c->wr);
+    close(c->fd);
+    TAILQ_REMOVE(&a->clients, c, link);
+    a->n--;
+    buf_free(&c->in);
+    buf_free(&c->out);
+    free(c->line);
+    free(c->after);
+    free(c);
+}
+
+void admin_forget(struct admin_request *q, const void *client)
+{
+    if (q && q->client == client)
+        q->client = NULL;
+}
+
+static void on_readable(struct ev_loop *loop, ev_io *io, int events)
+{
+    struct client *c = io->data;
+    char bytes[4096];
+    (void)events;
+    ssize_t n = recv(c->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0 || c->in.len + (size_t)n > LINE_MAX_SIZE) {
+        /* One who has said all may still wait for the answer. */
+        ev_io_stop(loop, io);
+        c->closing = true;
+        if (n != 0 || (!c->busy && !c->out.len))
+            client_free(c);
+        return;
+    }
+    buf_add(&c->in, bytes, (size_t)n);
+    next_line(c);
+}
+
+void admin_client(struct admin *a, int fd)
+{
+    if (a->n >= CLIENTS_MAX) {
+        close(fd);
+        return;
+    }
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    struct client *c = mem_zero(sizeof *c);
+    c->admin = a;
+    c->fd = fd;
+    ev_io_init(&c->rd, on_readable, fd, EV_READ);
+    ev_io_init(&c->wr, on_writable, fd, EV_WRITE);
+    c->rd.data = c->wr.data = c;
+    ev_io_start(a->r->loop, &c->rd);
+    TAILQ_INSERT_TAIL(&a->clients, c, link);
+    a->n++;
+}
+
+struct admin *admin_open(struct replicator *r)
+{
+    struct admin *a = mem_zero(sizeof *a);
+    a->r = r;
+    TAILQ_INIT(&a->clients);
+    return a;
+}
+
+void admin_close(struct admin *a)
+{
+    if (!a)
+        return;
+    while (!TAILQ_EMPTY(&a->clients))
+        client_free(TAILQ_FIRST(&a->clients));
+    free(a);
+}

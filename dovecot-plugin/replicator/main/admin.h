@@ -1,0 +1,33 @@
+/* admin - the socket of "doveadm dovelane ..." (docs/replicator.md, doveadm/admin_reply.h):
+ *
+ *     verb TAB user TAB argument... LF           user: empty: the replicator itself; "*": all users known here
+ *     # TAB title TAB title...                    at most one
+ *     + column TAB column...                      rows; for "*" the first column is the user
+ *     - text                                      an error
+ *     = TAB exit code                             ends the reply
+ *
+ * status, lag and peers without a user and lag with one are answered here; all else goes to the worker that has the user. A row of a
+ * worker's REPLY is such a line, with its "+", "#" or "-" (none: "+"), without LF. */
+#ifndef REPLICATOR_MAIN_ADMIN_H
+#define REPLICATOR_MAIN_ADMIN_H
+
+#include "user.h"
+
+struct job;
+
+struct admin *admin_open(struct replicator *);
+void admin_close(struct admin *);
+/* A connected client; fd is owned from here on. */
+void admin_client(struct admin *, int fd);
+
+/* For job.c. The texts are the request's. */
+void admin_frame(const struct admin_request *, struct frame *);
+void admin_taken(struct job *, struct user *); /* out of the user's list, into the job */
+void admin_row(struct admin_request *, struct text row);
+void admin_done(struct admin_request *, const struct frame_done *); /* frees it */
+void admin_lost(struct admin_request *, const char *why);           /* the same, with an error */
+void admin_fail(struct admin_requests *, const char *why, bool later); /* all of a user's; later: another time it may work */
+/* The client is about to be freed. */
+void admin_forget(struct admin_request *, const void *client);
+
+#endif

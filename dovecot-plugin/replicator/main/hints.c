@@ -1,0 +1,180 @@
+/* hints - see hints.h. */
+#include "hints.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "hint.h"
+#include "log.h"
+#include "metrics.h"
+#include "sweep.h"
+#include "user.h"
+
+#define NO_WRITER 0.2   /* seconds until a FIFO without a writer is looked at again */
+#define MARKS_MAX 10000 /* of one look at the directory; the others wait for the next */
+
+struct hints {
+    struct replicator *r;
+    ev_io fifo;
+    ev_timer again, dirty;
+    char line[2 * HINT_MAX + 1];
+    size_t n;
+    bool skip; /* the rest of a line that was too long */
+    double said, said_dirty;
+};
+
+static void look(struct hints *h, const struct hint *hint)
+{
+    struct user *u = user_get(h->r->users, hint->user, strlen(hint->user));
+    if (u)
+        user_look(u, hint->guid, hint->name, hint->name_len);
+    else
+        sweep_everyone(h->r->sweep);
+}
+
+static void one_hint(struct hints *h, const char *line, size_t n)
+{
+    struct hint hint;
+    metric_add(replicator_hints, 1);
+    if (hint_parse(line, n, &hint)) {
+        look(h, &hint);
+        return;
+    }
+    metric_add(replicator_hints_unreadable, 1);
+    if (replicator_may_say(&h->said, 60.))
+        log_warning("a hint that is none: %.*s", (int)(n < 100 ? n : 100), line);
+}
+
+static void one_line(struct hints *h, const char *line, size_t n)
+{
+    size_t at;
+    while ((at = hint_last(line, n)) > 0) {
+        one_hint(h, line + at, n - at);
+        n = at;
+    }
+    one_hint(h, line, n);
+}
+
+static void lines(struct hints *h)
+{
+    char *at = h->line, *end = h->line + h->n, *lf;
+    while ((lf = memchr(at, '\n', (size_t)(end - at)))) {
+        if (!h->skip)
+            one_line(h, at, (size_t)(lf - at));
+        h->skip = false;
+        at = lf + 1;
+    }
+    h->n = (size_t)(end - at);
+    memmove(h->line, at, h->n);
+    if (h->n >= HINT_MAX) {
+        if (!h->skip)
+            one_line(h, h->line, HINT_MAX); /* counted as what it is */
+        h->skip = true;
+        h->n = 0;
+    }
+}
+
+static void on_fifo(struct ev_loop *loop, ev_io *io, int events)
+{
+    struct hints *h = io->data;
+    (void)events;
+    ssize_t n = read(io->fd, h->line + h->n, sizeof h->line - 1 - h->n);
+    if (n > 0) {
+        h->n += (size_t)n;
+        lines(h);
+    } else if (n == 0) {
+        /* Nobody has it open for writing: it stays readable at its end until somebody has. */
+        ev_io_stop(loop, io);
+        ev_timer_set(&h->again, NO_WRITER, 0.);
+        ev_timer_start(loop, &h->again);
+    }
+}
+
+static void on_again(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)events;
+    struct hints *h = t->data;
+    ev_io_start(loop, &h->fifo);
+}
+
+/* A mark goes before the user is looked at: a change that comes in between leaves another one. One that cannot go, a directory with something in it,
+ * is no mark but would be taken for one by the plugin: that user is looked at each time. False then: it does not count against the others. */
+static bool mark(struct hints *h, int dir, const char *name)
+{
+    struct hint hint = {.guid = ""};
+    bool all, gone;
+    metric_add(replicator_dirty, 1);
+    if (!hint_mark(name, hint.user, &all) && replicator_may_say(&h->said_dirty, 60.))
+        log_warning("%s/%s: is no mark of a user, removed", h->r->config->dirty_dir, name);
+    gone = unlinkat(dir, name, 0) == 0 || errno == ENOENT || (errno == EISDIR && unlinkat(dir, name, AT_REMOVEDIR) == 0);
+    if (!gone && replicator_may_say(&h->said_dirty, 60.))
+        log_error("%s/%s: cannot be removed: %s", h->r->config->dirty_dir, name, strerror(errno));
+    if (all && gone)
+        sweep_everyone(h->r->sweep);
+    else if (frame_user_ok((const uint8_t *)hint.user, strlen(hint.user)))
+        look(h, &hint);
+    return gone;
+}
+
+static void on_dirty(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    struct hints *h = t->data;
+    const char *path = h->r->config->dirty_dir;
+    DIR *d = opendir(path);
+    struct dirent *e;
+    if (!d) {
+        if (replicator_may_say(&h->said_dirty, 600.))
+            log_error("dirty_dir %s: %s: changes of users whose hint is lost wait for a sweep; make it, mode 1733", path, strerror(errno));
+        return;
+    }
+    for (int i = 0; i < MARKS_MAX && (e = readdir(d));)
+        if (e->d_name[0] != '.' && mark(h, dirfd(d), e->d_name))
+            i++;
+    closedir(d);
+}
+
+struct hints *hints_open(struct replicator *r)
+{
+    struct hints *h = mem_zero(sizeof *h);
+    h->r = r;
+    ev_io_init(&h->fifo, on_fifo, -1, EV_READ);
+    ev_timer_init(&h->again, on_again, 0., 0.);
+    /* The first look comes at once: marks of the time when nobody was here. */
+    ev_timer_init(&h->dirty, on_dirty, 0., seconds(r->config->sweep_dirty));
+    h->fifo.data = h->again.data = h->dirty.data = h;
+    ev_timer_start(r->loop, &h->dirty);
+    return h;
+}
+
+void hints_fifo(struct hints *h, int fd)
+{
+    if (h->fifo.fd >= 0) {
+        close(fd); /* the master gives it once */
+        return;
+    }
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    ev_io_set(&h->fifo, fd, EV_READ);
+    ev_io_start(h->r->loop, &h->fifo);
+}
+
+void hints_stop(struct hints *h)
+{
+    ev_io_stop(h->r->loop, &h->fifo);
+    ev_timer_stop(h->r->loop, &h->again);
+    ev_timer_stop(h->r->loop, &h->dirty);
+}
+
+void hints_close(struct hints *h)
+{
+    if (!h)
+        return;
+    hints_stop(h);
+    if (h->fifo.fd >= 0)
+        close(h->fifo.fd);
+    free(h);
+}

@@ -1,0 +1,13 @@
+/* hints - the FIFO and the directory by which the plugin tells who changed (docs/replicator.md). */
+#ifndef REPLICATOR_MAIN_HINTS_H
+#define REPLICATOR_MAIN_HINTS_H
+
+#include "replicator.h"
+
+struct hints *hints_open(struct replicator *);
+/* The read end of the FIFO, non-blocking; owned from here on. */
+void hints_fifo(struct hints *, int fd);
+void hints_stop(struct hints *);
+void hints_close(struct hints *);
+
+#endif

@@ -1,0 +1,226 @@
+/* job - see job.h. */
+#include "job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "admin.h"
+#include "clock.h"
+#include "ledger.h"
+#include "log.h"
+#include "metrics.h"
+
+#define CRASHES_MAX 3   /* workers that one parcel may take along */
+#define UNKNOWN_FOR 60. /* seconds for which parcels of a user who is unknown here are dropped unseen */
+#define UNKNOWN_HINTS 5. /* the same for hints: a name made up costs a lookup, not more */
+
+static struct text text_of(const char *s, size_t n)
+{
+    return (struct text){(const uint8_t *)s, n};
+}
+
+/* ---- what is next ---- */
+
+static void next_ingest(struct job *j, struct user *u, struct frame *f)
+{
+    j->kind = JOB_INGEST;
+    j->look = u->look_all || u->nlook;
+    f->type = FRAME_INGEST;
+    f->u.ingest.sweep = !j->look;
+    f->u.ingest.n = u->look_all ? 0 : u->nlook;
+    for (size_t i = 0; i < f->u.ingest.n; i++) {
+        f->u.ingest.mailbox[i].guid = *u->look[i].guid ? text_of(u->look[i].guid, 32) : text_of("-", 1);
+        f->u.ingest.mailbox[i].name = text_of(u->look[i].name, u->look[i].n);
+    }
+}
+
+static bool next_ship(struct job *j, struct user *u, struct frame *f)
+{
+    for (size_t i = 0; i < u->r->group.npeers; i++) {
+        struct user_peer *p = &u->peer[i];
+        if (!p->want)
+            continue;
+        /* A resend says all that a hello and a first send would say. */
+        if (p->want & 1u << FRAME_SHIP_CONFIRMED)
+            p->want &= ~(1u << FRAME_SHIP_NEW | 1u << FRAME_SHIP_HELLO);
+        j->how = FRAME_SHIP_FORGET;
+        while (!(p->want & 1u << j->how))
+            j->how--;
+        p->want &= ~(1u << j->how);
+        j->kind = JOB_SHIP;
+        j->peer = i;
+        f->type = FRAME_SHIP;
+        f->u.ship.site = u->r->group.peer[i].site;
+        f->u.ship.how = j->how;
+        if (j->how == FRAME_SHIP_CONFIRMED)
+            metric_add(replicator_resends, 1);
+        if (j->how == FRAME_SHIP_EXCHANGE)
+            metric_add(replicator_exchanges, 1);
+        if (j->how == FRAME_SHIP_FORGET)
+            metric_add(replicator_forgotten, 1);
+        return true;
+    }
+    return false;
+}
+
+bool job_next(struct job *j, struct user *u, struct frame *f)
+{
+    double now = clock_monotonic();
+    bool may_look = now >= u->look_after;
+    *j = (struct job){.kind = JOB_NONE};
+    memset(f, 0, sizeof *f);
+    if (!TAILQ_EMPTY(&u->admin)) {
+        j->kind = JOB_ADMIN;
+        j->admin = TAILQ_FIRST(&u->admin);
+        admin_frame(j->admin, f);
+        return true;
+    }
+    if ((u->look_all || u->nlook) && may_look) {
+        next_ingest(j, u, f);
+        return true;
+    }
+    if (u->nparcels && now >= u->parcel_after) {
+        struct parcel_in_hand *p = TAILQ_FIRST(&u->parcels);
+        j->kind = JOB_PARCEL;
+        j->parcel = p;
+        f->type = FRAME_PARCEL;
+        f->u.parcel = (struct frame_parcel){.site = u->r->group.peer[p->peer].site, .kind = p->kind, .body = p->body};
+        return true;
+    }
+    if (next_ship(j, u, f))
+        return true;
+    if (u->tick) {
+        j->kind = JOB_TICK;
+        f->type = FRAME_TICK;
+        return true;
+    }
+    if (u->sweep && may_look) {
+        next_ingest(j, u, f);
+        return true;
+    }
+    return false;
+}
+
+void job_asked(struct job *j, struct user *u)
+{
+    switch (j->kind) {
+    case JOB_ADMIN: admin_taken(j, u); break;
+    case JOB_TICK: u->tick = false; break;
+    case JOB_INGEST:
+        /* What comes from now on is another reason to look. */
+        for (size_t i = 0; i < u->nlook; i++)
+            free(u->look[i].name);
+        u->nlook = 0;
+        u->look_all = u->sweep = false;
+        u->look_after = clock_monotonic() + seconds(u->r->config->hint_wait);
+        break;
+    default: break;
+    }
+}
+
+/* ---- how it ended ---- */
+
+void job_reply(struct job *j, struct text row)
+{
+    if (j->admin)
+        admin_row(j->admin, row);
+}
+
+static void say_refused(struct user *u, const struct job *j, struct text why)
+{
+    metric_add(replicator_foreign, 1);
+    if (user_may_say(u))
+        log_warning("user=%s: parcel of kind %u from %s was refused: %.*s", u->name, j->parcel->kind, u->r->group.peer[j->parcel->peer].name, SHOW(why));
+}
+
+/* soon: milliseconds after which the worker thinks that it can be done, or 0. */
+static void temporary(struct job *j, struct user *u, struct text why, uint64_t soon)
+{
+    double *wait = j->kind == JOB_PARCEL ? &u->parcel_wait : &u->look_wait;
+    double at = user_backoff(wait), now = clock_monotonic(), hoped = now + seconds((int64_t)soon);
+    if (soon && hoped < at)
+        at = hoped;
+    metric_add(replicator_failures, 1);
+    if (j->kind == JOB_PARCEL)
+        u->parcel_after = at;
+    if (j->kind == JOB_INGEST) {
+        u->look_after = at;
+        u->look_all = u->look_all || j->look;
+        u->sweep = u->sweep || !j->look;
+    }
+    if (j->kind == JOB_TICK && u->tick_at == 0)
+        u->tick_at = at;
+    if (j->kind == JOB_SHIP) {
+        struct user_peer *p = &u->peer[j->peer];
+        double *moment = j->how == FRAME_SHIP_EXCHANGE ? &p->exchange_at : j->how == FRAME_SHIP_CONFIRMED ? &p->resend_at : &p->hello_at;
+        if (*moment == 0 || *moment > at)
+            *moment = at;
+    }
+    if (user_may_say(u))
+        log_warning("user=%s: not now: %.*s; again in %.0f s", u->name, SHOW(why), at - now);
+}
+
+static void say_done(struct user *u, const struct job *j, const struct frame_done *d)
+{
+    static const char *const kind[] = {"nothing", "admin", "ingest", "parcel", "ship", "tick"};
+    static const char *const how[] = {"new", "confirmed", "hello", "exchange", "forget"};
+    static const char *const sweep[] = {"sweep", "hinted"};
+    const char *more = j->kind == JOB_SHIP ? how[j->how] : j->kind == JOB_INGEST ? sweep[j->look] : "";
+    size_t peer = j->kind == JOB_PARCEL ? j->parcel->peer : j->peer;
+    bool peered = j->kind == JOB_PARCEL || j->kind == JOB_SHIP;
+    log_debug("user=%s: %s%s%s%s%s: result %d %.*s", u->name, kind[j->kind], *more ? " " : "", more, peered ? " " : "", peered ? u->r->group.peer[peer].name : "",
+              (int)d->result, SHOW(d->text));
+}
+
+void job_done(struct job *j, struct user *u, const struct frame_done *d)
+{
+    say_done(u, j, d);
+    if (j->kind == JOB_ADMIN) {
+        admin_done(j->admin, d);
+        j->admin = NULL;
+    } else if (d->result == FRAME_TEMPORARY) {
+        temporary(j, u, d->text, d->tick);
+    } else if (j->kind == JOB_PARCEL) {
+        u->parcel_wait = 0;
+        if (d->result == FRAME_REFUSED)
+            say_refused(u, j, d->text);
+        user_parcel_done(u, j->parcel);
+        metric_add(replicator_done, 1);
+    } else {
+        u->look_wait = 0;
+    }
+    j->kind = JOB_NONE;
+}
+
+void job_again(struct job *j, struct user *u)
+{
+    switch (j->kind) {
+    case JOB_NONE: break;
+    case JOB_ADMIN: admin_lost(j->admin, "the worker went away or could not go on"); break;
+    case JOB_INGEST:
+        u->look_all = u->look_all || j->look;
+        u->sweep = true;
+        break;
+    case JOB_PARCEL:
+        if (++j->parcel->crashes < CRASHES_MAX)
+            break;
+        log_error("user=%s: %d workers went away over one parcel of kind %u (%zu bytes) from %s: it is dropped, and comes again if it held something unconfirmed",
+                  u->name, CRASHES_MAX, j->parcel->kind, j->parcel->body.n, u->r->group.peer[j->parcel->peer].name);
+        metric_add(replicator_dropped, 1);
+        user_parcel_done(u, j->parcel);
+        break;
+    case JOB_SHIP: u->peer[j->peer].want |= 1u << j->how; break;
+    case JOB_TICK: u->tick = true; break;
+    }
+    *j = (struct job){.kind = JOB_NONE};
+}
+
+void job_unknown(struct user *u)
+{
+    double now = clock_monotonic();
+    user_forget_work(u);
+    ledger_forget_user(u->r->ledger, u->name);
+    u->known = false;
+    u->unknown_until = now + UNKNOWN_FOR;
+    u->open_after = now + UNKNOWN_HINTS;
+}

@@ -1,0 +1,29 @@
+/* job - one question for a worker about its user, made from what is to be done (user.h) and put back when it fails. */
+#ifndef REPLICATOR_MAIN_JOB_H
+#define REPLICATOR_MAIN_JOB_H
+
+#include "user.h"
+
+struct job {
+    enum { JOB_NONE, JOB_ADMIN, JOB_INGEST, JOB_PARCEL, JOB_SHIP, JOB_TICK } kind;
+    struct admin_request *admin; /* ADMIN: in hand, no longer in the user's list; NULL: its client went away */
+    struct parcel_in_hand *parcel; /* PARCEL: still first in the user's list */
+    size_t peer; /* SHIP */
+    enum frame_ship how;
+    bool look; /* INGEST: not only a sweep */
+};
+
+/* The user's next question, in the order: admin, hints, parcels, ship, tick, sweep. f's texts are the user's and the
+ * request's. false: there is nothing to do now. */
+bool job_next(struct job *, struct user *, struct frame *f);
+/* f was written: what the user keeps no longer is let go. */
+void job_asked(struct job *, struct user *);
+
+void job_reply(struct job *, struct text row);
+void job_done(struct job *, struct user *, const struct frame_done *);
+/* It was not done: the user has it to do again. Nothing for JOB_NONE. */
+void job_again(struct job *, struct user *);
+/* The user cannot be opened for good. */
+void job_unknown(struct user *);
+
+#endif

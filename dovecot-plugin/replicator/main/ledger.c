@@ -1,0 +1,269 @@
+/* ledger - see ledger.h. */
+#include "ledger.h"
+
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "log.h"
+
+#define LOOKS_PAGE 1000
+#define GATHER 1. /* seconds for which writes are gathered */
+
+enum { ADD_USER, DROP_USER, DROP_USERS_OPS, SET_OPS, DROP_OPS, REMOVE_PEER, DROP_PEERS_OPS, SET_META, ADD_LOOK, DROP_LOOKS, GET_LOOKS, GET_USERS, GET_OPS, GET_TOTALS, STATEMENTS };
+
+static const char *const sql[STATEMENTS] = {
+    "INSERT OR IGNORE INTO users VALUES (?1)",
+    "DELETE FROM users WHERE name = ?1",
+    "DELETE FROM unconfirmed WHERE name = ?1",
+    "INSERT OR REPLACE INTO unconfirmed VALUES (?1, ?2, ?3, ?4)",
+    "DELETE FROM unconfirmed WHERE site = ?1 AND name = ?2",
+    "INSERT OR IGNORE INTO peers VALUES (?1)",
+    "DELETE FROM unconfirmed WHERE site = ?1",
+    "INSERT OR REPLACE INTO meta VALUES (?1, ?2)",
+    "INSERT OR IGNORE INTO look VALUES (?1)",
+    "DELETE FROM look WHERE name <= ?1",
+    "SELECT name, 0, 0 FROM look WHERE name > ?1 ORDER BY name LIMIT ?2",
+    "SELECT name, 0, 0 FROM users WHERE name > ?1 ORDER BY name LIMIT ?2",
+    "SELECT name, ops, since FROM unconfirmed WHERE site = ?3 AND name > ?1 ORDER BY name LIMIT ?2",
+    "SELECT count(*), coalesce(sum(ops), 0), coalesce(min(since), 0) FROM unconfirmed WHERE site = ?1",
+};
+
+static const char schema[] =
+    "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA locking_mode = EXCLUSIVE;"
+    "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS users (name TEXT PRIMARY KEY) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS unconfirmed (site INTEGER, name TEXT, ops INTEGER, since INTEGER, PRIMARY KEY (site, name)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS look (name TEXT PRIMARY KEY) WITHOUT ROWID;"
+    "CREATE INDEX IF NOT EXISTS of_user ON unconfirmed (name);"
+    "CREATE TABLE IF NOT EXISTS peers (site INTEGER PRIMARY KEY);";
+
+struct ledger {
+    struct replicator *r;
+    sqlite3 *db;
+    sqlite3_stmt *statement[STATEMENTS];
+    ev_timer gather; /* active: a transaction is open */
+    double said;
+};
+
+static void failed(struct ledger *l, const char *what)
+{
+    if (replicator_may_say(&l->said, 60.))
+        log_error("replicator.db: %s: %s", what, sqlite3_errmsg(l->db));
+}
+
+static bool run(struct ledger *l, const char *text)
+{
+    if (sqlite3_exec(l->db, text, NULL, NULL, NULL) == SQLITE_OK)
+        return true;
+    failed(l, text);
+    return false;
+}
+
+static void on_gather(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    struct ledger *l = t->data;
+    if (!run(l, "COMMIT"))
+        run(l, "ROLLBACK");
+}
+
+static sqlite3_stmt *prepared(struct ledger *l, int which)
+{
+    if (!l->statement[which] && sqlite3_prepare_v3(l->db, sql[which], -1, SQLITE_PREPARE_PERSISTENT, &l->statement[which], NULL) != SQLITE_OK) {
+        failed(l, sql[which]);
+        return NULL;
+    }
+    return l->statement[which];
+}
+
+/* Binds by the format: s text, n number. */
+static void write_row(struct ledger *l, int which, const char *format, ...)
+{
+    sqlite3_stmt *s = prepared(l, which);
+    if (!s)
+        return;
+    if (!ev_is_active(&l->gather)) {
+        if (!run(l, "BEGIN"))
+            return;
+        ev_timer_set(&l->gather, GATHER, 0.);
+        ev_timer_start(l->r->loop, &l->gather);
+    }
+    va_list ap;
+    va_start(ap, format);
+    for (int i = 0; format[i]; i++) {
+        if (format[i] == 's')
+            sqlite3_bind_text(s, i + 1, va_arg(ap, const char *), -1, SQLITE_STATIC);
+        else
+            sqlite3_bind_int64(s, i + 1, va_arg(ap, int64_t));
+    }
+    va_end(ap);
+    if (sqlite3_step(s) != SQLITE_DONE)
+        failed(l, sql[which]);
+    sqlite3_reset(s);
+    sqlite3_clear_bindings(s);
+}
+
+static int64_t one_number(struct ledger *l, const char *text)
+{
+    sqlite3_stmt *s;
+    int64_t v = 0;
+    if (sqlite3_prepare_v2(l->db, text, -1, &s, NULL) != SQLITE_OK)
+        return 0;
+    if (sqlite3_step(s) == SQLITE_ROW)
+        v = sqlite3_column_int64(s, 0);
+    sqlite3_finalize(s);
+    return v;
+}
+
+struct ledger *ledger_open(struct replicator *r)
+{
+    struct ledger *l = mem_zero(sizeof *l);
+    char *path = mem_printf("%s/replicator.db", r->config->replicator_dir);
+    l->r = r;
+    ev_timer_init(&l->gather, on_gather, 0., 0.);
+    l->gather.data = l;
+    if (sqlite3_open_v2(path, &l->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK || !run(l, schema)) {
+        log_error("%s: %s", path, sqlite3_errmsg(l->db));
+        sqlite3_close(l->db);
+        free(path);
+        free(l);
+        return NULL;
+    }
+    free(path);
+    r->first = one_number(l, "SELECT count(*) FROM meta") == 0;
+    r->unclean = !r->first && one_number(l, "SELECT value FROM meta WHERE key = 'clean'") == 0;
+    for (size_t i = 0; i < r->group.npeers; i++) {
+        char text[80];
+        snprintf(text, sizeof text, "SELECT count(*) FROM peers WHERE site = %lld", (long long)r->group.peer[i].site);
+        r->group.peer[i].removed = one_number(l, text) != 0;
+    }
+    run(l, "INSERT OR REPLACE INTO meta VALUES ('clean', 0)");
+    return l;
+}
+
+void ledger_close(struct ledger *l)
+{
+    if (!l)
+        return;
+    if (l->r->stopping)
+        write_row(l, SET_META, "sn", "clean", (int64_t)1);
+    if (ev_is_active(&l->gather))
+        on_gather(l->r->loop, &l->gather, 0);
+    ev_timer_stop(l->r->loop, &l->gather);
+    for (int i = 0; i < STATEMENTS; i++)
+        sqlite3_finalize(l->statement[i]);
+    sqlite3_close(l->db);
+    free(l);
+}
+
+void ledger_user(struct ledger *l, const char *name)
+{
+    write_row(l, ADD_USER, "s", name);
+}
+
+void ledger_forget_user(struct ledger *l, const char *name)
+{
+    write_row(l, DROP_USER, "s", name);
+    write_row(l, DROP_USERS_OPS, "s", name);
+}
+
+void ledger_unconfirmed(struct ledger *l, uint64_t site, const char *name, uint64_t ops, int64_t since)
+{
+    if (ops)
+        write_row(l, SET_OPS, "nsnn", (int64_t)site, name, (int64_t)ops, since);
+    else
+        write_row(l, DROP_OPS, "ns", (int64_t)site, name);
+}
+
+void ledger_remove_peer(struct ledger *l, uint64_t site)
+{
+    write_row(l, REMOVE_PEER, "n", (int64_t)site);
+    write_row(l, DROP_PEERS_OPS, "n", (int64_t)site);
+}
+
+/* Rows are copied before fn sees them: it may write. */
+static size_t each(struct ledger *l, int which, uint64_t site, const char *after, size_t most, ledger_fn *fn, void *arg)
+{
+    struct row {
+        char *name;
+        uint64_t ops;
+        int64_t since;
+    } *row = mem_zero(most * sizeof *row);
+    sqlite3_stmt *s = prepared(l, which);
+    size_t n = 0;
+    if (s) {
+        sqlite3_bind_text(s, 1, after, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(s, 2, (int64_t)most);
+        if (which == GET_OPS)
+            sqlite3_bind_int64(s, 3, (int64_t)site);
+        while (n < most && sqlite3_step(s) == SQLITE_ROW) {
+            const char *name = (const char *)sqlite3_column_text(s, 0);
+            row[n++] = (struct row){mem_strdup(name ? name : ""), (uint64_t)sqlite3_column_int64(s, 1), sqlite3_column_int64(s, 2)};
+        }
+        sqlite3_reset(s);
+        sqlite3_clear_bindings(s);
+    }
+    for (size_t i = 0; i < n; i++) {
+        fn(arg, row[i].name, row[i].ops, row[i].since);
+        free(row[i].name);
+    }
+    free(row);
+    return n;
+}
+
+size_t ledger_users(struct ledger *l, const char *after, size_t most, ledger_fn *fn, void *arg)
+{
+    return each(l, GET_USERS, 0, after, most, fn, arg);
+}
+
+size_t ledger_each_unconfirmed(struct ledger *l, uint64_t site, const char *after, size_t most, ledger_fn *fn, void *arg)
+{
+    return each(l, GET_OPS, site, after, most, fn, arg);
+}
+
+void ledger_look(struct ledger *l, const char *name)
+{
+    write_row(l, ADD_LOOK, "s", name);
+}
+
+struct looks {
+    ledger_fn *fn;
+    void *arg;
+    char *last;
+};
+
+static void on_look(void *arg, const char *name, uint64_t ops, int64_t since)
+{
+    struct looks *k = arg;
+    k->fn(k->arg, name, ops, since);
+    free(k->last);
+    k->last = mem_strdup(name);
+}
+
+void ledger_looks(struct ledger *l, ledger_fn *fn, void *arg)
+{
+    struct looks k = {fn, arg, mem_strdup("")};
+    while (each(l, GET_LOOKS, 0, k.last, LOOKS_PAGE, on_look, &k) == LOOKS_PAGE)
+        ;
+    if (*k.last)
+        write_row(l, DROP_LOOKS, "s", k.last);
+    free(k.last);
+}
+
+void ledger_totals(struct ledger *l, uint64_t site, uint64_t *users_r, uint64_t *ops_r, int64_t *since_r)
+{
+    sqlite3_stmt *s = prepared(l, GET_TOTALS);
+    *users_r = *ops_r = 0;
+    *since_r = 0;
+    if (!s)
+        return;
+    sqlite3_bind_int64(s, 1, (int64_t)site);
+    if (sqlite3_step(s) == SQLITE_ROW) {
+        *users_r = (uint64_t)sqlite3_column_int64(s, 0);
+        *ops_r = (uint64_t)sqlite3_column_int64(s, 1);
+        *since_r = sqlite3_column_int64(s, 2);
+    }
+    sqlite3_reset(s);
+}

@@ -1,0 +1,40 @@
+/* ledger - replicator.db: what must be known over a restart and after a lane was lost (SQLite).
+ *
+ *     users        (name)                        who was ever seen here, for sweeps
+ *     unconfirmed  (site, name, ops, since)      whose changes a peer has not confirmed
+ *     look         (name)                        who was to be looked at when the last run was stopped
+ *     peers        (site)                        removed for ever
+ *     meta         (key, value)                  clean: the last run stopped by itself
+ *
+ * It is a memory of where to look, never the truth: that is in the users' states. So writes are gathered in a
+ * transaction for a second; what a crash takes back is found again by the sweep that follows it. An error is logged and
+ * otherwise ignored for the same reason. */
+#ifndef REPLICATOR_MAIN_LEDGER_H
+#define REPLICATOR_MAIN_LEDGER_H
+
+#include "replicator.h"
+
+/* Reads the removed peers into r->group and sets r->first and r->unclean. NULL when it cannot be opened (logged). */
+struct ledger *ledger_open(struct replicator *);
+void ledger_close(struct ledger *); /* marks the run as clean */
+
+void ledger_user(struct ledger *, const char *name);
+void ledger_forget_user(struct ledger *, const char *name);
+
+/* ops 0: all is confirmed. since: microseconds since 1970. */
+void ledger_unconfirmed(struct ledger *, uint64_t site, const char *name, uint64_t ops, int64_t since);
+void ledger_look(struct ledger *, const char *name);
+void ledger_remove_peer(struct ledger *, uint64_t site);
+
+/* Pages of names in order, behind after ("" at first): calls fn for at most most of them. Returns how many. */
+typedef void ledger_fn(void *arg, const char *name, uint64_t ops, int64_t since);
+size_t ledger_users(struct ledger *, const char *after, size_t most, ledger_fn *, void *arg);
+size_t ledger_each_unconfirmed(struct ledger *, uint64_t site, const char *after, size_t most, ledger_fn *, void *arg);
+
+/* Calls fn for those who were to be looked at, and forgets them. */
+void ledger_looks(struct ledger *, ledger_fn *, void *arg);
+
+/* Totals of a site: users, ops, the oldest since (0: none). */
+void ledger_totals(struct ledger *, uint64_t site, uint64_t *users_r, uint64_t *ops_r, int64_t *since_r);
+
+#endif

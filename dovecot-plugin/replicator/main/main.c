@@ -1,0 +1,195 @@
+/* dovelane-replicator - a Dovecot service: takes hints and admins' requests, talks to Redis, and has the workers look at
+ * and change mailboxes. All that it does stands in replicator.h; here it becomes a service of Dovecot's master.
+ *
+ *   -C FILE  dovelane.conf, default /etc/dovelane/dovelane.conf       -n NAME  which replica this is
+ *   -t       check it, and the files it names, and exit               -V       print the version and exit
+ *
+ * (-c is Dovecot's own option: the path of dovecot.conf.) */
+#include "../../compat.h"
+
+#include <ioloop.h>
+#include <restrict-access.h>
+#include <str.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "admin.h"
+#include "bridge.h"
+#include "endpoint.h"
+#include "hints.h"
+#include "log.h"
+#include "metrics.h"
+#include "replicator.h"
+
+#define WORKER_SOCKET "dovelane-worker"
+#define DEFAULT_CONFIG "/etc/dovelane/dovelane.conf"
+#define OPTIONS "C:n:"
+
+static struct replicator *replicator;
+
+static void to_dovecots_log(enum log_level level, const char *line)
+{
+    switch (level) {
+    case LOG_LEVEL_ERROR: i_error("%s", line); break;
+    case LOG_LEVEL_WARNING: i_warning("%s", line); break;
+    case LOG_LEVEL_INFO: i_info("%s", line); break;
+    case LOG_LEVEL_DEBUG: i_debug("%s", line); break;
+    }
+}
+
+static void client_connected(struct master_service_connection *conn)
+{
+    master_service_client_connection_accept(conn);
+    if (conn->fifo)
+        hints_fifo(replicator->hints, conn->fd);
+    else {
+        admin_client(replicator->admin, conn->fd);
+        /* Admins are counted in admin.c; for the master this process has room for ever. */
+        master_service_client_connection_destroyed(master_service);
+    }
+}
+
+static void stopped(void *arg)
+{
+    io_loop_stop(arg);
+}
+
+static const char *replica_names(const struct config *c)
+{
+    string_t *text = t_str_new(64);
+    for (size_t i = 0; i < c->nreplicas; i++)
+        str_printfa(text, "%s %s", i > 0 ? "," : "", c->replica[i].name);
+    return c->nreplicas > 0 ? str_c(text) : " none";
+}
+
+static struct config *read_config(const char *path, const char *name, int *self_r)
+{
+    char *error;
+    struct config *c = config_read(path, &error);
+
+    if (c == NULL)
+        i_fatal("%s", error);
+    if (name == NULL)
+        i_fatal("-n is needed: the name of the replica that this is (executable = dovelane-replicator -n NAME)");
+    *self_r = config_replica_index(c, name);
+    if (*self_r < 0)
+        i_fatal("-n %s: %s has no replica of that name; it has%s", name, path, replica_names(c));
+    return c;
+}
+
+/* -t and -V are for a shell, where there is no master to be a service of. What it returns is the exit status, as of the other programs
+ * (lib/program.h); -1: neither was given. */
+static int shell_options(int argc, char **argv)
+{
+    const char *path = DEFAULT_CONFIG, *name = NULL;
+    bool check = false, version = false, wrong = false;
+    char *error = NULL;
+    int opt;
+    for (int i = 1; i < argc; i++)
+        check = check || strcmp(argv[i], "-t") == 0 || strcmp(argv[i], "-V") == 0;
+    if (!check)
+        return -1;
+    check = false;
+    while ((opt = getopt(argc, argv, OPTIONS "tV")) != -1) {
+        switch (opt) {
+        case 'C': path = optarg; break;
+        case 'n': name = optarg; break;
+        case 't': check = true; break;
+        case 'V': version = true; break;
+        default: wrong = true;
+        }
+    }
+    if (wrong || optind != argc) {
+        fprintf(stderr, "usage: dovelane-replicator [-C dovelane.conf] [-n replica] -t | -V\n");
+        return 2;
+    }
+    if (version) {
+        printf("dovelane-replicator " DOVELANE_VERSION "\n");
+        return 0;
+    }
+    struct config *c = config_read(path, &error);
+    if (c == NULL) {
+        fprintf(stderr, "dovelane-replicator: %s\n", error);
+        return 2;
+    }
+    endpoint_program("dovelane-replicator");
+    if (c->nreplicas == 0)
+        fprintf(stderr, "dovelane-replicator: %s: has no replica: nothing would be replicated; a section replica \"NAME\" { } names each\n", path);
+    else if (name != NULL && config_replica_index(c, name) < 0)
+        fprintf(stderr, "dovelane-replicator: -n %s: %s has no replica of that name; its first is %s\n", name, path, c->replica[0].name);
+    else if ((error = endpoint_check_replicas(c)) != NULL)
+        fprintf(stderr, "dovelane-replicator: %s: %s\n", path, error);
+    else
+        printf("dovelane-replicator: %s is good\n", path);
+    bool good = c->nreplicas > 0 && (name == NULL || config_replica_index(c, name) >= 0) && error == NULL;
+    free(error);
+    config_free(c);
+    return good ? 0 : 2;
+}
+
+static void open_log(const struct config *c)
+{
+    if (strcmp(c->log, "stderr") == 0)
+        log_stderr_to(to_dovecots_log);
+    if (log_open("dovelane-replicator", c->log, (enum log_level)c->log_level) < 0)
+        i_fatal("log = %s: %m", c->log);
+    if (metrics_serve(c->metrics_socket, "dovelane-replicator") < 0)
+        i_fatal("metrics_socket = %s: %m", c->metrics_socket);
+}
+
+/* The master has told us to stop (or is gone): the users' states are closed before we are. */
+static void stop_in_order(struct ioloop *ioloop)
+{
+    replicator_stop(replicator, stopped, ioloop);
+    io_loop_run(ioloop);
+}
+
+int main(int argc, char *argv[])
+{
+    const char *path = DEFAULT_CONFIG, *name = NULL, *error;
+    int opt, self, done = shell_options(argc, argv);
+
+    if (done >= 0)
+        return done;
+
+    master_service = master_service_init("dovelane-replicator", MASTER_SERVICE_FLAG_NO_IDLE_DIE | COMPAT_SERVICE_FLAG_DISABLE_SSL_SET | MASTER_SERVICE_FLAG_NO_SSL_INIT, &argc, &argv, OPTIONS);
+    while ((opt = master_getopt(master_service)) > 0) {
+        switch (opt) {
+        case 'C': path = optarg; break;
+        case 'n': name = optarg; break;
+        default: return 64;
+        }
+    }
+    if (compat_settings_read_simple(master_service, NULL, &error) < 0)
+        i_fatal("%s", error);
+    master_service_init_log(master_service);
+    /* The service's "user =": the master leaves it to us to become him. */
+    restrict_access_by_env(RESTRICT_ACCESS_FLAG_ALLOW_ROOT, NULL);
+    restrict_access_allow_coredumps(TRUE);
+    struct config *config = read_config(path, name, &self);
+    endpoint_program("dovelane-replicator");
+    open_log(config);
+    /* libc's: mail clients go first. */
+    if (setpriority(PRIO_PROCESS, 0, (int)config->replicator_nice) < 0)
+        i_warning("replicator_nice = %d: %m", (int)config->replicator_nice);
+
+    struct bridge *bridge = bridge_open();
+    const char *base_dir = compat_base_dir(master_service);
+    replicator = replicator_open(bridge_loop(bridge), config, (size_t)self, t_strconcat(base_dir, "/" WORKER_SOCKET, NULL));
+    if (replicator == NULL)
+        i_fatal("cannot start, see above");
+    master_service_init_finish(master_service);
+    bridge_start(bridge);
+
+    master_service_run(master_service, client_connected);
+    stop_in_order(current_ioloop);
+
+    replicator_close(replicator);
+    bridge_close(&bridge);
+    config_free(config);
+    master_service_deinit(&master_service);
+    return 0;
+}

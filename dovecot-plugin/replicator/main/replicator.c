@@ -1,0 +1,172 @@
+/* replicator - see replicator.h. */
+#include "replicator.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "admin.h"
+#include "clock.h"
+#include "hints.h"
+#include "ledger.h"
+#include "log.h"
+#include "reserve.h"
+#include "sched.h"
+#include "ship.h"
+#include "sweep.h"
+#include "take.h"
+#include "user.h"
+#include "worker.h"
+
+#define GRACE 8. /* seconds that workers have to close their users */
+
+static void *resize(void *ctx, void *p, size_t n)
+{
+    (void)ctx;
+    if (n)
+        return mem_grow(p, n);
+    free(p);
+    return NULL;
+}
+
+const struct orset_alloc replicator_heap = {NULL, resize};
+
+bool replicator_may_say(double *last, double every)
+{
+    double now = clock_monotonic();
+    if (*last != 0 && now - *last < every)
+        return false;
+    *last = now;
+    return true;
+}
+
+/* Numbers that were reserved before the host's last boot may be gone from a state (reserve.h). */
+static uint64_t boot_hash(void)
+{
+    char id[64];
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, id, sizeof id);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        log_fatal("/proc/sys/kernel/random/boot_id: %s: without it nobody can tell whether the host was started anew", strerror(errno));
+    return orset_hash(id, (size_t)n).lo;
+}
+
+static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
+{
+    (void)loop, (void)events;
+    struct replicator *r = p->data;
+    take_run(r->take);
+    sched_run(r->sched);
+    take_flush(r->take);
+    workers_flush(r->workers);
+    if (r->stopping && r->stopped && !workers_busy(r->workers) && !ship_pending(r->ship)) {
+        void (*stopped)(void *) = r->stopped;
+        r->stopped = NULL;
+        stopped(r->stopped_arg);
+    }
+}
+
+static void on_grace(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    struct replicator *r = t->data;
+    log_warning("stopping: %zu workers had not closed their users after %g s", workers_busy(r->workers), GRACE);
+    if (r->stopped)
+        r->stopped(r->stopped_arg);
+    r->stopped = NULL;
+}
+
+/* Reasons to look that nobody has followed yet outlive a stop; a crash is followed by a sweep of all. */
+static void keep_reasons(struct user *u, void *arg)
+{
+    struct replicator *r = arg;
+    if (u->look_all || u->nlook || u->sweep)
+        ledger_look(r->ledger, u->name);
+}
+
+static void kept_reason(void *arg, const char *name, uint64_t ops, int64_t since)
+{
+    struct replicator *r = arg;
+    struct user *u = user_get(r->users, name, strlen(name));
+    (void)ops, (void)since;
+    if (u)
+        user_look(u, "", "", 0);
+}
+
+struct replicator *replicator_open(struct ev_loop *loop, const struct config *c, size_t self, const char *worker_socket)
+{
+    struct replicator *r = mem_zero(sizeof *r);
+    char *path = mem_printf("%s/reserve", c->replicator_dir);
+    r->loop = loop;
+    r->config = c;
+    r->boot = boot_hash();
+    group_init(&r->group, c, self);
+    if (reserve_open(&r->reserve, path) < 0)
+        log_error("%s: %s", path, errno == EILSEQ ? "is no file of reserved numbers" : strerror(errno));
+    free(path);
+    r->ledger = r->reserve ? ledger_open(r) : NULL;
+    if (!r->ledger) {
+        replicator_close(r);
+        return NULL;
+    }
+    r->users = users_open(r);
+    r->sched = sched_open(r);
+    r->workers = workers_open(r, worker_socket);
+    r->ship = ship_open(r);
+    r->take = take_open(r);
+    r->hints = hints_open(r);
+    r->sweep = sweep_open(r);
+    r->admin = admin_open(r);
+    ledger_looks(r->ledger, kept_reason, r);
+    ev_prepare_init(&r->turn, on_turn);
+    r->turn.data = r;
+    ev_prepare_start(loop, &r->turn);
+    ev_timer_init(&r->grace, on_grace, GRACE, 0.);
+    r->grace.data = r;
+    char digest[DIGEST_HEX];
+    group_hex(r->group.digest, digest);
+    log_info("replica %s, site %llu, of %zu replicas; the group's digest is %s, of %s%s", c->replica[self].name, (unsigned long long)r->group.self, c->nreplicas, digest, r->group.made_of,
+             r->first     ? "; it runs for the first time: all users are swept"
+             : r->unclean ? "; the last run did not end cleanly: all users are swept"
+                          : "");
+    return r;
+}
+
+void replicator_stop(struct replicator *r, void (*stopped)(void *arg), void *arg)
+{
+    if (r->stopping)
+        return;
+    r->stopping = true;
+    r->stopped = stopped;
+    r->stopped_arg = arg;
+    hints_stop(r->hints);
+    sweep_stop(r->sweep);
+    take_stop(r->take);
+    ev_timer_start(r->loop, &r->grace);
+}
+
+void replicator_close(struct replicator *r)
+{
+    ev_prepare_stop(r->loop, &r->turn);
+    ev_timer_stop(r->loop, &r->grace);
+    admin_close(r->admin);
+    if (r->stopping)
+        users_each(r->users, keep_reasons, r);
+    sweep_close(r->sweep);
+    hints_close(r->hints);
+    workers_close(r->workers);
+    take_close(r->take);
+    ship_close(r->ship);
+    users_close(r->users);
+    take_free(r->take);
+    sched_close(r->sched);
+    ledger_close(r->ledger);
+    if (r->reserve)
+        reserve_close(r->reserve);
+    group_free(&r->group);
+    free(r);
+}

@@ -1,0 +1,75 @@
+/* replicator - what the parts of dovelane-replicator have in common.
+ *
+ *     hints, sweep ─▶ user (what is to be done for whom) ─▶ sched (who is next) ─▶ worker (frames)
+ *     take ──────────▶   ▲                                                           │ SEND
+ *                        └── DONE: what is unconfirmed, behind, due ◀────────────────┤
+ *     ledger (replicator.db), reserve                                                └──▶ ship (lanes)
+ *
+ * All of it runs on one libev loop and one thread, and knows nothing of Dovecot: service.c embeds the loop in Dovecot's
+ * own, so tests run the same code with sockets of their own. Times are seconds of clock_monotonic unless noted. */
+#ifndef REPLICATOR_MAIN_REPLICATOR_H
+#define REPLICATOR_MAIN_REPLICATOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/queue.h>
+
+#include <ev.h>
+
+#include "config.h"
+#include "group.h"
+#include "mem.h"
+#include "parcel.h"
+
+struct reserve;
+
+struct replicator {
+    struct ev_loop *loop;
+    const struct config *config;
+    struct group group;
+    uint64_t boot; /* a hash of this host's boot id */
+    bool first;    /* no run before this one is known of: all users are swept */
+    bool unclean;  /* the last run did not stop by itself: all users are swept */
+    bool stopping;
+
+    struct ledger *ledger;
+    struct reserve *reserve;
+    struct users *users;
+    struct sched *sched;
+    struct workers *workers;
+    struct ship *ship;
+    struct take *take;
+    struct hints *hints;
+    struct sweep *sweep;
+    struct admin *admin;
+
+    ev_prepare turn; /* before the loop waits: what this turn of it has made possible */
+    ev_timer grace;
+    void (*stopped)(void *arg);
+    void *stopped_arg;
+};
+
+/* config lives as long as the replicator. self: index of this replica in it. worker_socket: path. NULL when the ledger or
+ * the reserve cannot be opened (logged). */
+struct replicator *replicator_open(struct ev_loop *, const struct config *, size_t self, const char *worker_socket);
+
+/* Takes no more hints and parcels, lets the workers close their users, and calls stopped when that is done or eight
+ * seconds are over. */
+void replicator_stop(struct replicator *, void (*stopped)(void *arg), void *arg);
+void replicator_close(struct replicator *);
+
+extern const struct orset_alloc replicator_heap;
+
+/* true at most once in that many seconds per *last (0 at first): for log lines that a peer or client could repeat. */
+bool replicator_may_say(double *last, double seconds);
+
+/* Arguments for "%.*s" of what came from outside; log_line cleans control characters. */
+#define SHOW(t) (int)((t).n < 200 ? (t).n : 200), (const char *)(t).p
+
+static inline double seconds(int64_t ms)
+{
+    return (double)ms / 1000.;
+}
+
+#endif

@@ -1,0 +1,24 @@
+/* sched - who is next: users wait in three queues, those with hints (and admins' requests) first, those with parcels
+ * next, sweeps last; a small share goes the other way round, so that nobody waits for ever.
+ *
+ * A user is held by one worker, and kept open there while nobody else needs it (warm). While others wait, a worker gives
+ * its user back after SCHED_SLICE of work. */
+#ifndef REPLICATOR_MAIN_SCHED_H
+#define REPLICATOR_MAIN_SCHED_H
+
+#include "user.h"
+
+#define SCHED_SLICE 0.1 /* seconds */
+
+struct sched *sched_open(struct replicator *);
+void sched_close(struct sched *);
+
+/* Puts the user into that queue; USER_NOTHING: into none. Keeps its place when it is there already. */
+void sched_queue(struct sched *, struct user *, enum user_class);
+void sched_dequeue(struct sched *, struct user *);
+size_t sched_waiting(const struct sched *);
+
+/* Gives workers something to do. */
+void sched_run(struct sched *);
+
+#endif

@@ -1,0 +1,322 @@
+/* ship - see ship.h. */
+#include "ship.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "clock.h"
+#include "ledger.h"
+#include "log.h"
+#include "metrics.h"
+#include "node.h"
+#include "sched.h"
+
+#define BYTES_MAX (32 * 1024 * 1024) /* under way; a worker's next parcel may exceed it */
+#define FULL_FIRST 1.                /* seconds until a full lane is tried again; doubling */
+#define FULL_MOST 30.
+#define PAGE 200        /* users that are told to send again at a time */
+#define PAGE_WAITING 50 /* the next page comes when fewer wait for a worker */
+#define PAGE_EVERY 0.1
+#define STALLED 10.     /* seconds without progress */
+#define LENGTH_EVERY 1. /* seconds between two questions for the lanes' lengths */
+
+struct lane_state {
+    double full_until, full_wait, said;
+    bool refused; /* something did not fit, since it was last seen empty */
+    char *after; /* page of ship_resend_all, NULL: not under way */
+    int64_t waiting[LANES];
+    double progress; /* when the live lane was last seen empty or shorter than before */
+};
+
+struct ship {
+    struct replicator *r;
+    struct node *node;
+    size_t pending, bytes;
+    ev_timer pages, lengths;
+    struct lane_state peer[];
+};
+
+struct push {
+    struct ship *ship;
+    size_t peer, bytes;
+    char user[];
+};
+
+static void unsent(struct ship *s, const char *user, size_t peer)
+{
+    struct user *u = user_find(s->r->users, user, strlen(user));
+    metric_add(replicator_unsent, 1);
+    if (u)
+        user_unsent(u, peer);
+}
+
+/* ---- answers ---- */
+
+static void refused(struct ship *s, size_t peer, const char *what)
+{
+    struct lane_state *l = &s->peer[peer];
+    double now = clock_monotonic();
+    if (now >= l->full_until) { /* else it is one of those that were under way then */
+        l->full_wait = l->full_wait == 0 ? FULL_FIRST : l->full_wait * 2 < FULL_MOST ? l->full_wait * 2 : FULL_MOST;
+        l->full_until = now + l->full_wait;
+    }
+    /* Memory that is short, or a command that is not allowed, does not pass when this lane is seen empty: only the wait does. */
+    l->refused = l->refused || strcmp(what, "FULL") == 0;
+    if (replicator_may_say(&l->said, 60.))
+        log_warning("lane to replica %s: %s; what is not confirmed is sent again later", s->r->group.peer[peer].name, what);
+}
+
+static void on_pushed(struct wire *w, redisReply *reply, void *arg)
+{
+    (void)w;
+    struct push *p = arg;
+    struct ship *s = p->ship;
+    s->pending--;
+    s->bytes -= p->bytes;
+    const redisReply *answer = NULL;
+    if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements >= 2 && reply->element[1]->type == REDIS_REPLY_ARRAY &&
+        reply->element[1]->elements == 1)
+        answer = reply->element[1]->element[0];
+    bool stored = answer && (answer->type == REDIS_REPLY_INTEGER || (answer->str && !strcmp(answer->str, "DONE")));
+    if (stored) {
+        metric_add(replicator_sent, 1);
+        s->peer[p->peer].full_wait = 0;
+    } else {
+        unsent(s, p->user, p->peer);
+        if (reply)
+            refused(s, p->peer, answer && answer->str ? answer->str : reply->str ? reply->str : "PUSH gave no list");
+    }
+    free(p);
+}
+
+/* ---- sending ---- */
+
+static void push(struct ship *s, struct user *u, size_t peer, const struct frame_parcel *send)
+{
+    struct replicator *r = s->r;
+    const struct peer *to = &r->group.peer[peer];
+    struct parcel m = {.version = PARCEL_VERSION, .user = {(const uint8_t *)u->name, strlen(u->name)}, .kind = send->kind, .from = r->group.self, .to = to->site};
+    struct orset_buf meta = {.alloc = &replicator_heap};
+    unsigned char id[16];
+    memcpy(m.group, r->group.digest, sizeof m.group);
+    if (to->removed)
+        return;
+    if (!ship_ready(s, peer) || getrandom(id, sizeof id, 0) != sizeof id || parcel_encode(&meta, &m) < 0) {
+        orset_buf_free(&meta);
+        unsent(s, u->name, peer);
+        return;
+    }
+    struct push *p = mem_alloc(sizeof *p + strlen(u->name) + 1);
+    *p = (struct push){s, peer, send->body.n + meta.len};
+    memcpy(p->user, u->name, strlen(u->name) + 1);
+    const char *lane = to->out[send->bulk ? LANE_BULK : LANE_LIVE];
+    const char *argv[] = {"LANE.PUSH", "1", lane, "ENTRIES", "1", "1", (char *)id, (char *)meta.data, send->body.n ? (const char *)send->body.p : ""};
+    const size_t len[] = {9, 1, strlen(lane), 7, 1, 1, sizeof id, meta.len, send->body.n};
+    if (wire_send(node_wire(s->node), on_pushed, p, 9, argv, len)) {
+        s->pending++;
+        s->bytes += p->bytes;
+        if (send->kind == PARCEL_BATCH)
+            user_sent(u, peer);
+    } else {
+        free(p);
+        unsent(s, u->name, peer);
+    }
+    orset_buf_free(&meta);
+}
+
+void ship_send(struct ship *s, struct user *u, const struct frame_parcel *send)
+{
+    struct replicator *r = s->r;
+    if (send->body.n > PARCEL_MAX) {
+        log_error("user=%s: a worker's parcel of %zu bytes is above %d: not sent", u->name, send->body.n, PARCEL_MAX);
+        return;
+    }
+    for (size_t i = 0; i < r->group.npeers; i++)
+        if (send->site == 0 || send->site == r->group.peer[i].site)
+            push(s, u, i, send);
+}
+
+bool ship_ready(const struct ship *s, size_t peer)
+{
+    return node_ready(s->node) && clock_monotonic() >= s->peer[peer].full_until;
+}
+
+bool ship_node(const struct ship *s)
+{
+    return node_ready(s->node);
+}
+
+bool ship_full(const struct ship *s)
+{
+    return s->bytes > BYTES_MAX;
+}
+
+size_t ship_pending(const struct ship *s)
+{
+    return s->pending;
+}
+
+/* ---- everything unconfirmed once more ---- */
+
+struct page {
+    struct ship *ship;
+    size_t peer;
+    char *last;
+};
+
+static void send_again(void *arg, const char *name, uint64_t ops, int64_t since)
+{
+    struct page *p = arg;
+    struct user *u = user_get(p->ship->r->users, name, strlen(name));
+    free(p->last);
+    p->last = mem_strdup(name);
+    if (!u)
+        return;
+    struct user_peer *up = &u->peer[p->peer];
+    if (!up->unconfirmed) { /* of a run before */
+        up->unconfirmed = ops;
+        up->since = since;
+    }
+    up->resend_wait = seconds(p->ship->r->config->resend_after);
+    up->resend_at = clock_monotonic() + up->resend_wait;
+    user_want(u, p->peer, FRAME_SHIP_CONFIRMED);
+}
+
+static void on_pages(struct ev_loop *loop, ev_timer *t, int events)
+{
+    struct ship *s = t->data;
+    bool more = false;
+    (void)events;
+    for (size_t i = 0; i < s->r->group.npeers; i++) {
+        struct page p = {s, i, NULL};
+        if (!s->peer[i].after)
+            continue;
+        more = true;
+        if (sched_waiting(s->r->sched) >= PAGE_WAITING || !ship_ready(s, i))
+            continue;
+        size_t n = ledger_each_unconfirmed(s->r->ledger, s->r->group.peer[i].site, s->peer[i].after, PAGE, send_again, &p);
+        free(s->peer[i].after);
+        s->peer[i].after = n < PAGE ? NULL : mem_strdup(p.last);
+        free(p.last);
+    }
+    if (!more)
+        ev_timer_stop(loop, t);
+}
+
+void ship_resend_all(struct ship *s, size_t peer)
+{
+    free(s->peer[peer].after);
+    s->peer[peer].after = mem_strdup("");
+    ev_timer_start(s->r->loop, &s->pages);
+}
+
+/* ---- the node ---- */
+
+static void on_created(struct wire *w, redisReply *reply, void *arg)
+{
+    (void)w;
+    if (reply && reply->type == REDIS_REPLY_ERROR)
+        log_error("lane %s cannot be made: %s", (const char *)arg, reply->str);
+}
+
+static void on_state(struct node *node, bool ready, bool new_life, void *arg)
+{
+    struct ship *s = arg;
+    (void)new_life;
+    if (!ready)
+        return;
+    for (size_t i = 0; i < s->r->group.npeers; i++) {
+        const struct peer *p = &s->r->group.peer[i];
+        if (p->removed)
+            continue;
+        for (int l = 0; l < LANES; l++)
+            wire_sendf(node_wire(node), on_created, p->out[l], "LANE.CREATE %s MAXBYTES %lld", p->out[l], (long long)s->r->config->replica_lane);
+        s->peer[i].full_until = s->peer[i].full_wait = 0;
+        /* What was under way when it went is not known, and a server that was started anew has lost all. */
+        ship_resend_all(s, i);
+    }
+}
+
+struct length {
+    struct ship *ship;
+    size_t peer;
+    int lane;
+};
+
+/* A lane that refused something has been emptied: nobody need wait for the next try, or for a peer's silence about what was dropped. */
+static void emptied(struct ship *s, size_t peer)
+{
+    struct lane_state *l = &s->peer[peer];
+    if (!l->refused || l->waiting[LANE_LIVE] != 0 || l->waiting[LANE_BULK] != 0)
+        return;
+    l->refused = false;
+    l->full_until = l->full_wait = 0;
+    log_info("lane to replica %s was full and is empty: what is unconfirmed is sent again", s->r->group.peer[peer].name);
+    ship_resend_all(s, peer);
+}
+
+static void on_length(struct wire *w, redisReply *reply, void *arg)
+{
+    (void)w;
+    struct length *l = arg;
+    struct lane_state *s = &l->ship->peer[l->peer];
+    int64_t n = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1;
+    if (l->lane == LANE_LIVE && (n <= 0 || n < s->waiting[LANE_LIVE]))
+        s->progress = clock_monotonic();
+    s->waiting[l->lane] = n;
+    emptied(l->ship, l->peer);
+    free(l);
+}
+
+static void on_lengths(struct ev_loop *loop, ev_timer *t, int events)
+{
+    struct ship *s = t->data;
+    (void)loop, (void)events;
+    for (size_t i = 0; i < s->r->group.npeers; i++)
+        for (int lane = 0; lane < LANES; lane++) {
+            struct length *l = mem_alloc(sizeof *l);
+            *l = (struct length){s, i, lane};
+            if (!node_ready(s->node) || !wire_sendf(node_wire(s->node), on_length, l, "LANE.LEN %s", s->r->group.peer[i].out[lane])) {
+                s->peer[i].waiting[lane] = -1;
+                free(l);
+            }
+        }
+}
+
+bool ship_stalled(const struct ship *s, size_t peer)
+{
+    return s->peer[peer].waiting[LANE_LIVE] > 0 && clock_monotonic() - s->peer[peer].progress > STALLED;
+}
+
+int64_t ship_waiting(const struct ship *s, size_t peer)
+{
+    const int64_t *n = s->peer[peer].waiting;
+    return n[0] < 0 || n[1] < 0 ? -1 : n[0] + n[1];
+}
+
+struct ship *ship_open(struct replicator *r)
+{
+    struct ship *s = mem_zero(sizeof *s + r->group.npeers * sizeof *s->peer);
+    s->r = r;
+    for (size_t i = 0; i < r->group.npeers; i++)
+        s->peer[i] = (struct lane_state){.waiting = {-1, -1}, .progress = clock_monotonic()};
+    ev_timer_init(&s->pages, on_pages, PAGE_EVERY, PAGE_EVERY);
+    ev_timer_init(&s->lengths, on_lengths, LENGTH_EVERY, LENGTH_EVERY);
+    s->pages.data = s->lengths.data = s;
+    ev_timer_start(r->loop, &s->lengths);
+    s->node = node_open(r->loop, &(struct node_options){.name = r->group.node, .link = r->group.link, .purpose = "replicator-push", .ping = true, .state = on_state, .arg = s});
+    return s;
+}
+
+void ship_close(struct ship *s)
+{
+    if (!s)
+        return;
+    node_close(s->node);
+    ev_timer_stop(s->r->loop, &s->pages);
+    ev_timer_stop(s->r->loop, &s->lengths);
+    for (size_t i = 0; i < s->r->group.npeers; i++)
+        free(s->peer[i].after);
+    free(s);
+}

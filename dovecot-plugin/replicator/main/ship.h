@@ -1,0 +1,33 @@
+/* ship - PUSH: what workers send goes into the lanes to the other replicas, on the own node.
+ *
+ * Nothing is kept here. What cannot be stored (the node is away, the lane is full) is dropped, and the user's peer is
+ * marked: what the peer does not confirm is made and sent again (user.h, resend). So a lane that lost its contents, a lost
+ * reply and a full lane are one case, and memory is bounded by what is under way. */
+#ifndef REPLICATOR_MAIN_SHIP_H
+#define REPLICATOR_MAIN_SHIP_H
+
+#include "user.h"
+
+struct ship *ship_open(struct replicator *);
+void ship_close(struct ship *);
+
+/* send->site 0: to all peers. */
+void ship_send(struct ship *, struct user *, const struct frame_parcel *send);
+
+/* The own node is there, and the lane to that peer took something lately or was not tried. */
+bool ship_ready(const struct ship *, size_t peer);
+/* Nobody has taken anything from the lane to that peer for a while, and it is not empty: what was sent is still there,
+ * and sending it again would only fill it. */
+bool ship_stalled(const struct ship *, size_t peer);
+/* So much is under way that workers have to wait. */
+bool ship_full(const struct ship *);
+size_t ship_pending(const struct ship *); /* parcels without an answer yet */
+bool ship_node(const struct ship *);      /* the own node is there */
+
+/* All users with something unconfirmed for that peer send again, page by page. */
+void ship_resend_all(struct ship *, size_t peer);
+
+/* Entries in the lane to that peer, both lanes together, as last seen, a second ago at most; -1: unknown. */
+int64_t ship_waiting(const struct ship *, size_t peer);
+
+#endif

@@ -1,0 +1,168 @@
+/* sweep - see sweep.h. */
+#include "sweep.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "ledger.h"
+#include "log.h"
+#include "sched.h"
+#include "ship.h"
+#include "user.h"
+#include "worker.h"
+
+#define STEP 0.1         /* seconds */
+#define WAITING_MOST 200 /* with so many users waiting for workers, the next ones are not added */
+#define LIST_FOR 60.     /* seconds to get a list of users before going on with those known */
+
+enum phase { RESTING, LISTING_WANTED, LISTING_ASKED, WALKING };
+
+struct sweep {
+    struct replicator *r;
+    enum phase phase;
+    bool again;
+    double credit, last, listed_by;
+    char *after;
+    size_t users;
+    ev_timer every, step;
+};
+
+static void walk(struct sweep *s)
+{
+    s->phase = WALKING;
+    free(s->after);
+    s->after = mem_strdup("");
+    s->users = 0;
+    s->credit = 0;
+    s->last = clock_monotonic();
+}
+
+static void begin(struct sweep *s)
+{
+    s->phase = LISTING_WANTED;
+    s->listed_by = clock_monotonic() + LIST_FOR;
+    ev_timer_again(s->r->loop, &s->step);
+}
+
+static void on_user(void *arg, const char *name, uint64_t ops, int64_t since)
+{
+    struct sweep *s = arg;
+    struct user *u = user_get(s->r->users, name, strlen(name));
+    (void)ops, (void)since;
+    free(s->after);
+    s->after = mem_strdup(name);
+    s->users++;
+    if (u)
+        user_sweep(u);
+}
+
+static void finish(struct sweep *s)
+{
+    log_info("swept: %zu users were looked at or wait for it", s->users);
+    ev_timer_stop(s->r->loop, &s->step);
+    s->phase = RESTING;
+    /* Whoever was dropped from memory with something unconfirmed. */
+    for (size_t i = 0; i < s->r->group.npeers; i++)
+        if (!s->r->group.peer[i].removed)
+            ship_resend_all(s->r->ship, i);
+    if (s->again)
+        begin(s);
+    s->again = false;
+}
+
+static void some_users(struct sweep *s)
+{
+    double now = clock_monotonic();
+    s->credit += (now - s->last) * (double)s->r->config->sweep_rate;
+    s->last = now;
+    if (s->credit > (double)s->r->config->sweep_rate)
+        s->credit = (double)s->r->config->sweep_rate;
+    if (s->credit < 1 || sched_waiting(s->r->sched) > WAITING_MOST)
+        return;
+    size_t most = (size_t)s->credit, n = ledger_users(s->r->ledger, s->after, most, on_user, s);
+    s->credit -= (double)n;
+    if (n < most)
+        finish(s);
+}
+
+static void on_step(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    struct sweep *s = t->data;
+    double now = clock_monotonic();
+    if (s->phase == LISTING_WANTED && workers_list_users(s->r->workers))
+        s->phase = LISTING_ASKED;
+    if (s->phase == LISTING_WANTED && now > s->listed_by)
+        walk(s);
+    if (s->phase == WALKING)
+        some_users(s);
+}
+
+void sweep_name(struct sweep *s, struct text name)
+{
+    char user[FRAME_USER_MAX + 1];
+    if (!frame_user_ok(name.p, name.n))
+        return;
+    memcpy(user, name.p, name.n);
+    user[name.n] = '\0';
+    ledger_user(s->r->ledger, user);
+}
+
+void sweep_listed(struct sweep *s, bool whole)
+{
+    if (s->phase != LISTING_ASKED)
+        return;
+    if (!whole)
+        log_warning("the userdb's users cannot be listed (iterate_query?): only users seen before are swept");
+    walk(s);
+}
+
+void sweep_everyone(struct sweep *s)
+{
+    if (s->phase == RESTING)
+        begin(s);
+    else if (s->phase == WALKING)
+        s->again = true;
+}
+
+bool sweep_running(const struct sweep *s)
+{
+    return s->phase != RESTING;
+}
+
+static void on_every(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    sweep_everyone(t->data);
+}
+
+struct sweep *sweep_open(struct replicator *r)
+{
+    struct sweep *s = mem_zero(sizeof *s);
+    s->r = r;
+    double every = seconds(r->config->sweep_all);
+    ev_timer_init(&s->every, on_every, every, every);
+    ev_timer_init(&s->step, on_step, STEP, STEP);
+    s->every.data = s->step.data = s;
+    ev_timer_start(r->loop, &s->every);
+    if (r->first || r->unclean)
+        begin(s);
+    return s;
+}
+
+void sweep_stop(struct sweep *s)
+{
+    ev_timer_stop(s->r->loop, &s->every);
+    ev_timer_stop(s->r->loop, &s->step);
+    s->phase = RESTING;
+}
+
+void sweep_close(struct sweep *s)
+{
+    if (!s)
+        return;
+    sweep_stop(s);
+    free(s->after);
+    free(s);
+}

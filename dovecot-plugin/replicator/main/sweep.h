@@ -1,0 +1,20 @@
+/* sweep - all users are looked at every sweep_all, at sweep_rate, without a hint: what was changed behind Dovecot's back,
+ * and what a crash or a lost hint hid. Active users have a timer of their own (user.h). */
+#ifndef REPLICATOR_MAIN_SWEEP_H
+#define REPLICATOR_MAIN_SWEEP_H
+
+#include "replicator.h"
+
+struct sweep *sweep_open(struct replicator *);
+void sweep_stop(struct sweep *);
+void sweep_close(struct sweep *);
+
+/* As soon as may be; once more if one is under way. */
+void sweep_everyone(struct sweep *);
+bool sweep_running(const struct sweep *);
+
+/* The userdb's users, from a worker. */
+void sweep_name(struct sweep *, struct text name);
+void sweep_listed(struct sweep *, bool whole);
+
+#endif

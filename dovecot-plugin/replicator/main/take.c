@@ -1,0 +1,438 @@
+/* take - see take.h. */
+#include "take.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "log.h"
+#include "metrics.h"
+#include "node.h"
+
+#define BLOCK 10000 /* ms; READY then says "nothing", so that a dead connection is found */
+#define PATIENCE 5. /* seconds beyond that */
+#define AGAIN 1.    /* seconds after an error */
+#define LEASE 600000 /* ms */
+#define COUNT 256
+#define TAKE_BYTES (2 * 1024 * 1024)
+#define USER_FAILING_MAX 64 /* parcels of a user who cannot take them now */
+#define ACKS_MAX 1000       /* ids of one ACK */
+#define BUCKETS 16384
+
+LIST_HEAD(hand_list, parcel_in_hand);
+
+struct from {
+    struct take *take;
+    size_t peer;
+    struct node *ready, *drain;
+    char cursor[32];
+    bool asked;
+    ev_timer patience;
+    bool waiting[LANES]; /* the lane may hold something */
+    unsigned told[LANES]; /* how often READY said so */
+    bool taking;
+    double pause; /* until */
+    double heard, said, said_digest;
+    bool foreign; /* what was taken last was of another group */
+    struct buf acks[LANES]; /* ids, 16 bytes each */
+};
+
+struct take {
+    struct replicator *r;
+    size_t bytes; /* in hand */
+    struct hand_list bucket[BUCKETS];
+    ev_timer again;
+    struct from from[];
+};
+
+struct request {
+    struct from *from;
+    int lane;
+    unsigned told;
+};
+
+/* ---- in hand ---- */
+
+static struct hand_list *bucket_of(struct take *t, const void *id)
+{
+    uint64_t h;
+    memcpy(&h, id, sizeof h);
+    return &t->bucket[h % BUCKETS];
+}
+
+static bool held(struct take *t, size_t peer, const void *id)
+{
+    struct parcel_in_hand *p;
+    LIST_FOREACH(p, bucket_of(t, id), in_hash)
+    if (p->peer == peer && !memcmp(p->id, id, sizeof p->id))
+        return true;
+    return false;
+}
+
+static void ack(struct from *f, int lane, const void *id)
+{
+    /* Acks that cannot be sent are not kept: the lease has ended with the connection, and the parcel comes again. */
+    if (f->drain && node_ready(f->drain))
+        buf_add(&f->acks[lane], id, 16);
+}
+
+void take_done(struct take *t, struct parcel_in_hand *p)
+{
+    ack(&t->from[p->peer], p->lane, p->id);
+    LIST_REMOVE(p, in_hash);
+    t->bytes -= p->body.n;
+    metric_set(replicator_in_hand_bytes, (long long)t->bytes);
+    freeReplyObject(p->reply);
+    free(p);
+}
+
+static void on_acked(struct wire *w, redisReply *reply, void *arg)
+{
+    (void)w;
+    struct from *f = arg;
+    if (reply && reply->type == REDIS_REPLY_ERROR && replicator_may_say(&f->said, 60.))
+        log_warning("replica %s: ACK was refused: %s", f->take->r->group.peer[f->peer].name, reply->str);
+}
+
+static void flush_lane(struct from *f, int lane)
+{
+    struct buf *b = &f->acks[lane];
+    const char *argv[4 + ACKS_MAX];
+    size_t len[4 + ACKS_MAX];
+    char count[24];
+    for (size_t at = 0; at < b->len && f->drain && node_ready(f->drain);) {
+        size_t n = (b->len - at) / 16 < ACKS_MAX ? (b->len - at) / 16 : ACKS_MAX;
+        const char *key = f->take->r->group.peer[f->peer].in[lane];
+        snprintf(count, sizeof count, "%zu", n);
+        argv[0] = "LANE.ACK";
+        argv[1] = key;
+        argv[2] = "IDS";
+        argv[3] = count;
+        for (size_t i = 0; i < 4; i++)
+            len[i] = strlen(argv[i]);
+        for (size_t i = 0; i < n; i++) {
+            argv[4 + i] = b->data + at + 16 * i;
+            len[4 + i] = 16;
+        }
+        wire_send(node_wire(f->drain), on_acked, f, (int)(4 + n), argv, len);
+        at += 16 * n;
+    }
+    b->len = 0;
+}
+
+void take_flush(struct take *t)
+{
+    for (size_t i = 0; i < t->r->group.npeers; i++)
+        for (int l = 0; l < LANES; l++)
+            if (t->from[i].acks[l].len)
+                flush_lane(&t->from[i], l);
+}
+
+/* ---- what is trusted ---- */
+
+/* NULL: it is from whom it says and for us. Else why not. */
+static const char *foreign(struct from *f, const struct parcel *m)
+{
+    const struct group *g = &f->take->r->group;
+    const struct peer *p = &g->peer[f->peer];
+    if (m->version != PARCEL_VERSION)
+        return "it is of another version: install the same one everywhere";
+    f->foreign = memcmp(m->group, g->digest, sizeof g->digest) != 0;
+    if (f->foreign) {
+        char theirs[DIGEST_HEX], ours[DIGEST_HEX];
+        group_hex(m->group, theirs);
+        group_hex(g->digest, ours);
+        if (replicator_may_say(&f->said_digest, 60.))
+            log_error("replica %s is of another group: its digest is %s, ours is %s, of %s (each site says at its start what its own is made of). Replica ids and replicate_namespaces must be the same on all: it is not listened to",
+                      p->name, theirs, ours, g->made_of);
+        return "";
+    }
+    if (m->from != p->site)
+        return "it says it is from another replica than the lane it came by";
+    if (m->to != g->self)
+        return "it is for another replica";
+    return NULL;
+}
+
+/* ---- TAKE ---- */
+
+static bool well_formed(const redisReply *e)
+{
+    if (e->type != REDIS_REPLY_ARRAY || e->elements < 7)
+        return false;
+    return e->element[1]->type == REDIS_REPLY_STRING && e->element[1]->len == 16 && e->element[5]->type == REDIS_REPLY_STRING && e->element[6]->type == REDIS_REPLY_STRING;
+}
+
+/* Whose parcels are taken only to be dropped: nobody else may wait for him. */
+static bool unwilling(const struct user *u)
+{
+    return clock_monotonic() < u->unknown_until || ((u->parcel_wait > 0 || u->open_wait > 0) && u->nparcels >= USER_FAILING_MAX);
+}
+
+static void take_entry(struct from *f, int lane, redisReply *e)
+{
+    struct take *t = f->take;
+    const redisReply *id = e->element[1], *meta = e->element[5];
+    redisReply *body = e->element[6];
+    struct parcel m;
+    if (held(t, f->peer, id->str))
+        return; /* its lease ended with a connection or by time, and we go on with it */
+    const char *why = parcel_decode(&m, (const uint8_t *)meta->str, (size_t)meta->len) < 0 ? "its meta part is malformed" : foreign(f, &m);
+    if (!why && (size_t)body->len > PARCEL_MAX)
+        why = "it is too large";
+    if (why) {
+        metric_add(replicator_foreign, 1);
+        if (*why && replicator_may_say(&f->said, 60.))
+            log_error("replica %s: a parcel is dropped: %s", t->r->group.peer[f->peer].name, why);
+        ack(f, lane, id->str);
+        return;
+    }
+    metric_add(replicator_taken, 1);
+    struct user *u = user_get(t->r->users, (const char *)m.user.p, m.user.n);
+    if (!u || unwilling(u)) {
+        metric_add(replicator_dropped, 1);
+        ack(f, lane, id->str);
+        return;
+    }
+    struct parcel_in_hand *p = mem_zero(sizeof *p);
+    memcpy(p->id, id->str, 16);
+    p->peer = f->peer;
+    p->lane = lane;
+    p->kind = m.kind;
+    p->reply = body;
+    p->body = (struct text){(const uint8_t *)body->str, (size_t)body->len};
+    e->element[6] = NULL;
+    t->bytes += p->body.n;
+    metric_set(replicator_in_hand_bytes, (long long)t->bytes);
+    LIST_INSERT_HEAD(bucket_of(t, p->id), p, in_hash);
+    user_parcel(u, p);
+}
+
+static void on_take(struct wire *w, redisReply *reply, void *arg)
+{
+    (void)w;
+    struct request q = *(struct request *)arg;
+    struct from *f = q.from;
+    free(arg);
+    f->taking = false;
+    if (!reply)
+        return;
+    if (reply->type != REDIS_REPLY_ARRAY) {
+        f->pause = clock_monotonic() + AGAIN;
+        if (replicator_may_say(&f->said, 60.))
+            log_warning("replica %s: TAKE was refused: %s", f->take->r->group.peer[f->peer].name, reply->str ? reply->str : "no list");
+        return;
+    }
+    if (reply->elements == 0 && q.told == f->told[q.lane]) /* else it got something after it was found empty */
+        f->waiting[q.lane] = false;
+    if (f->take->r->stopping)
+        return; /* the lease ends with the connection */
+    for (size_t i = 0; i < reply->elements; i++) {
+        redisReply *l = reply->element[i];
+        if (l->type != REDIS_REPLY_ARRAY || l->elements < 3 || l->element[2]->type != REDIS_REPLY_ARRAY)
+            continue;
+        f->heard = clock_monotonic();
+        for (size_t k = 0; k < l->element[2]->elements; k++) {
+            redisReply *e = l->element[2]->element[k];
+            if (well_formed(e))
+                take_entry(f, q.lane, e);
+            else if (replicator_may_say(&f->said, 60.))
+                log_error("replica %s: an entry that is no parcel (sequence %lld) stays in its lane, leased", f->take->r->group.peer[f->peer].name,
+                          e->type == REDIS_REPLY_ARRAY && e->elements ? e->element[0]->integer : 0);
+        }
+    }
+}
+
+static void take_lane(struct from *f, int lane)
+{
+    struct request *q = mem_alloc(sizeof *q);
+    *q = (struct request){f, lane, f->told[lane]};
+    f->taking = wire_sendf(node_wire(f->drain), on_take, q, "LANE.TAKE 1 %s COUNT %d BYTES %d LEASE %d", f->take->r->group.peer[f->peer].in[lane], COUNT, TAKE_BYTES, LEASE);
+    if (!f->taking)
+        free(q);
+}
+
+void take_run(struct take *t)
+{
+    struct replicator *r = t->r;
+    double now = clock_monotonic();
+    size_t most = (size_t)r->config->replicator_memory;
+    for (size_t i = 0; i < r->group.npeers && !r->stopping; i++) {
+        struct from *f = &t->from[i];
+        if (!f->drain || f->taking || !node_ready(f->drain) || now < f->pause)
+            continue;
+        if (f->waiting[LANE_LIVE] && t->bytes < most)
+            take_lane(f, LANE_LIVE);
+        else if (!f->waiting[LANE_LIVE] && f->waiting[LANE_BULK] && t->bytes < most / 2)
+            take_lane(f, LANE_BULK);
+    }
+}
+
+/* ---- READY ---- */
+
+static void ask(struct from *);
+
+static void arm(struct from *f, double after)
+{
+    ev_timer_stop(f->take->r->loop, &f->patience);
+    ev_timer_set(&f->patience, after, 0.);
+    ev_timer_start(f->take->r->loop, &f->patience);
+}
+
+static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    struct from *f = t->data;
+    if (f->asked)
+        node_drop(f->ready, "READY was not answered in time");
+    else
+        ask(f);
+}
+
+static bool copy_cursor(struct from *f, const redisReply *c)
+{
+    if (c->type == REDIS_REPLY_INTEGER)
+        snprintf(f->cursor, sizeof f->cursor, "%lld", c->integer);
+    else if (c->type == REDIS_REPLY_STRING && (size_t)c->len < sizeof f->cursor)
+        snprintf(f->cursor, sizeof f->cursor, "%s", c->str);
+    else
+        return false;
+    return true;
+}
+
+static void on_ready(struct wire *w, redisReply *reply, void *arg)
+{
+    (void)w;
+    struct from *f = arg;
+    f->asked = false;
+    if (!reply)
+        return;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 || reply->element[1]->type != REDIS_REPLY_ARRAY || !copy_cursor(f, reply->element[0])) {
+        if (replicator_may_say(&f->said, 60.))
+            log_warning("replica %s: READY was refused: %s", f->take->r->group.peer[f->peer].name, reply->str ? reply->str : "no list");
+        arm(f, AGAIN);
+        return;
+    }
+    const redisReply *list = reply->element[1];
+    for (size_t i = 0; i < list->elements; i++)
+        for (int l = 0; l < LANES; l++)
+            if (list->element[i]->type == REDIS_REPLY_STRING && !strcmp(list->element[i]->str, f->take->r->group.peer[f->peer].in[l])) {
+                f->waiting[l] = true;
+                f->told[l]++;
+            }
+    ask(f);
+}
+
+static void ask(struct from *f)
+{
+    if (f->asked || f->take->r->stopping || !node_ready(f->ready))
+        return;
+    f->asked = wire_sendf(node_wire(f->ready), on_ready, f, "LANE.READY %s BLOCK %d COUNT 1000", f->cursor, BLOCK);
+    arm(f, BLOCK / 1000. + PATIENCE);
+}
+
+static void on_ready_state(struct node *node, bool ready, bool new_life, void *arg)
+{
+    (void)node;
+    struct from *f = arg;
+    f->asked = false;
+    ev_timer_stop(f->take->r->loop, &f->patience);
+    if (ready && new_life)
+        snprintf(f->cursor, sizeof f->cursor, "0");
+    if (ready)
+        ask(f);
+}
+
+static void on_drain_state(struct node *node, bool ready, bool new_life, void *arg)
+{
+    (void)node, (void)new_life;
+    struct from *f = arg;
+    f->taking = false;
+    f->waiting[LANE_LIVE] = f->waiting[LANE_BULK] = ready;
+    f->acks[LANE_LIVE].len = f->acks[LANE_BULK].len = 0;
+}
+
+/* ---- all of it ---- */
+
+static void on_again(struct ev_loop *loop, ev_timer *t, int events)
+{
+    /* Nothing: the loop's turn looks at pauses that are over. */
+    (void)loop, (void)t, (void)events;
+}
+
+static void close_from(struct from *f)
+{
+    ev_timer_stop(f->take->r->loop, &f->patience);
+    node_close(f->ready);
+    node_close(f->drain);
+    f->ready = f->drain = NULL;
+    f->waiting[LANE_LIVE] = f->waiting[LANE_BULK] = false;
+}
+
+struct take *take_open(struct replicator *r)
+{
+    struct take *t = mem_zero(sizeof *t + r->group.npeers * sizeof *t->from);
+    t->r = r;
+    for (size_t i = 0; i < r->group.npeers; i++) {
+        struct from *f = &t->from[i];
+        const struct peer *p = &r->group.peer[i];
+        *f = (struct from){.take = t, .peer = i, .cursor = "0"};
+        ev_timer_init(&f->patience, on_patience, 0., 0.);
+        f->patience.data = f;
+        if (p->removed)
+            continue;
+        f->ready = node_open(r->loop, &(struct node_options){.name = p->node, .link = p->link, .purpose = "replicator-ready", .blocks = true, .state = on_ready_state, .arg = f});
+        f->drain = node_open(r->loop, &(struct node_options){.name = p->node, .link = p->link, .purpose = "replicator-take", .ping = true, .state = on_drain_state, .arg = f});
+    }
+    ev_timer_init(&t->again, on_again, AGAIN, AGAIN);
+    ev_timer_start(r->loop, &t->again);
+    return t;
+}
+
+void take_stop(struct take *t)
+{
+    for (size_t i = 0; i < t->r->group.npeers; i++)
+        if (t->from[i].ready) {
+            ev_timer_stop(t->r->loop, &t->from[i].patience);
+            node_close(t->from[i].ready);
+            t->from[i].ready = NULL;
+        }
+}
+
+void take_close(struct take *t)
+{
+    if (!t)
+        return;
+    take_flush(t);
+    ev_timer_stop(t->r->loop, &t->again);
+    for (size_t i = 0; i < t->r->group.npeers; i++) {
+        close_from(&t->from[i]);
+        buf_free(&t->from[i].acks[0]);
+        buf_free(&t->from[i].acks[1]);
+    }
+}
+
+void take_free(struct take *t)
+{
+    free(t);
+}
+
+void take_remove_peer(struct take *t, size_t peer)
+{
+    close_from(&t->from[peer]);
+}
+
+bool take_node(const struct take *t, size_t peer)
+{
+    return t->from[peer].drain && node_ready(t->from[peer].drain);
+}
+
+bool take_foreign(const struct take *t, size_t peer)
+{
+    return t->from[peer].foreign;
+}
+
+double take_heard(const struct take *t, size_t peer)
+{
+    return t->from[peer].heard;
+}

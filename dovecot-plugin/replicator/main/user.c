@@ -1,0 +1,439 @@
+/* user - see user.h. */
+#include "user.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "admin.h"
+#include "clock.h"
+#include "ledger.h"
+#include "metrics.h"
+#include "sched.h"
+#include "ship.h"
+#include "take.h"
+
+#define BUCKETS 65536
+#define USERS_MAX 1000000
+#define KEEP 100000
+#define COLLECT 30. /* seconds between two looks for users who can leave memory */
+#define CONFIRM 1.  /* a vector that is owed is told after this many seconds */
+#define FORGET_EVERY 60.
+#define BACKOFF_FIRST 1.
+#define BACKOFF_MOST 60.
+
+LIST_HEAD(user_list, user);
+
+struct users {
+    struct replicator *r;
+    size_t n;
+    struct user_list all, bucket[BUCKETS];
+    ev_timer collect;
+};
+
+static size_t bucket_of(const char *name, size_t n)
+{
+    return (size_t)(orset_hash(name, n).lo % BUCKETS);
+}
+
+/* ---- the table ---- */
+
+static void on_timer(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    user_plan(t->data);
+}
+
+struct user *user_find(struct users *us, const char *name, size_t n)
+{
+    struct user *u;
+    LIST_FOREACH(u, &us->bucket[bucket_of(name, n)], in_hash)
+    if (strlen(u->name) == n && !memcmp(u->name, name, n))
+        return u;
+    return NULL;
+}
+
+struct user *user_get(struct users *us, const char *name, size_t n)
+{
+    struct user *u = user_find(us, name, n);
+    if (u || us->n >= USERS_MAX)
+        return u;
+    size_t npeers = us->r->group.npeers;
+    u = mem_zero(sizeof *u + npeers * sizeof *u->peer);
+    u->r = us->r;
+    u->name = mem_strndup(name, n);
+    u->queued = USER_NOTHING;
+    TAILQ_INIT(&u->parcels);
+    TAILQ_INIT(&u->admin);
+    ev_timer_init(&u->timer, on_timer, 0., 0.);
+    u->timer.data = u;
+    for (size_t i = 0; i < npeers; i++) {
+        u->peer[i].resend_wait = seconds(us->r->config->resend_after);
+        u->peer[i].hello_wait = seconds(us->r->config->hello_every);
+        u->peer[i].exchange_wait = seconds(us->r->config->exchange_after);
+    }
+    LIST_INSERT_HEAD(&us->all, u, in_all);
+    LIST_INSERT_HEAD(&us->bucket[bucket_of(name, n)], u, in_hash);
+    metric_set(replicator_users, (long long)++us->n);
+    return u;
+}
+
+static void user_free(struct user *u)
+{
+    struct users *us = u->r->users;
+    user_forget_work(u);
+    sched_dequeue(us->r->sched, u);
+    ev_timer_stop(us->r->loop, &u->timer);
+    LIST_REMOVE(u, in_all);
+    LIST_REMOVE(u, in_hash);
+    free(u->look);
+    free(u->name);
+    free(u);
+    metric_set(replicator_users, (long long)--us->n);
+}
+
+size_t users_count(const struct users *us)
+{
+    return us->n;
+}
+
+void users_each(struct users *us, user_fn *fn, void *arg)
+{
+    struct user *u;
+    LIST_FOREACH(u, &us->all, in_all)
+    fn(u, arg);
+}
+
+/* Whether it would be missed. What a peer has not confirmed stands in the ledger, too, and the sweep of all users comes back to it: so of those, not more
+ * than KEEP stay. */
+static bool needed(const struct user *u, double now)
+{
+    const struct replicator *r = u->r;
+    bool work = u->worker || u->queued != USER_NOTHING || u->nparcels || u->look_all || u->nlook || u->sweep || !TAILQ_EMPTY(&u->admin);
+    for (size_t i = 0; i < r->group.npeers; i++)
+        work = work || (u->peer[i].resend_at != 0 && u->r->users->n < KEEP);
+    return work || now < u->unknown_until || now - u->active_at < seconds(r->config->active_for) || now < u->open_after;
+}
+
+static void on_collect(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    struct users *us = t->data;
+    double now = clock_monotonic();
+    for (struct user *u = LIST_FIRST(&us->all), *next; u; u = next) {
+        next = LIST_NEXT(u, in_all);
+        if (!needed(u, now))
+            user_free(u);
+    }
+}
+
+struct users *users_open(struct replicator *r)
+{
+    struct users *us = mem_zero(sizeof *us);
+    us->r = r;
+    LIST_INIT(&us->all);
+    ev_timer_init(&us->collect, on_collect, COLLECT, COLLECT);
+    us->collect.data = us;
+    ev_timer_start(r->loop, &us->collect);
+    return us;
+}
+
+void users_close(struct users *us)
+{
+    if (!us)
+        return;
+    while (!LIST_EMPTY(&us->all))
+        user_free(LIST_FIRST(&us->all));
+    ev_timer_stop(us->r->loop, &us->collect);
+    free(us);
+}
+
+/* ---- reasons ---- */
+
+/* Something happens with this user: it is swept and greeted more often again. */
+static void activate(struct user *u)
+{
+    struct replicator *r = u->r;
+    double now = clock_monotonic();
+    u->active_at = now;
+    if (u->sweep_at == 0)
+        u->sweep_at = now + seconds(r->config->sweep_active);
+    for (size_t i = 0; i < r->group.npeers; i++) {
+        struct user_peer *p = &u->peer[i];
+        p->hello_wait = seconds(r->config->hello_every);
+        if (p->hello_at == 0 || p->hello_at > now + p->hello_wait)
+            p->hello_at = now + p->hello_wait;
+    }
+    if (!u->known)
+        ledger_user(r->ledger, u->name);
+    u->known = true;
+}
+
+static void clear_look(struct user *u)
+{
+    for (size_t i = 0; i < u->nlook; i++)
+        free(u->look[i].name);
+    u->nlook = 0;
+    u->look_all = false;
+}
+
+void user_look(struct user *u, const char *guid, const char *name, size_t n)
+{
+    activate(u);
+    if (!n || u->nlook == FRAME_MAILBOXES_MAX) {
+        clear_look(u);
+        u->look_all = true;
+    }
+    for (size_t i = 0; i < u->nlook; i++)
+        if (u->look[i].n == n && !memcmp(u->look[i].name, name, n) && !strcmp(u->look[i].guid, guid))
+            n = 0;
+    if (n && !u->look_all) {
+        if (!u->look)
+            u->look = mem_zero(FRAME_MAILBOXES_MAX * sizeof *u->look);
+        struct look *l = &u->look[u->nlook++];
+        snprintf(l->guid, sizeof l->guid, "%s", guid);
+        l->name = mem_dup(name, n);
+        l->n = n;
+    }
+    user_plan(u);
+}
+
+void user_sweep(struct user *u)
+{
+    u->sweep = true;
+    user_plan(u);
+}
+
+void user_parcel(struct user *u, struct parcel_in_hand *p)
+{
+    TAILQ_INSERT_TAIL(&u->parcels, p, in_user);
+    u->nparcels++;
+    u->parcel_bytes += p->body.n;
+    activate(u);
+    user_plan(u);
+}
+
+void user_parcel_done(struct user *u, struct parcel_in_hand *p)
+{
+    TAILQ_REMOVE(&u->parcels, p, in_user);
+    u->nparcels--;
+    u->parcel_bytes -= p->body.n;
+    take_done(u->r->take, p);
+}
+
+void user_drop_parcels(struct user *u)
+{
+    metric_add(replicator_dropped, (long long)u->nparcels);
+    while (!TAILQ_EMPTY(&u->parcels))
+        user_parcel_done(u, TAILQ_FIRST(&u->parcels));
+}
+
+void user_want(struct user *u, size_t peer, enum frame_ship how)
+{
+    u->peer[peer].want |= 1u << how;
+    user_plan(u);
+}
+
+void user_forget_work(struct user *u)
+{
+    user_drop_parcels(u);
+    clear_look(u);
+    u->sweep = u->tick = false;
+    u->tick_at = u->sweep_at = 0;
+    for (size_t i = 0; i < u->r->group.npeers; i++) {
+        struct user_peer *p = &u->peer[i];
+        p->want = 0;
+        p->unconfirmed = 0;
+        p->behind = false;
+        p->resend_at = p->hello_at = p->exchange_at = 0;
+    }
+    admin_fail(&u->admin, "the user cannot be opened", false);
+}
+
+/* ---- what happened ---- */
+
+void user_sent(struct user *u, size_t peer)
+{
+    struct user_peer *p = &u->peer[peer];
+    if (p->hello_at)
+        p->hello_at = clock_monotonic() + p->hello_wait;
+}
+
+void user_unsent(struct user *u, size_t peer)
+{
+    struct user_peer *p = &u->peer[peer];
+    double now = clock_monotonic();
+    if (p->resend_at == 0)
+        p->resend_at = now + p->resend_wait;
+    user_plan(u);
+}
+
+static void count_unconfirmed(struct user *u, size_t i, uint64_t n)
+{
+    struct replicator *r = u->r;
+    struct user_peer *p = &u->peer[i];
+    const struct peer *peer = &r->group.peer[i];
+    double now = clock_monotonic();
+    if (n < p->unconfirmed || !n) /* it confirms: no reason to wait longer next time */
+        p->resend_wait = seconds(r->config->resend_after);
+    if (!n) {
+        p->resend_at = 0;
+        p->since = 0;
+    } else if (!p->unconfirmed || p->resend_at == 0) {
+        p->resend_at = now + p->resend_wait;
+        if (!p->since)
+            p->since = clock_wall();
+    } else if (n < p->unconfirmed) {
+        p->resend_at = now + p->resend_wait;
+        p->since = clock_wall();
+    }
+    if (n != p->unconfirmed)
+        ledger_unconfirmed(r->ledger, peer->site, u->name, n, p->since);
+    p->unconfirmed = n;
+    bool old = p->since && clock_wall() - p->since > r->config->backlog_age * 1000;
+    if (n && (old || n > (uint64_t)r->config->backlog) && now >= p->forget_after) {
+        p->want |= 1u << FRAME_SHIP_FORGET;
+        p->forget_after = now + FORGET_EVERY; /* another peer may still need what this one does not get */
+        p->since = clock_wall();
+    }
+}
+
+void user_done(struct user *u, const struct frame_done *d)
+{
+    struct replicator *r = u->r;
+    double now = clock_monotonic();
+    for (size_t k = 0; k < d->nsites; k++) {
+        int i = group_peer(&r->group, d->site[k].site);
+        if (i < 0 || r->group.peer[i].removed)
+            continue;
+        struct user_peer *p = &u->peer[i];
+        count_unconfirmed(u, (size_t)i, d->site[k].unconfirmed);
+        if (d->site[k].behind && !p->behind)
+            p->exchange_at = now + p->exchange_wait;
+        if (!d->site[k].behind && !p->cut_off) {
+            p->exchange_at = 0;
+            p->exchange_wait = seconds(r->config->exchange_after);
+        }
+        p->behind = d->site[k].behind;
+        p->asking = d->site[k].asking;
+        if (d->site[k].owed && (p->hello_at == 0 || p->hello_at > now + CONFIRM))
+            p->hello_at = now + CONFIRM;
+    }
+    u->unplaced = d->unplaced;
+    u->held = d->held;
+    u->tick_at = d->tick ? now + seconds((int64_t)d->tick) : 0;
+}
+
+double user_backoff(double *wait)
+{
+    *wait = *wait == 0 ? BACKOFF_FIRST : *wait * 2 < BACKOFF_MOST ? *wait * 2 : BACKOFF_MOST;
+    return clock_monotonic() + *wait;
+}
+
+bool user_may_say(struct user *u)
+{
+    return replicator_may_say(&u->said, 60.);
+}
+
+/* ---- what is due ---- */
+
+static double sooner(double a, double b)
+{
+    return a == 0 ? b : b == 0 ? a : a < b ? a : b;
+}
+
+static bool passed(double moment, double now)
+{
+    return moment != 0 && moment <= now;
+}
+
+static void due_peer(struct user *u, size_t i, double now)
+{
+    struct replicator *r = u->r;
+    struct user_peer *p = &u->peer[i];
+    double most = seconds(r->config->resend_most);
+    if (passed(p->resend_at, now)) {
+        /* While the lane takes nothing, or nobody takes from it, asking the worker would only cost. */
+        if (ship_ready(r->ship, i) && !ship_stalled(r->ship, i)) {
+            p->want |= 1u << FRAME_SHIP_CONFIRMED;
+            p->resend_wait = p->resend_wait * 2 < most ? p->resend_wait * 2 : most;
+        }
+        p->resend_at = now + p->resend_wait;
+    }
+    if (passed(p->exchange_at, now)) {
+        if (ship_ready(r->ship, i) && !ship_stalled(r->ship, i)) {
+            p->want |= 1u << FRAME_SHIP_EXCHANGE;
+            p->cut_off = false;
+            p->exchange_wait = p->exchange_wait * 2 < most ? p->exchange_wait * 2 : most;
+        }
+        p->exchange_at = now + p->exchange_wait;
+    }
+    if (passed(p->hello_at, now)) {
+        if (!ship_stalled(r->ship, i))
+            p->want |= 1u << FRAME_SHIP_HELLO;
+        p->hello_at = now - u->active_at < seconds(r->config->active_for) ? now + p->hello_wait : 0;
+        p->hello_wait *= 2;
+    }
+}
+
+static void due(struct user *u, double now)
+{
+    struct replicator *r = u->r;
+    for (size_t i = 0; i < r->group.npeers; i++)
+        if (!r->group.peer[i].removed)
+            due_peer(u, i, now);
+    if (passed(u->tick_at, now)) {
+        u->tick = true;
+        u->tick_at = 0;
+    }
+    if (passed(u->sweep_at, now)) {
+        bool active = now - u->active_at < seconds(r->config->active_for);
+        u->sweep = true;
+        u->sweep_at = active ? now + seconds(r->config->sweep_active) : 0;
+    }
+}
+
+enum user_class user_class(struct user *u, double now)
+{
+    if (now < u->open_after)
+        return USER_NOTHING;
+    if (!TAILQ_EMPTY(&u->admin) || ((u->look_all || u->nlook) && now >= u->look_after))
+        return USER_FIRST;
+    if ((u->nparcels && now >= u->parcel_after) || u->tick)
+        return USER_SECOND;
+    for (size_t i = 0; i < u->r->group.npeers; i++)
+        if (u->peer[i].want)
+            return USER_SECOND;
+    return u->sweep && now >= u->look_after ? USER_LAST : USER_NOTHING;
+}
+
+static double next_moment(struct user *u, double now)
+{
+    double at = sooner(u->tick_at, u->sweep_at);
+    for (size_t i = 0; i < u->r->group.npeers; i++)
+        at = sooner(at, sooner(u->peer[i].resend_at, sooner(u->peer[i].hello_at, u->peer[i].exchange_at)));
+    if ((u->look_all || u->nlook || u->sweep) && u->look_after > now)
+        at = sooner(at, u->look_after);
+    if (u->nparcels && u->parcel_after > now)
+        at = sooner(at, u->parcel_after);
+    if (at != 0 && at < u->open_after)
+        at = u->open_after;
+    return u->open_after > now ? sooner(at, u->open_after) : at;
+}
+
+void user_plan(struct user *u)
+{
+    struct replicator *r = u->r;
+    double now = clock_monotonic();
+    due(u, now);
+    enum user_class c = user_class(u, now);
+    if (!u->worker)
+        sched_queue(r->sched, u, c);
+    double at = next_moment(u, now);
+    ev_timer_stop(r->loop, &u->timer);
+    if (at == 0)
+        return;
+    /* libev counts from the loop's own idea of now, which may lie behind. */
+    ev_now_update(r->loop);
+    ev_timer_set(&u->timer, at > now ? at - now : 0., 0.);
+    ev_timer_start(r->loop, &u->timer);
+}

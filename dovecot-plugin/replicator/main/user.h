@@ -1,0 +1,115 @@
+/* user - what is to be done for whom, and when.
+ *
+ * A user is in memory while there is something to do, while a worker has it open, or while it counts as active. What is
+ * to be done is a set, not a list: a second hint for the same mailbox changes nothing. Only parcels stand in order. */
+#ifndef REPLICATOR_MAIN_USER_H
+#define REPLICATOR_MAIN_USER_H
+
+#include <ev.h>
+
+#include "replicator.h"
+
+struct worker;
+struct admin_request;
+
+/* A parcel in hand: taken from a peer's lane, not acked yet. */
+struct parcel_in_hand {
+    TAILQ_ENTRY(parcel_in_hand) in_user;
+    LIST_ENTRY(parcel_in_hand) in_hash;
+    unsigned char id[16];
+    size_t peer; /* index: whose lane */
+    int lane;    /* LANE_LIVE or LANE_BULK */
+    unsigned kind;
+    void *reply; /* owns the body: a redisReply */
+    struct text body;
+    unsigned crashes; /* workers that went away while they had it */
+};
+TAILQ_HEAD(parcels, parcel_in_hand);
+TAILQ_HEAD(admin_requests, admin_request);
+
+/* What one user and one peer have to say to each other. Moments are 0 when not set. */
+struct user_peer {
+    unsigned want; /* bits 1 << enum frame_ship: to be asked of a worker */
+    uint64_t unconfirmed;
+    int64_t since; /* microseconds since 1970: since when there is something unconfirmed */
+    double resend_at, resend_wait, forget_after;
+    double hello_at, hello_wait;
+    bool behind;
+    double exchange_at, exchange_wait;
+    double exchange_asked; /* of a new state */
+    bool asking;           /* its answer is waited for */
+    bool cut_off;          /* it will not come: the next exchange is due, whatever is said meanwhile */
+};
+
+enum user_class { USER_FIRST, USER_SECOND, USER_LAST, USER_CLASSES, USER_NOTHING = USER_CLASSES };
+
+struct user {
+    LIST_ENTRY(user) in_hash;
+    LIST_ENTRY(user) in_all;
+    TAILQ_ENTRY(user) in_queue;
+    struct replicator *r;
+    char *name;
+    enum user_class queued; /* in which queue, USER_NOTHING: in none */
+    struct worker *worker;  /* has it open, opens or closes it; NULL: nobody */
+    ev_timer timer;         /* the next moment at which something becomes due */
+
+    bool look_all, sweep, tick;
+    size_t nlook; /* mailboxes named by hints */
+    struct look {
+        char guid[33];
+        size_t n;
+        char *name;
+    } *look; /* FRAME_MAILBOXES_MAX, or NULL */
+    struct parcels parcels;
+    size_t nparcels, parcel_bytes;
+    struct admin_requests admin;
+
+    double look_after, parcel_after, open_after; /* not before */
+    double look_wait, parcel_wait, open_wait;    /* after a failure: the next wait; 0 after a success */
+    double unknown_until;                        /* it could not be opened for good: its parcels are dropped */
+    double tick_at, sweep_at, active_at;
+    double said; /* when its last failure was logged */
+    uint64_t unplaced, held;
+    bool known;             /* in the ledger */
+    struct user_peer peer[]; /* npeers */
+};
+
+struct users *users_open(struct replicator *);
+void users_close(struct users *); /* after workers and take */
+
+struct user *user_find(struct users *, const char *name, size_t n);
+/* Finds or makes. NULL: too many are in memory. */
+struct user *user_get(struct users *, const char *name, size_t n);
+size_t users_count(const struct users *);
+typedef void user_fn(struct user *, void *arg);
+void users_each(struct users *, user_fn *, void *arg); /* fn must not free */
+
+/* Reasons to look. guid "" and n 0: all mailboxes. */
+void user_look(struct user *, const char *guid, const char *name, size_t n);
+void user_sweep(struct user *);
+/* A parcel to apply; owned by the user until user_parcel_done. */
+void user_parcel(struct user *, struct parcel_in_hand *);
+/* Takes it out of the user's list, acks it and frees it. */
+void user_parcel_done(struct user *, struct parcel_in_hand *);
+void user_drop_parcels(struct user *);
+void user_want(struct user *, size_t peer, enum frame_ship);
+
+/* Something was or could not be pushed to that peer: its next hello can wait, or it is to be sent again. */
+void user_sent(struct user *, size_t peer);
+void user_unsent(struct user *, size_t peer);
+
+/* What a worker's DONE says of it. */
+void user_done(struct user *, const struct frame_done *);
+
+/* Failures: the next wait, and whether it is worth a line in the log. */
+double user_backoff(double *wait);
+bool user_may_say(struct user *);
+
+/* What can be done for it now. */
+enum user_class user_class(struct user *, double now);
+/* Puts it into the queue it belongs to, or sets its timer. To be called whenever something changed. */
+void user_plan(struct user *);
+/* It is in nobody's hand any more: no parcels, no requests, nothing wanted. */
+void user_forget_work(struct user *);
+
+#endif

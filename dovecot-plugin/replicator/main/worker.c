@@ -1,0 +1,638 @@
+/* worker - see worker.h. */
+#include "worker.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "admin.h"
+#include "clock.h"
+#include "job.h"
+#include "log.h"
+#include "metrics.h"
+#include "reserve.h"
+#include "sched.h"
+#include "ship.h"
+#include "sweep.h"
+
+#define READ_SIZE 65536
+#define CONNECT_AGAIN 1. /* seconds */
+#define HOLD 2.          /* so long a user's worker waits for the answer of an exchange while others wait for a worker */
+#define ASK_AGAIN 1.     /* an exchange that was lost with its worker's memory begins anew after so long */
+
+enum state { IDLE, OPENING, WARM, BUSY, CLOSING, LISTING };
+
+struct worker {
+    TAILQ_ENTRY(worker) link;
+    struct workers *all;
+    int fd;
+    enum state state;
+    ev_io rd, wr;
+    ev_timer patience; /* active while an answer is owed; or until an idle user is closed */
+    struct buf in;
+    struct orset_buf out;
+    size_t sent; /* of out */
+    struct user *user;
+    struct job job;
+    double slice; /* since when its user has it while others wait */
+    double used;  /* when it became warm */
+    bool asking;  /* an exchange of its user's goes on in it, which CLOSE would end */
+    double hold;  /* until when it is not closed for that */
+    bool heard;   /* it has said something: a process of Dovecot's is there */
+    bool old;     /* to be closed when its user is (workers_renew) */
+};
+TAILQ_HEAD(worker_list, worker);
+
+struct workers {
+    struct replicator *r;
+    char *path;
+    size_t n;
+    struct worker_list list;
+    double connect_after, said;
+};
+
+static bool owes(const struct worker *w)
+{
+    return w->state != IDLE && w->state != WARM;
+}
+
+/* ---- sending ---- */
+
+static void flush(struct worker *w)
+{
+    while (w->sent < w->out.len) {
+        ssize_t n = send(w->fd, w->out.data + w->sent, w->out.len - w->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            /* A connection that is gone is seen by the reader. */
+            if (errno == EAGAIN)
+                ev_io_start(w->all->r->loop, &w->wr);
+            return;
+        }
+        w->sent += (size_t)n;
+    }
+    ev_io_stop(w->all->r->loop, &w->wr);
+    w->sent = w->out.len = 0;
+    if (w->out.room > 1024 * 1024)
+        orset_buf_free(&w->out);
+}
+
+static void on_writable(struct ev_loop *loop, ev_io *io, int events)
+{
+    (void)loop, (void)events;
+    flush(io->data);
+}
+
+static void set_patience(struct worker *w, int64_t ms)
+{
+    struct ev_loop *loop = w->all->r->loop;
+    ev_timer_stop(loop, &w->patience);
+    ev_timer_set(&w->patience, seconds(ms), 0.);
+    ev_timer_start(loop, &w->patience);
+}
+
+/* false: it does not fit into a frame (nothing was sent). */
+static bool say(struct worker *w, const struct frame *f)
+{
+    return frame_encode(&w->out, f) == 0;
+}
+
+static void ask(struct worker *w, enum state state, const struct frame *f)
+{
+    say(w, f);
+    w->state = state;
+    set_patience(w, w->all->r->config->worker_timeout);
+}
+
+static void ask_close(struct worker *w)
+{
+    ask(w, CLOSING, &(struct frame){.type = FRAME_CLOSE});
+}
+
+/* ---- without a user ---- */
+
+static void release(struct worker *w)
+{
+    struct user *u = w->user;
+    struct replicator *r = w->all->r;
+    for (size_t i = 0; u && w->asking && i < r->group.npeers; i++) {
+        /* It was closed before it was answered. */
+        struct user_peer *p = &u->peer[i];
+        double soon = clock_monotonic() + ASK_AGAIN;
+        if (p->asking && (p->exchange_at == 0 || p->exchange_at > soon))
+            p->exchange_at = soon;
+        p->cut_off = p->cut_off || p->asking;
+        p->asking = false;
+    }
+    w->user = NULL;
+    w->state = IDLE;
+    w->asking = false;
+    w->hold = 0;
+    ev_timer_stop(w->all->r->loop, &w->patience);
+    if (!u)
+        return;
+    u->worker = NULL;
+    user_plan(u);
+}
+
+static void worker_free(struct worker *w)
+{
+    struct workers *ws = w->all;
+    ev_io_stop(ws->r->loop, &w->rd);
+    ev_io_stop(ws->r->loop, &w->wr);
+    ev_timer_stop(ws->r->loop, &w->patience);
+    close(w->fd);
+    TAILQ_REMOVE(&ws->list, w, link);
+    metric_set(replicator_workers, (long long)--ws->n);
+    buf_free(&w->in);
+    orset_buf_free(&w->out);
+    free(w);
+}
+
+/* The user's next attempt waits, longer each time. */
+static void user_failed(struct user *u, const char *why, size_t n)
+{
+    metric_add(replicator_failures, 1);
+    u->open_after = user_backoff(&u->open_wait);
+    if (user_may_say(u))
+        log_warning("user=%s: %.*s; again in %g s", u->name, (int)n, why, u->open_wait);
+}
+
+static void lost(struct worker *w, const char *why)
+{
+    struct user *u = w->user;
+    struct workers *ws = w->all;
+    if (u && !w->heard) {
+        /* Dovecot's master has no process for us: not the user's fault. */
+        ws->connect_after = u->open_after = clock_monotonic() + CONNECT_AGAIN;
+        if (replicator_may_say(&ws->said, 30.))
+            log_warning("%s: %s before a worker answered: is process_limit of service dovelane-worker above replicator_workers?", ws->path, why);
+    } else if (u && (w->state == WARM || ws->r->stopping)) {
+        job_again(&w->job, u); /* Dovecot ends it, as with each reload; the user is closed by the worker itself */
+    } else if (u) {
+        metric_add(replicator_workers_lost, 1);
+        job_again(&w->job, u);
+        user_failed(u, why, strlen(why));
+    } else if (w->state == LISTING) {
+        sweep_listed(ws->r->sweep, false);
+    } else if (replicator_may_say(&ws->said, 10.)) {
+        log_debug("worker: %s", why);
+    }
+    release(w);
+    worker_free(w);
+}
+
+/* ---- answers ---- */
+
+static void on_ready(struct worker *w, const struct frame *f)
+{
+    struct user *u = w->user;
+    struct replicator *r = w->all->r;
+    bool first = false;
+    u->open_wait = 0;
+    u->unknown_until = 0;
+    w->state = WARM;
+    for (size_t i = 0; i < r->group.npeers; i++) {
+        struct user_peer *p = &u->peer[i];
+        if (r->group.peer[i].removed)
+            continue;
+        /* At once, and again while it lasts: a question or its answer may be lost. */
+        double now = clock_monotonic();
+        if ((f->u.ready.created || f->u.ready.exchange) && p->exchange_at == 0) {
+            bool lately = p->exchange_asked != 0 && now - p->exchange_asked < ASK_AGAIN;
+            if (!lately) {
+                p->want |= 1u << FRAME_SHIP_EXCHANGE;
+                first = p->exchange_asked == 0;
+                p->exchange_asked = now;
+            }
+            p->exchange_at = now + (lately ? ASK_AGAIN : p->exchange_wait);
+        }
+        if (f->u.ready.unconfirmed && p->resend_at == 0)
+            p->resend_at = clock_monotonic() + p->resend_wait;
+    }
+    if (f->u.ready.exchange && first)
+        log_info("user=%s: the state got a new epoch: it exchanges with the other replicas first", u->name);
+}
+
+static void on_fail(struct worker *w, const struct frame *f)
+{
+    struct user *u = w->user;
+    struct text t = f->u.fail.text;
+    if (!u) {
+        if (w->state == LISTING)
+            sweep_listed(w->all->r->sweep, false);
+        w->state = IDLE;
+        return;
+    }
+    char *why = mem_strndup((const char *)t.p, t.n < 500 ? t.n : 500);
+    job_again(&w->job, u);
+    /* An admin would wait for nothing. */
+    admin_fail(&u->admin, *why ? why : "the user cannot be opened", !f->u.fail.permanent);
+    if (f->u.fail.permanent) {
+        if (user_may_say(u))
+            log_warning("user=%s: cannot be replicated here: %s", u->name, why);
+        job_unknown(u);
+    } else {
+        user_failed(u, why, strlen(why));
+    }
+    free(why);
+    release(w);
+}
+
+/* An exchange lives in the worker's memory. Closed for somebody else's sake between question and answer it would begin anew with each
+ * opening, and with more users than workers never end. */
+static void hold(struct worker *w, const struct frame_done *d)
+{
+    bool was = w->asking, answer = w->job.kind == JOB_PARCEL && w->job.parcel->kind == PARCEL_ANSWER;
+    w->asking = false;
+    for (size_t i = 0; i < d->nsites; i++)
+        w->asking = w->asking || d->site[i].asking;
+    if (!w->asking)
+        w->hold = 0;
+    else if (!was || answer)
+        w->hold = clock_monotonic() + HOLD;
+    if (w->asking)
+        set_patience(w, (int64_t)(HOLD * 1000));
+}
+
+/* Not all of them, else all wait for answers here and at the peer nobody is left who gives them. */
+static bool held(const struct worker *w, double now)
+{
+    const struct worker *o;
+    size_t before = 0;
+    if (now >= w->hold)
+        return false;
+    TAILQ_FOREACH(o, &w->all->list, link)
+    {
+        if (o == w)
+            break;
+        before += now < o->hold;
+    }
+    return before == 0 || before + 1 < (size_t)w->all->r->config->replicator_workers;
+}
+
+static void on_done(struct worker *w, const struct frame *f)
+{
+    struct user *u = w->user;
+    metric_add(replicator_jobs, 1);
+    if (w->state == LISTING) {
+        sweep_listed(w->all->r->sweep, f->u.done.result == FRAME_OK);
+        release(w);
+        return;
+    }
+    if (w->state == CLOSING) { /* it says nothing of the user: the wish for a tick stands */
+        release(w);
+        return;
+    }
+    user_done(u, &f->u.done);
+    hold(w, &f->u.done);
+    job_done(&w->job, u, &f->u.done);
+    w->state = WARM;
+    w->used = clock_monotonic();
+    user_plan(u);
+}
+
+static void on_reply(struct worker *w, const struct frame *f)
+{
+    if (w->state == LISTING)
+        sweep_name(w->all->r->sweep, f->u.reply.text);
+    else
+        job_reply(&w->job, f->u.reply.text);
+}
+
+static void on_reserve(struct worker *w, const struct frame *f)
+{
+    struct replicator *r = w->all->r;
+    struct frame a = {.type = FRAME_RESERVED};
+    int got = -1;
+    switch (f->u.reserve.what) {
+    case FRAME_RESERVE_CHECK: got = reserve_check(r->reserve, f->u.reserve.key, r->boot, f->u.reserve.epoch, f->u.reserve.counter); break;
+    case FRAME_RESERVE_RAISE: got = reserve_raise(r->reserve, f->u.reserve.key, f->u.reserve.epoch, f->u.reserve.counter); break;
+    case FRAME_RESERVE_NOTE: got = reserve_note(r->reserve, f->u.reserve.key, f->u.reserve.counter); break;
+    case FRAME_RESERVE_CLEAN: got = reserve_clean(r->reserve, f->u.reserve.key, f->u.reserve.epoch, f->u.reserve.counter); break;
+    }
+    if (got < 0 && replicator_may_say(&w->all->said, 10.))
+        log_error("user=%s: the file of reserved numbers: %s", w->user ? w->user->name : "", strerror(errno));
+    a.u.reserved.ok = got >= 0;
+    a.u.reserved.new_epoch = got == RESERVE_NEW_EPOCH && f->u.reserve.what == FRAME_RESERVE_CHECK;
+    say(w, &a);
+}
+
+static void on_note(struct worker *w, const struct frame *f)
+{
+    static const enum log_level level[] = {LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG};
+    log_line(level[f->u.note.level], "user=%s: %.*s", w->user ? w->user->name : "", (int)f->u.note.text.n, (const char *)f->u.note.text.p);
+}
+
+/* In which states an answer may come. */
+static bool in_place(const struct worker *w, enum frame_type type)
+{
+    switch (type) {
+    case FRAME_READY: return w->state == OPENING;
+    case FRAME_FAIL: return w->state != IDLE && w->state != WARM;
+    case FRAME_DONE: return w->state == BUSY || w->state == CLOSING || w->state == LISTING;
+    case FRAME_SEND: return w->user && w->state != WARM;
+    case FRAME_REPLY: return w->state == LISTING || (w->state == BUSY && w->job.kind == JOB_ADMIN);
+    case FRAME_RESERVE: return w->user && w->state != WARM;
+    case FRAME_NOTE: return true;
+    default: return false;
+    }
+}
+
+/* false: the worker is not what it should be. */
+static bool on_frame(struct worker *w, const struct frame *f)
+{
+    if (!in_place(w, f->type))
+        return false;
+    w->heard = true;
+    switch (f->type) {
+    case FRAME_READY: on_ready(w, f); break;
+    case FRAME_FAIL: on_fail(w, f); break;
+    case FRAME_DONE: on_done(w, f); break;
+    case FRAME_SEND: ship_send(w->all->r->ship, w->user, &f->u.send); break;
+    case FRAME_REPLY: on_reply(w, f); break;
+    case FRAME_RESERVE: on_reserve(w, f); break;
+    default: on_note(w, f); break;
+    }
+    if (owes(w))
+        set_patience(w, w->all->r->config->worker_timeout);
+    return true;
+}
+
+/* false: the connection is to be ended, *why says why. */
+static bool frames(struct worker *w, const char **why)
+{
+    size_t at = 0, len;
+    int whole;
+    while ((whole = frame_split((uint8_t *)w->in.data + at, w->in.len - at, &len)) == 1) {
+        struct frame f;
+        if (frame_decode(&f, (uint8_t *)w->in.data + at, len) < 0 || !on_frame(w, &f)) {
+            log_error("user=%s: worker: a frame of type %u that is malformed or out of place", w->user ? w->user->name : "",
+                      (unsigned)(uint8_t)w->in.data[at + FRAME_HEADER]);
+            *why = "the worker does not follow the protocol";
+            return false;
+        }
+        at += len;
+    }
+    if (at)
+        buf_consume(&w->in, at);
+    *why = "the worker sent what is no frame";
+    return whole == 0;
+}
+
+static void on_readable(struct ev_loop *loop, ev_io *io, int events)
+{
+    (void)loop, (void)events;
+    struct worker *w = io->data;
+    const char *why;
+    buf_reserve(&w->in, READ_SIZE);
+    ssize_t n = recv(w->fd, w->in.data + w->in.len, READ_SIZE, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        lost(w, n ? strerror(errno) : "the worker went away");
+        return;
+    }
+    w->in.len += (size_t)n;
+    if (!frames(w, &why))
+        lost(w, why);
+}
+
+static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    struct worker *w = t->data;
+    if (w->state == WARM && w->asking && sched_waiting(w->all->r->sched) == 0)
+        set_patience(w, (int64_t)(HOLD * 1000));
+    else if (w->state == WARM)
+        ask_close(w); /* idle for long enough */
+    else if (owes(w))
+        lost(w, "the worker did not answer in time");
+}
+
+/* ---- connecting ---- */
+
+static void hello(struct worker *w)
+{
+    struct replicator *r = w->all->r;
+    struct frame f = {.type = FRAME_HELLO};
+    struct frame_hello *h = &f.u.hello;
+    char brake[32], percent[32], wait[32], nice_[32], timeout[32];
+    bool self = false;
+    h->version = FRAME_VERSION;
+    h->self = r->group.self;
+    for (size_t i = 0; i < r->group.npeers; i++) {
+        if (!self && r->group.peer[i].site > r->group.self) {
+            h->site[h->nsites++] = r->group.self;
+            self = true;
+        }
+        if (!r->group.peer[i].removed)
+            h->site[h->nsites++] = r->group.peer[i].site;
+    }
+    if (!self)
+        h->site[h->nsites++] = r->group.self;
+    memcpy(h->digest, r->group.digest, sizeof h->digest);
+    h->nnamespaces = r->group.nnamespaces;
+    memcpy(h->ns, r->group.ns, sizeof h->ns);
+    snprintf(brake, sizeof brake, "%lld", (long long)r->config->brake_mails);
+    snprintf(percent, sizeof percent, "%lld", (long long)r->config->brake_percent);
+    snprintf(wait, sizeof wait, "%lld", (long long)r->config->brake_wait);
+    snprintf(nice_, sizeof nice_, "%lld", (long long)r->config->replicator_nice);
+    snprintf(timeout, sizeof timeout, "%lld", (long long)r->config->worker_timeout);
+    const char *settings[][2] = {{"brake_count", brake}, {"brake_percent", percent}, {"brake_wait", wait}, {"nice", nice_},
+                                 {"worker_timeout", timeout}, {"public_user", r->config->replicate_public_user}};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        h->setting[i].key = (struct text){(const uint8_t *)settings[i][0], strlen(settings[i][0])};
+        h->setting[i].value = (struct text){(const uint8_t *)settings[i][1], strlen(settings[i][1])};
+        h->nsettings++;
+    }
+    if (!say(w, &f))
+        log_fatal("HELLO does not fit its bounds: shorten replicate_namespaces");
+}
+
+static struct worker *connect_one(struct workers *ws)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", ws->path);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a) < 0) {
+        if (replicator_may_say(&ws->said, 30.))
+            log_warning("%s: %s: no worker can be reached", ws->path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        ws->connect_after = clock_monotonic() + CONNECT_AGAIN;
+        return NULL;
+    }
+    struct worker *w = mem_zero(sizeof *w);
+    w->all = ws;
+    w->fd = fd;
+    w->out.alloc = &replicator_heap;
+    ev_io_init(&w->rd, on_readable, fd, EV_READ);
+    ev_io_init(&w->wr, on_writable, fd, EV_WRITE);
+    ev_timer_init(&w->patience, on_patience, 0., 0.);
+    w->rd.data = w->wr.data = w->patience.data = w;
+    ev_io_start(ws->r->loop, &w->rd);
+    TAILQ_INSERT_TAIL(&ws->list, w, link);
+    metric_set(replicator_workers, (long long)++ws->n);
+    hello(w);
+    return w;
+}
+
+/* ---- for the scheduler ---- */
+
+struct worker *workers_free(struct workers *ws)
+{
+    struct worker *w;
+    TAILQ_FOREACH(w, &ws->list, link)
+    if (w->state == IDLE && !w->old)
+        return w;
+    if (ws->n >= (size_t)ws->r->config->replicator_workers || clock_monotonic() < ws->connect_after)
+        return NULL;
+    return connect_one(ws);
+}
+
+void worker_open_user(struct worker *w, struct user *u)
+{
+    struct frame f = {.type = FRAME_OPEN};
+    f.u.open.user = (struct text){(const uint8_t *)u->name, strlen(u->name)};
+    w->user = u;
+    u->worker = w;
+    w->slice = clock_monotonic();
+    w->job.kind = JOB_NONE;
+    metric_add(replicator_opens, 1);
+    ask(w, OPENING, &f);
+}
+
+bool workers_list_users(struct workers *ws)
+{
+    struct worker *w = workers_free(ws);
+    struct frame f = {.type = FRAME_ADMIN};
+    if (!w) {
+        workers_release_warm(ws); /* the next time it is asked */
+        return false;
+    }
+    f.u.admin.n = 1;
+    f.u.admin.arg[0] = (struct text){(const uint8_t *)"users", 5};
+    ask(w, LISTING, &f);
+    return true;
+}
+
+/* What a warm worker does next. */
+static void go_on(struct worker *w, size_t waiting)
+{
+    struct replicator *r = w->all->r;
+    double now = clock_monotonic();
+    struct frame f;
+    if (!waiting)
+        w->slice = now;
+    if (r->stopping || w->old || (waiting && now - w->slice >= SCHED_SLICE && !held(w, now))) {
+        ask_close(w);
+        return;
+    }
+    if (job_next(&w->job, w->user, &f)) {
+        ask(w, BUSY, &f);
+        job_asked(&w->job, w->user);
+        return;
+    }
+    if (!ev_is_active(&w->patience) || w->used == 0) {
+        w->used = now;
+        set_patience(w, r->config->worker_idle);
+    }
+}
+
+size_t workers_go_on(struct workers *ws, size_t waiting)
+{
+    size_t coming = 0;
+    for (struct worker *w = TAILQ_FIRST(&ws->list), *next; w; w = next) {
+        next = TAILQ_NEXT(w, link);
+        if (w->state == WARM)
+            go_on(w, waiting > coming ? waiting - coming : 0);
+        coming += w->state == CLOSING;
+        if (w->state == IDLE && (w->old || ws->r->stopping))
+            worker_free(w);
+    }
+    return coming;
+}
+
+bool workers_release_warm(struct workers *ws)
+{
+    struct worker *w, *longest = NULL;
+    double now = clock_monotonic();
+    TAILQ_FOREACH(w, &ws->list, link)
+    if (w->state == WARM && !held(w, now) && (!longest || w->used < longest->used))
+        longest = w;
+    if (longest)
+        ask_close(longest);
+    return longest != NULL;
+}
+
+void workers_flush(struct workers *ws)
+{
+    bool full = ship_full(ws->r->ship);
+    struct worker *w;
+    TAILQ_FOREACH(w, &ws->list, link)
+    {
+        if (w->sent < w->out.len && !ev_is_active(&w->wr))
+            flush(w);
+        /* What a worker sends must not pile up here faster than the node takes it. */
+        if (full)
+            ev_io_stop(ws->r->loop, &w->rd);
+        else
+            ev_io_start(ws->r->loop, &w->rd);
+    }
+}
+
+void workers_renew(struct workers *ws)
+{
+    struct worker *w;
+    TAILQ_FOREACH(w, &ws->list, link)
+    w->old = true;
+}
+
+void workers_forget_client(struct workers *ws, const void *client)
+{
+    struct worker *w;
+    TAILQ_FOREACH(w, &ws->list, link)
+    admin_forget(w->job.admin, client);
+}
+
+size_t workers_count(const struct workers *ws)
+{
+    return ws->n;
+}
+
+size_t workers_busy(const struct workers *ws)
+{
+    size_t n = 0;
+    struct worker *w;
+    TAILQ_FOREACH(w, &ws->list, link)
+    n += w->user != NULL;
+    return n;
+}
+
+struct workers *workers_open(struct replicator *r, const char *path)
+{
+    struct workers *ws = mem_zero(sizeof *ws);
+    ws->r = r;
+    ws->path = mem_strdup(path);
+    TAILQ_INIT(&ws->list);
+    return ws;
+}
+
+void workers_close(struct workers *ws)
+{
+    if (!ws)
+        return;
+    while (!TAILQ_EMPTY(&ws->list)) {
+        struct worker *w = TAILQ_FIRST(&ws->list);
+        if (w->user)
+            w->user->worker = NULL;
+        worker_free(w);
+    }
+    free(ws->path);
+    free(ws);
+}

@@ -1,0 +1,39 @@
+/* worker - the connections to dovelane-worker, each one process with at most one user open.
+ *
+ *     (connect, HELLO) ─▶ idle ─OPEN─▶ opening ─READY─▶ warm ⇄ busy (one question at a time)
+ *                          ▲                             │
+ *                          └──────────────DONE── closing ◀ CLOSE
+ *
+ * FAIL leads to idle from anywhere. A lost connection, an answer out of place and one that does not come within
+ * worker_timeout are one case: the worker is gone, what it had is to be done again, after a wait. */
+#ifndef REPLICATOR_MAIN_WORKER_H
+#define REPLICATOR_MAIN_WORKER_H
+
+#include "user.h"
+
+struct workers *workers_open(struct replicator *, const char *socket_path);
+void workers_close(struct workers *);
+
+/* Gives each warm worker its user's next question, or lets it close its user: when that has had its slice and others
+ * wait (waiting users), or was idle for worker_idle. Returns how many workers are about to be free. */
+size_t workers_go_on(struct workers *, size_t waiting);
+/* One without a user, connected now if there may be another; NULL: none. */
+struct worker *workers_free(struct workers *);
+void worker_open_user(struct worker *, struct user *);
+/* Closes the user that was idle for longest. false: all are at work. */
+bool workers_release_warm(struct workers *);
+/* Asks a free worker for the list of all users (sweep_name, sweep_listed). false: none is free yet, ask again. */
+bool workers_list_users(struct workers *);
+
+/* Sends what was written, and reads again from those that were held up. */
+void workers_flush(struct workers *);
+/* Closes all connections as soon as their users are closed; new ones begin with a new HELLO. */
+void workers_renew(struct workers *);
+
+/* For admin.c: a client whose request a worker may have in hand goes away. */
+void workers_forget_client(struct workers *, const void *client);
+
+size_t workers_count(const struct workers *);
+size_t workers_busy(const struct workers *); /* with a user */
+
+#endif

@@ -1,0 +1,185 @@
+/* parcel - see parcel.h. */
+#include "parcel.h"
+
+#include <string.h>
+
+#define SHA256 32
+
+/* ---- meta ---- */
+
+int parcel_encode(struct orset_buf *b, const struct parcel *p)
+{
+    size_t start = b->len;
+    struct parcel again;
+    orset_buf_u8(b, (uint8_t)p->version);
+    orset_buf_put(b, p->group, sizeof p->group);
+    orset_buf_text(b, p->user.p, p->user.n);
+    orset_buf_u8(b, (uint8_t)p->kind);
+    orset_buf_num(b, p->from);
+    orset_buf_num(b, p->to);
+    if (b->failed)
+        return -1;
+    if (parcel_decode(&again, b->data + start, b->len - start) < 0) {
+        b->len = start;
+        return -1;
+    }
+    return 0;
+}
+
+int parcel_decode(struct parcel *p, const uint8_t *meta, size_t n)
+{
+    struct orset_reader r = {meta, meta + n, n > PARCEL_META_MAX};
+    memset(p, 0, sizeof *p);
+    p->version = orset_read_u8(&r);
+    const uint8_t *group = orset_read_bytes(&r, sizeof p->group);
+    if (group)
+        memcpy(p->group, group, sizeof p->group);
+    if (p->version != PARCEL_VERSION && n)
+        return 0;
+    p->user.p = orset_read_text(&r, FRAME_USER_MAX, &p->user.n);
+    p->kind = orset_read_u8(&r);
+    p->from = orset_read_num(&r, UINT64_MAX);
+    p->to = orset_read_num(&r, UINT64_MAX);
+    if (r.bad || r.at != r.end || !p->from || !p->to || p->kind == 0)
+        return -1;
+    return frame_user_ok(p->user.p, p->user.n) ? 0 : -1;
+}
+
+/* The sum of hashes asks for no order and needs no memory. */
+void parcel_group(const uint64_t *site, size_t nsites, const struct text *ns, size_t nns, uint8_t digest[16])
+{
+    const uint64_t version[2] = {0, PARCEL_VERSION};
+    struct orset_sum sum = orset_hash_words(version, 2);
+    for (size_t i = 0; i < nsites; i++) {
+        const uint64_t word[2] = {1, site[i]};
+        orset_sum_add(&sum, orset_hash_words(word, 2));
+    }
+    for (size_t i = 0; i < nns; i++) {
+        struct orset_sum h = orset_hash(ns[i].p, ns[i].n);
+        const uint64_t word[3] = {2, h.lo, h.hi};
+        orset_sum_add(&sum, orset_hash_words(word, 3));
+    }
+    for (int i = 0; i < 8; i++) {
+        digest[i] = (uint8_t)(sum.lo >> 8 * i);
+        digest[8 + i] = (uint8_t)(sum.hi >> 8 * i);
+    }
+}
+
+/* ---- BATCH ---- */
+
+void parcel_put_batch(struct orset_buf *b, struct text batch, size_t nmails)
+{
+    orset_buf_text(b, batch.p, batch.n);
+    orset_buf_num(b, nmails);
+}
+
+void parcel_put_mail(struct orset_buf *b, const uint8_t sha256[32], struct text mail)
+{
+    orset_buf_put(b, sha256, SHA256);
+    orset_buf_text(b, mail.p, mail.n);
+}
+
+static bool read_mail(struct orset_reader *r, struct parcel_mail *m)
+{
+    m->sha256 = orset_read_bytes(r, SHA256);
+    m->mail.p = orset_read_text(r, PARCEL_MAIL_MAX, &m->mail.n);
+    return !r->bad;
+}
+
+/* Up to the end. */
+static int check_mails(struct orset_reader r, size_t *nmails_r, struct orset_reader *mails_r)
+{
+    struct parcel_mail m;
+    size_t bytes = 0;
+    *nmails_r = (size_t)orset_read_num(&r, PARCEL_MAILS_MAX);
+    *mails_r = r;
+    for (size_t i = 0; i < *nmails_r && read_mail(&r, &m); i++)
+        bytes += m.mail.n;
+    return r.bad || r.at != r.end || bytes > PARCEL_MAILS_BYTES ? -1 : 0;
+}
+
+int parcel_batch(struct text body, struct text *batch_r, size_t *nmails_r, struct orset_reader *mails_r)
+{
+    struct orset_reader r = {body.p, body.p + body.n, body.n > PARCEL_MAX};
+    batch_r->p = orset_read_text(&r, PARCEL_MAX, &batch_r->n);
+    return check_mails(r, nmails_r, mails_r);
+}
+
+void parcel_put_bodies(struct orset_buf *b, size_t nmails)
+{
+    orset_buf_num(b, nmails);
+}
+
+int parcel_bodies(struct text body, size_t *nmails_r, struct orset_reader *mails_r)
+{
+    return check_mails((struct orset_reader){body.p, body.p + body.n, body.n > PARCEL_MAX}, nmails_r, mails_r);
+}
+
+bool parcel_next_mail(struct orset_reader *mails, struct parcel_mail *m)
+{
+    return mails->at != mails->end && read_mail(mails, m);
+}
+
+/* ---- WANT ---- */
+
+void parcel_put_wants(struct orset_buf *b, size_t n)
+{
+    orset_buf_num(b, n);
+}
+
+void parcel_put_want(struct orset_buf *b, const struct parcel_want *w)
+{
+    orset_buf_num(b, w->site);
+    orset_buf_u64(b, w->epoch);
+    orset_buf_num(b, w->number);
+    orset_buf_put(b, w->sha256, SHA256);
+    orset_buf_num(b, w->offset);
+}
+
+static bool read_want(struct orset_reader *r, struct parcel_want *w)
+{
+    w->site = orset_read_num(r, UINT64_MAX);
+    w->epoch = orset_read_u64(r);
+    w->number = orset_read_num(r, 1ULL << 48);
+    w->sha256 = orset_read_bytes(r, SHA256);
+    w->offset = orset_read_num(r, PARCEL_SIZE_MAX);
+    return !r->bad;
+}
+
+int parcel_wants(struct text body, size_t *n_r, struct orset_reader *wants_r)
+{
+    struct orset_reader r = {body.p, body.p + body.n, body.n > PARCEL_MAX};
+    struct parcel_want w;
+    *n_r = (size_t)orset_read_num(&r, PARCEL_WANTS_MAX);
+    *wants_r = r;
+    for (size_t i = 0; i < *n_r && read_want(&r, &w); i++)
+        ;
+    return r.bad || r.at != r.end ? -1 : 0;
+}
+
+bool parcel_next_want(struct orset_reader *wants, struct parcel_want *w)
+{
+    return wants->at != wants->end && read_want(wants, w);
+}
+
+/* ---- BODY ---- */
+
+void parcel_put_body(struct orset_buf *b, const struct parcel_body *p)
+{
+    orset_buf_put(b, p->sha256, SHA256);
+    orset_buf_num(b, p->size);
+    orset_buf_num(b, p->offset);
+    orset_buf_text(b, p->part.p, p->part.n);
+}
+
+int parcel_body(struct text body, struct parcel_body *p)
+{
+    struct orset_reader r = {body.p, body.p + body.n, body.n > PARCEL_MAX};
+    p->sha256 = orset_read_bytes(&r, SHA256);
+    p->size = orset_read_num(&r, PARCEL_SIZE_MAX);
+    p->offset = orset_read_num(&r, PARCEL_SIZE_MAX);
+    p->part.p = orset_read_text(&r, PARCEL_PART_MAX, &p->part.n);
+    if (r.bad || r.at != r.end || p->offset > p->size || p->part.n > p->size - p->offset)
+        return -1;
+    return 0;
+}

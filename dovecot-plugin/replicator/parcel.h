@@ -1,0 +1,99 @@
+/* parcel - what replicas put into each other's lanes.
+ *
+ * A parcel is a lane entry: id 16 random bytes, meta as below (read and written by main alone), body by kind
+ * (read and written by the workers; main only passes it on). Grammar: docs/replicator.md, "Parcels".
+ *
+ * Decoding copies nothing, all bounds are checked, what is left over at the end makes it malformed. */
+#ifndef REPLICATOR_PARCEL_H
+#define REPLICATOR_PARCEL_H
+
+#include "frame.h"
+
+#define PARCEL_VERSION 1
+#define PARCEL_MAX (4 * 1024 * 1024)        /* bytes of a body */
+#define PARCEL_META_MAX 512                 /* bytes of the meta */
+#define PARCEL_MAIL_MAX (1024 * 1024)       /* bytes of one mail beside its add; longer ones are asked for */
+#define PARCEL_MAILS_BYTES (2 * 1024 * 1024) /* of all mails of one BATCH or BODIES */
+#define PARCEL_MAILS_MAX 1000
+#define PARCEL_WANTS_MAX 1000
+#define PARCEL_PART_MAX (1024 * 1024)       /* bytes of one BODY */
+#define PARCEL_PARTS_MAX 8                  /* of one body, in answer to a WANT that names no other */
+#define PARCEL_SIZE_MAX (1ULL << 40)        /* bytes of a mail, as in the op */
+
+enum parcel_kind {
+    PARCEL_BATCH = 1, /* an orset batch, and bodies of its adds */
+    PARCEL_QUESTION,  /* of an exchange: orset/exchange.h */
+    PARCEL_ANSWER,
+    PARCEL_WANT,       /* mails whose bodies are missing here */
+    PARCEL_BODY,       /* a part of one */
+    PARCEL_UID_DIRTY,  /* of a UID round: orset/uid.h */
+    PARCEL_UID_ASK,
+    PARCEL_UID_ANSWER,
+    PARCEL_BODIES, /* whole ones that were asked for */
+    PARCEL_KINDS
+};
+
+/* ---- meta ---- */
+
+struct parcel {
+    unsigned version;
+    uint8_t group[16]; /* digest of the group, parcel_group */
+    struct text user;
+    unsigned kind;
+    uint64_t from, to; /* sites */
+};
+
+/* 0, or -1: no memory, or not within the bounds (then b is as before). */
+int parcel_encode(struct orset_buf *b, const struct parcel *);
+
+/* -1: malformed. A version other than PARCEL_VERSION: 0, and only version is set, and group if it is there. */
+int parcel_decode(struct parcel *, const uint8_t *meta, size_t n);
+
+/* The digest that all replicas of a group must have in common (F15): of the wire version, the sites' numbers and the
+ * namespaces' names, in any order. */
+void parcel_group(const uint64_t *site, size_t nsites, const struct text *ns, size_t nns, uint8_t digest[16]);
+
+/* ---- bodies ---- */
+
+/* BATCH = text batch, num n, n { 32 bytes SHA-256, text mail }. */
+struct parcel_mail {
+    const uint8_t *sha256;
+    struct text mail;
+};
+
+/* Begins a batch that nmails mails will follow, each by parcel_put_mail. */
+void parcel_put_batch(struct orset_buf *b, struct text batch, size_t nmails);
+void parcel_put_mail(struct orset_buf *b, const uint8_t sha256[32], struct text mail);
+
+/* Checks all of it, then *mails gives the mails one by one. -1: malformed. */
+int parcel_batch(struct text body, struct text *batch_r, size_t *nmails_r, struct orset_reader *mails_r);
+bool parcel_next_mail(struct orset_reader *mails, struct parcel_mail *);
+
+/* BODIES = num n, n { 32 bytes SHA-256, text mail }, within the same bounds. */
+void parcel_put_bodies(struct orset_buf *b, size_t nmails);
+int parcel_bodies(struct text body, size_t *nmails_r, struct orset_reader *mails_r);
+
+/* WANT = num n, n { num site, u64 epoch, num number; 32 bytes SHA-256, num offset }. The dot is one of the
+ * message's, so that the peer finds it; the part behind offset is missing. */
+struct parcel_want {
+    uint64_t site, epoch, number;
+    const uint8_t *sha256;
+    uint64_t offset;
+};
+
+void parcel_put_wants(struct orset_buf *b, size_t n);
+void parcel_put_want(struct orset_buf *b, const struct parcel_want *);
+int parcel_wants(struct text body, size_t *n_r, struct orset_reader *wants_r);
+bool parcel_next_want(struct orset_reader *wants, struct parcel_want *);
+
+/* BODY = 32 bytes SHA-256, num size, num offset, text part. size 0 and an empty part: not held here. */
+struct parcel_body {
+    const uint8_t *sha256; /* of the whole mail */
+    uint64_t size, offset;
+    struct text part;
+};
+
+void parcel_put_body(struct orset_buf *b, const struct parcel_body *);
+int parcel_body(struct text body, struct parcel_body *);
+
+#endif

@@ -1,0 +1,310 @@
+/* admin - verbs of doveadm for one user: what the state says, whether the mailboxes say the same, and what to do about it. */
+#include "worker.h"
+
+#include <hex-binary.h>
+#include <mail-storage-private.h>
+#include <strescape.h>
+
+/* Names and texts may hold what ends a field (doveadm/admin_reply.h). */
+static const char *shown(const char *text)
+{
+    return str_tabescape(text);
+}
+
+static const char *folder_text(struct session *s, const struct orset_folder *f)
+{
+    struct box *x = box_by_folder(s, f->index);
+    if (x != NULL && x->vname != NULL)
+        return shown(x->vname);
+    return f->index == ORSET_INBOX ? "INBOX" : shown(name_text(f->name, f->name_len));
+}
+
+/* --- status --------------------------------------------------------------------------------------------------------- */
+
+static enum frame_result status(struct session *s)
+{
+    uint16_t self = orset_self(s->os);
+    struct orset_origin o = orset_origin_get(s->os, self);
+    uint64_t counter = orset_vector_get(s->os, self), ops, lowest;
+    (void)orset_out(s->os, &ops, &lowest);
+    link_reply(s->link, "state\tsite=%llu\tepoch=%llx\tops=%llu\twaiting=%llu\tunplaced=%llu\theld=%llu%s", (unsigned long long)o.site,
+               (unsigned long long)o.epoch, (unsigned long long)counter, (unsigned long long)ops,
+               (unsigned long long)s->unplaced, (unsigned long long)s->held, s->exchange_first ? "\texchange-first" : "");
+    for (unsigned i = 0; i < s->npeers; i++) {
+        const struct peer *p = &s->peer[i];
+        link_reply(s->link, "peer\tsite=%llu\tconfirmed=%llu\tunconfirmed=%llu%s%s%s", (unsigned long long)p->site,
+                   (unsigned long long)p->confirmed, (unsigned long long)(counter - I_MIN(counter, p->confirmed)),
+                   p->behind ? "\tbehind" : "", p->forgotten ? "\tforgotten" : "", p->exchange != NULL ? "\texchanging" : "");
+    }
+    for (uint32_t i = 0; i < orset_folders(s->os); i++) {
+        struct orset_folder f;
+        if (orset_folder_get(s->os, i, &f) < 0 || !f.live || f.home != i)
+            continue;
+        struct box *x = box_by_folder(s, i);
+        link_reply(s->link, "folder\t%s\tmessages=%llu\tuids-to-settle=%d%s%s", folder_text(s, &f), (unsigned long long)f.messages,
+                   orset_uid_mismatches(s->os, i), x == NULL || x->gone ? "\tnot-here" : "", x != NULL && x->held ? "\theld" : "");
+    }
+    return FRAME_OK;
+}
+
+/* --- verify: counting ----------------------------------------------------------------------------------------------- */
+
+struct verify {
+    struct session *s;
+    struct mailbox *box;
+    struct mailbox_transaction_context *trans;
+    unsigned bound, missing, unplaced, flags, bodies;
+};
+
+static int verify_message(void *arg, const struct orset_message *m, const struct orset_flags *own)
+{
+    struct verify *v = arg;
+    struct mail *mail;
+    (void)own;
+    if (m->uid == 0) {
+        v->unplaced++;
+        return 0;
+    }
+    v->bound++;
+    mail = v->box == NULL ? NULL : mail_by_uid(v->trans, m->uid);
+    if (mail == NULL) {
+        v->missing++;
+        return 0;
+    }
+    mail_free(&mail);
+    return 0;
+}
+
+/* Flags and hashes of what is there, in the mailbox's order. */
+static unsigned verify_mails(struct verify *v, uint32_t folder, bool bodies)
+{
+    struct mailbox_status st;
+    unsigned unknown = 0;
+    mailbox_get_open_status(v->box, STATUS_MESSAGES, &st);
+    struct mail *mail = mail_alloc(v->trans, 0, NULL);
+    for (uint32_t seq = 1; seq <= st.messages; seq++) {
+        T_BEGIN {
+            struct orset_message m;
+            struct orset_flags now, wanted;
+            struct orset_facts facts;
+            mail_set_seq(mail, seq);
+            if (orset_message_by_uid(v->s->os, folder, mail->uid, &m) <= 0) {
+                unknown++;
+            } else {
+                uint8_t sha256[32];
+                memcpy(sha256, m.facts.sha256, 32);
+                flags_of_mail(v->s, mail, &now);
+                if (orset_message_flags(v->s->os, m.folder, m.dot, &wanted) < 0 || now.system != wanted.system ||
+                    now.nkeywords != wanted.nkeywords ||
+                    memcmp(now.keyword, wanted.keyword, now.nkeywords * sizeof now.keyword[0]) != 0)
+                    v->flags++;
+                if (bodies && (body_facts(mail, &facts) < 0 || memcmp(facts.sha256, sha256, 32) != 0))
+                    v->bodies++;
+            }
+        }
+        T_END;
+    }
+    mail_free(&mail);
+    return unknown;
+}
+
+/* --- duplicates ----------------------------------------------------------------------------------------------------- */
+
+/* An APPEND that a client repeated after a failover is a second mail; this counts such. */
+struct copy {
+    uint8_t sha256[32];
+    uint32_t uid;
+};
+
+static int collect_copy(void *arg, const struct orset_message *m, const struct orset_flags *own)
+{
+    ARRAY(struct copy) *copies = arg;
+    struct copy c = {.uid = m->uid};
+    (void)own;
+    memcpy(c.sha256, m->facts.sha256, 32);
+    if (m->uid != 0)
+        array_push_back(copies, &c);
+    return 0;
+}
+
+static int by_bytes(const struct copy *a, const struct copy *b)
+{
+    int c = memcmp(a->sha256, b->sha256, 32);
+    return c != 0 ? c : a->uid < b->uid ? -1 : a->uid > b->uid;
+}
+
+/* How many mails of the mailbox are there under another UID too, byte for byte. */
+static unsigned duplicates(struct session *s, uint32_t home)
+{
+    ARRAY(struct copy) copies;
+    unsigned n = 0;
+    i_array_init(&copies, 64);
+    for (uint32_t i = 0; i < orset_folders(s->os); i++) {
+        struct orset_folder f;
+        if (orset_folder_get(s->os, i, &f) == 0 && f.home == home)
+            (void)orset_each_message(s->os, i, collect_copy, &copies);
+    }
+    array_sort(&copies, by_bytes);
+    for (unsigned i = 1; i < array_count(&copies); i++) {
+        const struct copy *a = array_idx(&copies, i - 1), *b = array_idx(&copies, i);
+        /* Two dots of one message have one UID. */
+        n += a->uid != b->uid && memcmp(a->sha256, b->sha256, 32) == 0;
+    }
+    array_free(&copies);
+    return n;
+}
+
+static enum frame_result verify_duplicates(struct session *s)
+{
+    for (uint32_t i = 0; i < orset_folders(s->os); i++) {
+        struct orset_folder f;
+        if (orset_folder_get(s->os, i, &f) == 0 && f.live && f.home == i)
+            link_reply(s->link, "folder\t%s\tduplicates=%u", folder_text(s, &f), duplicates(s, i));
+    }
+    return FRAME_OK;
+}
+
+/* --- verify --------------------------------------------------------------------------------------------------------- */
+
+/* verify [bodies]: the state's digest, and each mailbox against the state. */
+static enum frame_result verify(struct session *s, bool bodies)
+{
+    uint8_t digest[16];
+    bool same = TRUE;
+    orset_digest(s->os, digest);
+    link_reply(s->link, "digest\t%s", binary_to_hex(digest, sizeof digest));
+    for (uint32_t home = 0; home < orset_folders(s->os); home++) {
+        struct orset_folder f;
+        struct verify v = {.s = s};
+        unsigned unknown = 0;
+        if (orset_folder_get(s->os, home, &f) < 0 || !f.live || f.home != home)
+            continue;
+        struct box *x = box_by_folder(s, home);
+        if (x != NULL && !x->gone && x->vname != NULL) {
+            v.box = session_mailbox(s, x->vname, 0);
+            if (session_open_mailbox(s, x, v.box) < 0 || mailbox_sync(v.box, 0) < 0)
+                mailbox_free(&v.box);
+        }
+        if (v.box != NULL)
+            v.trans = mailbox_transaction_begin(v.box, 0, "dovelane verify");
+        for (uint32_t i = 0; i < orset_folders(s->os); i++) {
+            struct orset_folder g;
+            if (orset_folder_get(s->os, i, &g) == 0 && g.home == home)
+                (void)orset_each_message(s->os, i, verify_message, &v);
+        }
+        if (v.box != NULL) {
+            unknown = verify_mails(&v, home, bodies);
+            (void)mailbox_transaction_commit(&v.trans);
+            mailbox_free(&v.box);
+        }
+        same = same && v.missing == 0 && v.unplaced == 0 && unknown == 0 && v.flags == 0 && v.bodies == 0;
+        link_reply(s->link, "folder\t%s\tplaced=%u\tunplaced=%u\tmissing=%u\tunknown=%u\tflags=%u\tbodies=%u", folder_text(s, &f),
+                   v.bound, v.unplaced, v.missing, unknown, v.flags, v.bodies);
+    }
+    link_reply(s->link, "verdict\t%s", same ? "same" : "different");
+    return FRAME_OK;
+}
+
+/* --- doing ---------------------------------------------------------------------------------------------------------- */
+
+/* resync [site]: all mailboxes are compared whole, and that peer, or every one, is asked for its state. */
+static enum frame_result resync(struct session *s, const char *only)
+{
+    uint64_t site = 0;
+    const struct frame_ingest all = {.n = 0};
+    struct box *const *x;
+    if (only != NULL && (str_to_uint64(only, &site) < 0 || session_peer(s, site) == NULL)) {
+        link_reply(s->link, "-%s is no other site's number: see doveadm dovelane peers", shown(only));
+        return FRAME_REFUSED;
+    }
+    array_foreach(&s->boxes, x) (*x)->all = TRUE;
+    array_clear(&s->wanted);
+    array_clear(&s->failing);
+    for (unsigned i = 0; i < s->npeers; i++)
+        if ((site == 0 || site == s->peer[i].site) && peer_ask(s, s->peer[i].site) < 0)
+            return FRAME_TEMPORARY;
+    return ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+}
+
+static bool is_mailbox(struct session *s, const char *vname)
+{
+    struct box *const *x;
+    array_foreach(&s->boxes, x)
+    {
+        if (!(*x)->gone && (*x)->vname != NULL && strcmp((*x)->vname, vname) == 0)
+            return TRUE;
+    }
+    return FALSE;
+}
+
+static bool named(const char *const *args, const char *vname)
+{
+    return *args == NULL || str_array_find(args, vname);
+}
+
+/* accept | restore [mailbox ...]: what was held is a removal, or damage. */
+static enum frame_result decide(struct session *s, bool accept, const char *const *args)
+{
+    struct box *const *x;
+    unsigned n = 0;
+    for (const char *const *a = args; *a != NULL; a++)
+        if (!is_mailbox(s, *a)) {
+            link_reply(s->link, "-no mailbox %s is replicated here: see status", shown(*a));
+            return FRAME_REFUSED;
+        }
+    array_foreach(&s->boxes, x)
+    {
+        if (!(*x)->held || !named(args, (*x)->vname))
+            continue;
+        if (ingest_decide(s, *x, accept) < 0) {
+            link_reply(s->link, "-%s: %s", shown((*x)->vname), shown(session_error(s)));
+            return FRAME_REFUSED;
+        }
+        link_reply(s->link, "%s\t%s", shown((*x)->vname), accept ? "accepted" : "restored");
+        n++;
+    }
+    if (n == 0) {
+        link_reply(s->link, "-nothing is held%s", *args != NULL ? " there" : "");
+        return FRAME_REFUSED;
+    }
+    return ship_new(s) < 0 || apply(s, 0) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+}
+
+/* join: mailboxes that were filled by other ways than this program's, and not looked at since. Once the others have said what there is, all mails
+ * are compared as of mailboxes that were never looked at: those with the bytes of a message that waits for its mail are that one. */
+static enum frame_result join(struct session *s)
+{
+    const struct frame_ingest all = {.n = 0};
+    if (session_join(s) < 0)
+        return FRAME_TEMPORARY;
+    return ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+}
+
+static enum frame_result new_epoch(struct session *s)
+{
+    const struct frame_ingest all = {.n = 0};
+    if (session_new_epoch(s, "an admin said so") < 0)
+        return FRAME_TEMPORARY;
+    return ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+}
+
+enum frame_result admin(struct session *s, const char *const *args)
+{
+    if (strcmp(args[0], "status") == 0)
+        return status(s);
+    const char *how = args[1] != NULL ? args[1] : "";
+    if (strcmp(args[0], "verify") == 0 && strcmp(how, "--duplicates") == 0)
+        return verify_duplicates(s);
+    if (strcmp(args[0], "verify") == 0 && (*how == '\0' || (strcmp(how, "bodies") == 0 && args[2] == NULL)))
+        return verify(s, *how != '\0');
+    if (strcmp(args[0], "resync") == 0)
+        return resync(s, args[1]);
+    if (strcmp(args[0], "accept") == 0 || strcmp(args[0], "restore") == 0)
+        return decide(s, *args[0] == 'a', args + 1);
+    if (strcmp(args[0], "new-epoch") == 0)
+        return new_epoch(s);
+    if (strcmp(args[0], "join") == 0 && args[1] == NULL)
+        return join(s);
+    link_reply(s->link, "-%s: there is status, verify [bodies | --duplicates], resync [site], accept [mailbox ...], restore [mailbox ...], new-epoch, join", shown(t_strarray_join(args, " ")));
+    return FRAME_REFUSED;
+}

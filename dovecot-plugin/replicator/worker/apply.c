@@ -1,0 +1,356 @@
+/* apply - what the mailboxes still lack of the state, in the core's order: folders, mails, flags, UIDs, removals, and the rest.
+ *
+ * Each step is: mailbox commit, then the state's done row; after a crash between, ingest finds the mailbox's side by GUID or
+ * UID and binds it (F13). What cannot be done stays a row, is counted and retried (F14). */
+#include "worker.h"
+
+#include <mail-storage-private.h>
+
+#define AT_ONCE 1000 /* messages in one mailbox transaction */
+
+/* A row's key begins with its kind as one byte. */
+static void todo_from(struct orset_todo *t, enum orset_todo_kind kind)
+{
+    t->at[0] = (uint8_t)kind;
+    t->at_len = 1;
+}
+
+struct mail *mail_by_uid(struct mailbox_transaction_context *trans, uint32_t uid)
+{
+    struct mail *mail = mail_alloc(trans, 0, NULL);
+    if (mail_set_uid(mail, uid))
+        return mail;
+    mail_free(&mail);
+    return NULL;
+}
+
+/* --- runs of rows in one mailbox ------------------------------------------------------------------------------------ */
+
+struct item {
+    uint32_t uid;
+    struct orset_flags seen;
+    bool done;
+};
+
+struct run {
+    struct session *s;
+    uint32_t folder;
+    struct box *x;
+    struct mailbox *box;
+    struct mailbox_transaction_context *trans;
+    ARRAY(struct item) items;
+    struct writing writing;
+    uint64_t min_modseq;
+};
+
+static int run_open(struct run *r)
+{
+    r->x = box_of_folder(r->s, r->folder);
+    if (r->x == NULL || r->x->gone || r->x->vname == NULL)
+        return 0;
+    r->box = session_mailbox(r->s, r->x->vname, 0);
+    if (session_open_mailbox(r->s, r->x, r->box) < 0) {
+        if (!session_box_is_locked(r->s, r->box))
+            session_note(r->s, NOTE_WARNING, "%s: cannot be opened: %s", r->x->vname, mailbox_get_last_internal_error(r->box, NULL));
+        mailbox_free(&r->box);
+        return 0;
+    }
+    return 1;
+}
+
+/* Modseqs above what any peer told: a client that comes from there misses nothing (F33). */
+static uint64_t run_modseq(struct run *r)
+{
+    struct orset_folder f;
+    if (orset_folder_get(r->s->os, r->folder, &f) < 0 || f.peer_modseq == 0 ||
+        session_enable_modseq(r->box) < 0)
+        return 0;
+    return f.peer_modseq + 1;
+}
+
+static void run_begin(struct run *r, const char *why)
+{
+    r->min_modseq = run_modseq(r);
+    r->trans = mailbox_transaction_begin(r->box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, why);
+}
+
+/* -1: nothing of it was done, the rows stay. */
+static int run_commit(struct run *r)
+{
+    if (mailbox_transaction_commit(&r->trans) < 0 || mailbox_sync(r->box, 0) < 0) {
+        (void)session_box_is_locked(r->s, r->box);
+        session_note(r->s, NOTE_WARNING, "%s: %s", r->x->vname, mailbox_get_last_internal_error(r->box, NULL));
+        return -1;
+    }
+    return 0;
+}
+
+static int core_or_rollback(struct session *s, int r)
+{
+    if (r >= 0)
+        return 0;
+    session_core_failed(s, "apply");
+    session_rollback(s);
+    return -1;
+}
+
+/* --- flags ---------------------------------------------------------------------------------------------------------- */
+
+static void store_some(struct run *r, struct mail *mail, enum modify_type how, const struct orset_flags *some)
+{
+    enum mail_flags flags;
+    struct mail_keywords *keywords;
+    flags_to_dovecot(r->s, r->box, some, &flags, &keywords);
+    if (flags != 0)
+        mail_update_flags(mail, how, flags);
+    if (keywords != NULL) {
+        mail_update_keywords(mail, how, keywords);
+        mailbox_keywords_unref(&keywords);
+    }
+}
+
+/* Only what differs is touched, so that a client's change of another flag or keyword at this moment stands. */
+static void store_flags(struct run *r, struct mail *mail, const struct orset_flags *now, const struct orset_flags *wanted)
+{
+    struct orset_flags set = *wanted, cut = *now;
+    flags_without(&set, now);
+    flags_without(&cut, wanted);
+    store_some(r, mail, MODIFY_ADD, &set);
+    store_some(r, mail, MODIFY_REMOVE, &cut);
+    if (r->min_modseq != 0)
+        mail_update_modseq(mail, r->min_modseq);
+}
+
+/* The mailbox as it is now is ingested first: a change that came since the scan is an op, not something to overwrite. */
+static int flags_item(struct run *r, struct item *item)
+{
+    struct orset_flags now, named, wanted;
+    struct orset_message m;
+    struct session *s = r->s;
+    struct mail *mail = mail_by_uid(r->trans, item->uid);
+    if (mail == NULL)
+        return 0;
+    flags_of_mail(s, mail, &now);
+    named = now;
+    bool nameless = flags_drop_nameless(s, r->box, &named);
+    int got = orset_message_by_uid(s->os, r->folder, item->uid, &m);
+    if (got > 0 && (got = nameless ? ORSET_KNOWN : orset_local_flags(s->os, r->folder, item->uid, &now, NULL)) >= 0 &&
+        (got = orset_message_flags(s->os, m.folder, m.dot, &wanted)) >= 0) {
+        store_flags(r, mail, &now, &wanted);
+        session_explain(s, "%s: UID %u: has %s, by what other sites did it is to have %s", r->x->vname, item->uid, flags_text(s, &now),
+                        flags_text(s, &wanted));
+        flags_holdable(s, r->box, &wanted, &item->seen);
+        writing_add(&r->writing, item->uid, 0, (struct orset_dot){0, 0}, &item->seen);
+        item->done = TRUE;
+    }
+    mail_free(&mail);
+    return got;
+}
+
+/* What was written is what the mailbox was seen with, not what it has by now: a client's change since then is an op of the next look. */
+static int flags_done(struct run *r)
+{
+    struct session *s = r->s;
+    const struct item *item;
+    int e = 0;
+    if (session_begin(s) < 0)
+        return -1;
+    array_foreach(&r->items, item)
+    {
+        if (!item->done || e < 0)
+            continue;
+        e = orset_done_flags(s->os, r->folder, item->uid, &item->seen);
+        if (e == ORSET_E_ABSENT)
+            e = 0;
+    }
+    if (core_or_rollback(s, e) < 0)
+        return -1;
+    if (writing_end(s, r->x) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    return session_commit(s);
+}
+
+/* With the ops of what was found by the way, what is about to be written. */
+static int flags_say(struct run *r)
+{
+    struct item *item;
+    int e = 0;
+    array_foreach_modifiable(&r->items, item)
+    {
+        if (e >= 0)
+            e = flags_item(r, item);
+    }
+    if (core_or_rollback(r->s, e) < 0)
+        return -1;
+    if (writing_put(r->s, r->x, &r->writing) < 0) {
+        session_rollback(r->s);
+        return -1;
+    }
+    return session_commit(r->s);
+}
+
+static int flags_run(struct run *r)
+{
+    int opened = run_open(r);
+    if (opened <= 0)
+        return opened;
+    if (writing_unfinished(r->s, r->x))
+        return 0;
+    if (session_begin(r->s) < 0)
+        return -1;
+    run_begin(r, "dovelane flags");
+    writing_begin(&r->writing, r->box, WRITING_FLAGS);
+    int e = flags_say(r);
+    writing_free(&r->writing);
+    if (e < 0) {
+        mailbox_transaction_rollback(&r->trans);
+        return -1;
+    }
+    crash_at("flags-said");
+    if (run_commit(r) < 0)
+        return 0;
+    crash_at("flags");
+    return flags_done(r);
+}
+
+/* --- removals ------------------------------------------------------------------------------------------------------- */
+
+static int remove_run(struct run *r)
+{
+    struct session *s = r->s;
+    struct item *item;
+    int e = 0;
+    int opened = run_open(r);
+    if (opened < 0)
+        return -1;
+    if (opened > 0) {
+        run_begin(r, "dovelane remove");
+        array_foreach_modifiable(&r->items, item)
+        {
+            /* Two ids that became one mailbox: the mail lives there under the other id. */
+            bool lives = orset_message_by_uid(s->os, r->x->folder, item->uid, NULL) > 0;
+            struct mail *mail = lives ? NULL : mail_by_uid(r->trans, item->uid);
+            if (mail != NULL) {
+                session_explain(s, "%s: UID %u: expunged, since no site has it any more", r->x->vname, item->uid);
+                mail_expunge(mail);
+                mail_free(&mail);
+            }
+        }
+        if (run_commit(r) < 0)
+            return 0;
+    } else if (r->x != NULL && !r->x->gone) {
+        return 0; /* cannot be opened now */
+    }
+    crash_at("remove");
+    if (session_begin(s) < 0)
+        return -1;
+    array_foreach_modifiable(&r->items, item)
+    {
+        if (e >= 0)
+            e = orset_done_remove(s->os, r->folder, item->uid);
+    }
+    return core_or_rollback(s, e) < 0 ? -1 : session_commit(s);
+}
+
+/* --- rows to runs --------------------------------------------------------------------------------------------------- */
+
+static int run(struct run *r, int (*fn)(struct run *))
+{
+    int e = 0;
+    if (array_count(&r->items) > 0) {
+        T_BEGIN {
+            e = fn(r);
+        }
+        T_END;
+        if (r->box != NULL)
+            mailbox_free(&r->box);
+    }
+    array_clear(&r->items);
+    return e;
+}
+
+/* Collects rows of one kind and mailbox, at most AT_ONCE, and has them done. */
+static int rows_apply(struct session *s, enum orset_todo_kind kind, int (*fn)(struct run *))
+{
+    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct run r = {.s = s};
+    int got, e = 0;
+    i_array_init(&r.items, 16);
+    todo_from(t, kind);
+    while (e == 0 && (got = orset_todo_next(s->os, t)) > 0 && t->kind == kind) {
+        if (t->folder != r.folder || array_count(&r.items) == AT_ONCE)
+            e = run(&r, fn);
+        r.folder = t->folder;
+        struct item item = {.uid = t->uid};
+        array_push_back(&r.items, &item);
+    }
+    if (e == 0)
+        e = got < 0 ? session_core_failed(s, "todo") : run(&r, fn);
+    array_free(&r.items);
+    i_free(t);
+    return e;
+}
+
+/* Subscriptions and attributes: rows with names. 1: some wait. */
+static int named_pass(struct session *s)
+{
+    struct orset_todo *t = i_new(struct orset_todo, 1);
+    int got, e = 0, wait = 0;
+    todo_from(t, ORSET_TODO_SUBSCRIPTION);
+    while (e == 0 && (got = orset_todo_next(s->os, t)) > 0) {
+        T_BEGIN {
+            const char *name = p_memdup(pool_datastack_create(), t->name, t->name_len);
+            if (t->kind == ORSET_TODO_SUBSCRIPTION)
+                e = subscription_apply(s, name, t->name_len);
+            else if (t->kind == ORSET_TODO_ATTRIBUTE)
+                e = attribute_apply(s, t->folder, name, t->name_len);
+            wait |= e > 0;
+            e = I_MIN(e, 0);
+        }
+        T_END;
+    }
+    i_free(t);
+    return e < 0 ? -1 : got < 0 ? session_core_failed(s, "todo") : wait;
+}
+
+/* Which script is the active one can be said when it is there. */
+static int named_apply(struct session *s)
+{
+    int r = named_pass(s);
+    if (r > 0 && (r = named_pass(s)) > 0)
+        session_want_tick(s, 60000);
+    return r;
+}
+
+static void count_held(struct session *s)
+{
+    struct box *const *x;
+    s->held = 0;
+    array_foreach(&s->boxes, x) s->held += (*x)->held;
+}
+
+int apply(struct session *s, uint64_t ask)
+{
+    const struct frame_ingest all = {.n = 0};
+    if (s->exchange_first)
+        return 0; /* what the mailboxes have is not known yet */
+    if (s->cut_short) {
+        /* What was begun is done or not: doing it again, unseen, would double a renumbered mail, or make a rename of this program's a
+         * user's. */
+        s->cut_short = FALSE;
+        return ingest(s, &all);
+    }
+    if (tree_apply(s) < 0 || place_apply(s, ask) < 0 || bodies_apply(s, ask) < 0 ||
+        rows_apply(s, ORSET_TODO_FLAGS, flags_run) < 0 || renumber_apply(s) < 0 ||
+        rows_apply(s, ORSET_TODO_REMOVE, remove_run) < 0 || tree_apply_deletions(s) < 0 ||
+        named_apply(s) < 0)
+        return -1;
+    if (s->unplaced == 0 && s->other_bytes == 0) {
+        array_clear(&s->wanted);
+        spool_clear(s);
+    }
+    count_held(s);
+    return 0;
+}

@@ -1,0 +1,336 @@
+/* body - mails as bytes: always the CRLF form, so that the hash does not depend on how a storage ends its lines. */
+#include "worker.h"
+
+#include <hash.h>
+#include <hex-binary.h>
+#include <istream.h>
+#include <istream-crlf.h>
+#include <mail-storage-private.h>
+#include <str.h>
+#include <write-full.h>
+
+#include <openssl/evp.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- of the mailbox ------------------------------------------------------------------------------------------------- */
+
+static struct istream *crlf_stream(struct mail *mail)
+{
+    struct istream *in;
+    if (mail_get_stream_because(mail, NULL, NULL, "dovelane", &in) < 0)
+        return NULL;
+    return i_stream_create_crlf(in);
+}
+
+/* OpenSSL's, not the library's, which does not use the processor's instructions for it: a tenth of the time. */
+static EVP_MD_CTX *sha256_begin(void)
+{
+    static EVP_MD_CTX *ctx;
+    static EVP_MD *sha256;
+    if (ctx == NULL) {
+        ctx = EVP_MD_CTX_new();
+        sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+    }
+    if (ctx == NULL || sha256 == NULL || EVP_DigestInit_ex2(ctx, sha256, NULL) != 1)
+        i_fatal("OpenSSL: no SHA-256");
+    return ctx;
+}
+
+/* The hash and size of a stream; -1 when it cannot be read to its end. Unreferences it. */
+static int hash_stream(struct istream *in, uint8_t sha256[32], uint64_t *size_r)
+{
+    EVP_MD_CTX *hash = sha256_begin();
+    const unsigned char *data;
+    size_t n;
+    *size_r = 0;
+    while (i_stream_read_more(in, &data, &n) > 0) {
+        if (EVP_DigestUpdate(hash, data, n) != 1)
+            i_fatal("OpenSSL: SHA-256");
+        *size_r += n;
+        i_stream_skip(in, n);
+    }
+    int failed = in->stream_errno;
+    if (EVP_DigestFinal_ex(hash, sha256, NULL) != 1)
+        i_fatal("OpenSSL: SHA-256");
+    i_stream_unref(&in);
+    return failed != 0 ? -1 : 0;
+}
+
+int body_facts(struct mail *mail, struct orset_facts *f)
+{
+    const char *guid;
+    guid_128_t hash;
+    time_t received, saved;
+    struct istream *in;
+    i_zero(f);
+    if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) < 0 || mail_get_received_date(mail, &received) < 0 ||
+        mail_get_save_date(mail, &saved) < 0 || (in = crlf_stream(mail)) == NULL)
+        return -1;
+    guid = t_strdup(guid);
+    mail_generate_guid_128_hash(guid, hash);
+    memcpy(f->guid, hash, 16);
+    if (strcasecmp(guid, guid_128_to_string(hash)) != 0) {
+        f->guid_text = guid;
+        f->guid_text_len = strlen(guid);
+    }
+    f->received = received > 0 ? received : 0;
+    f->saved = saved > 0 ? saved : 0;
+    return hash_stream(in, f->sha256, &f->size);
+}
+
+static bool hash_ends(EVP_MD_CTX *hash, const uint8_t sha256[32])
+{
+    uint8_t is[32];
+    if (EVP_DigestFinal_ex(hash, is, NULL) != 1)
+        i_fatal("OpenSSL: SHA-256");
+    return memcmp(is, sha256, 32) == 0;
+}
+
+int body_read(struct mail *mail, const uint8_t sha256[32], uint64_t offset, size_t most, buffer_t *part, uint64_t *size_r)
+{
+    struct istream *in = crlf_stream(mail);
+    EVP_MD_CTX *hash = sha256_begin();
+    const unsigned char *data;
+    size_t n;
+    uint64_t at = 0;
+    int r = 1;
+    *size_r = 0;
+    if (in == NULL)
+        return mailbox_get_last_mail_error(mail->box) == MAIL_ERROR_EXPUNGED ? 0 : -1;
+    buffer_set_used_size(part, 0);
+    while (i_stream_read_more(in, &data, &n) > 0) {
+        uint64_t skip = offset > at ? I_MIN(offset - at, n) : 0;
+        if (EVP_DigestUpdate(hash, data, n) != 1)
+            i_fatal("OpenSSL: SHA-256");
+        if (skip < n && part->used < most)
+            buffer_append(part, data + skip, I_MIN(n - skip, most - part->used));
+        at += n;
+        i_stream_skip(in, n);
+    }
+    if (in->stream_errno != 0)
+        r = -1;
+    else if (!hash_ends(hash, sha256))
+        r = 0;
+    i_stream_unref(&in);
+    *size_r = at;
+    return r;
+}
+
+int copy_mail(struct mail_save_context **ctx, struct mail *mail)
+{
+    uoff_t size;
+    /* Dovecot names the copy of a Maildir file after the size of its LF form when it does not know that of the CRLF form
+     * (",S=42" without ",W="), and shows only that many bytes of it from then on. */
+    if (strcmp(mail->box->storage->name, "maildir") == 0 && mail_get_virtual_size(mail, &size) < 0) {
+        mailbox_save_cancel(ctx);
+        return -1;
+    }
+    return mailbox_copy(ctx, mail);
+}
+
+/* Ends the save, or cancels it. */
+int save_stream(struct mail_save_context *ctx, struct istream *in)
+{
+    ssize_t n;
+    if (mailbox_save_begin(&ctx, in) < 0)
+        return -1;
+    while ((n = i_stream_read(in)) > 0 || n == -2)
+        if (mailbox_save_continue(ctx) < 0) {
+            mailbox_save_cancel(&ctx);
+            return -1;
+        }
+    if (in->stream_errno != 0) {
+        mailbox_save_cancel(&ctx);
+        return -1;
+    }
+    return mailbox_save_finish(&ctx);
+}
+
+/* --- of the parcel in work ------------------------------------------------------------------------------------------ */
+
+struct body {
+    const uint8_t *sha256;
+    struct text mail;
+    bool checked;
+};
+
+struct bodies {
+    ARRAY(struct body) list; /* at most PARCEL_MAILS_MAX */
+};
+
+struct bodies *bodies_create(void)
+{
+    struct bodies *b = i_new(struct bodies, 1);
+    i_array_init(&b->list, 16);
+    return b;
+}
+
+void bodies_free(struct bodies **_b)
+{
+    struct bodies *b = *_b;
+    *_b = NULL;
+    array_free(&b->list);
+    i_free(b);
+}
+
+void bodies_put(struct bodies *b, const uint8_t sha256[32], struct text mail, bool checked)
+{
+    struct body *body = array_append_space(&b->list);
+    body->sha256 = sha256;
+    body->mail = mail;
+    body->checked = checked;
+}
+
+unsigned bodies_count(const struct bodies *b)
+{
+    return array_count(&b->list);
+}
+
+static const struct body *bodies_find(const struct bodies *b, const uint8_t sha256[32])
+{
+    const struct body *body;
+    array_foreach(&b->list, body)
+    {
+        if (memcmp(body->sha256, sha256, 32) == 0)
+            return body;
+    }
+    return NULL;
+}
+
+bool bodies_has(const struct bodies *b, const uint8_t sha256[32])
+{
+    return bodies_find(b, sha256) != NULL;
+}
+
+static bool is_hash_of(const uint8_t sha256[32], struct istream *in)
+{
+    uint8_t is[32];
+    uint64_t size;
+    i_stream_ref(in);
+    bool same = hash_stream(in, is, &size) == 0 && memcmp(is, sha256, 32) == 0;
+    i_stream_seek(in, 0);
+    return same;
+}
+
+static void say_wrong(struct session *s, const uint8_t sha256[32])
+{
+    session_note(s, NOTE_WARNING, "a body that came is not that of its SHA-256 %s: dropped", binary_to_hex(sha256, 32));
+}
+
+bool body_is(struct session *s, const uint8_t sha256[32], struct text mail)
+{
+    EVP_MD_CTX *hash = sha256_begin();
+    if (EVP_DigestUpdate(hash, mail.p, mail.n) != 1)
+        i_fatal("OpenSSL: SHA-256");
+    if (hash_ends(hash, sha256))
+        return TRUE;
+    say_wrong(s, sha256);
+    return FALSE;
+}
+
+/* --- spool: bodies in parts ----------------------------------------------------------------------------------------- */
+
+static const char *spool_path(struct session *s, const uint8_t sha256[32], bool whole)
+{
+    return t_strconcat(s->dir, "/bodies/", binary_to_hex(sha256, 32), whole ? "" : ".part", NULL);
+}
+
+uint64_t spool_size(struct session *s, const uint8_t sha256[32])
+{
+    struct stat st;
+    return stat(spool_path(s, sha256, FALSE), &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+void spool_drop(struct session *s, const uint8_t sha256[32])
+{
+    if (s->spool_empty)
+        return;
+    (void)unlink(spool_path(s, sha256, TRUE));
+    (void)unlink(spool_path(s, sha256, FALSE));
+}
+
+static struct istream *spool_open(struct session *s, const uint8_t sha256[32])
+{
+    int fd = session_open_file(s, spool_path(s, sha256, TRUE));
+    if (fd == -1)
+        return NULL;
+    struct istream *in = i_stream_create_fd_autoclose(&fd, 65536);
+    if (!is_hash_of(sha256, in)) {
+        say_wrong(s, sha256);
+        spool_drop(s, sha256);
+        i_stream_unref(&in);
+    }
+    return in;
+}
+
+bool spool_is(struct session *s, const uint8_t sha256[32])
+{
+    struct istream *in = spool_open(s, sha256);
+    if (in == NULL)
+        return FALSE;
+    i_stream_unref(&in);
+    return TRUE;
+}
+
+struct istream *body_open(struct session *s, const uint8_t sha256[32])
+{
+    const struct body *b = s->bodies == NULL ? NULL : bodies_find(s->bodies, sha256);
+    if (b == NULL)
+        return spool_open(s, sha256);
+    return b->checked || body_is(s, sha256, b->mail) ? i_stream_create_from_data(b->mail.p, b->mail.n) : NULL;
+}
+
+static int append_part(struct session *s, const char *path, const struct parcel_body *b, uint64_t *size_r)
+{
+    struct stat st;
+    const int how = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    int fd = open(path, how, 0600), r = 0;
+    if (fd == -1 && errno == ENOENT && mkdir(t_strconcat(s->dir, "/bodies", NULL), 0700) == 0)
+        fd = open(path, how, 0600);
+    if (fd == -1 || fstat(fd, &st) < 0) {
+        i_close_fd(&fd);
+        return session_fail(s, "open(%s): %m", path);
+    }
+    *size_r = (uint64_t)st.st_size;
+    /* Parts come in order; a repeated or early one changes nothing. */
+    if (b->offset == *size_r && pwrite_full(fd, b->part.p, b->part.n, (off_t)b->offset) < 0) {
+        r = session_fail(s, "write(%s): %m", path);
+        (void)ftruncate(fd, st.st_size);
+    } else if (b->offset == *size_r) {
+        *size_r += b->part.n;
+    }
+    i_close_fd(&fd);
+    return r;
+}
+
+void spool_clear(struct session *s)
+{
+    const char *path = t_strconcat(s->dir, "/bodies", NULL);
+    DIR *dir = s->spool_empty ? NULL : opendir(path);
+    const struct dirent *entry;
+    s->spool_empty = TRUE;
+    if (dir == NULL)
+        return;
+    while ((entry = readdir(dir)) != NULL)
+        if (entry->d_name[0] != '.')
+            (void)unlink(t_strconcat(path, "/", entry->d_name, NULL));
+    (void)closedir(dir);
+}
+
+int spool_put(struct session *s, const struct parcel_body *b, uint64_t *next_r)
+{
+    s->spool_empty = FALSE;
+    const char *path = spool_path(s, b->sha256, FALSE);
+    if (append_part(s, path, b, next_r) < 0)
+        return -1;
+    if (*next_r < b->size)
+        return 0;
+    /* Whole by size; by hash it is looked at when it is opened. */
+    if (*next_r > b->size || rename(path, spool_path(s, b->sha256, TRUE)) < 0)
+        spool_drop(s, b->sha256);
+    return 1;
+}

@@ -1,0 +1,488 @@
+/* ingest - what changed in the mailboxes becomes ops: the mailbox now against what was seen there last (F4).
+ *
+ * A UID that is bound in the state and not in the mailbox is
+ *     a removal     when a client asked for it in an unbroken log
+ *     a removal     when only a sync of a Maildir noticed it, up to the brake; above it the mailbox is held until an admin decides
+ *     damage        when a dbox noticed it, when all mails went at once, or when the index is another one: the mail is placed
+ *                   again from the peers, nothing is published (F1)
+ *     our own move  when a RENUMBER row names it: it is bound again by its GUID
+ *
+ * Nothing is published before it is committed; cursors move in the commit that has the last op read up to them. */
+#include "look.h"
+
+#include <mail-index-private.h>
+#include <mail-storage-private.h>
+#include <str.h>
+
+#include <sys/stat.h>
+#include <time.h>
+
+#define COMMIT_EVERY 500 /* changes; a part's cursor stays, so that a crash compares again */
+
+/* --- one mailbox ---------------------------------------------------------------------------------------------------- */
+
+struct bound {
+    ARRAY_TYPE(seq_range) *uids;
+};
+
+static int collect_bound(void *arg, const struct orset_message *m, const struct orset_flags *own)
+{
+    struct bound *b = arg;
+    (void)own;
+    if (m->uid != 0)
+        seq_range_array_add(b->uids, m->uid);
+    return 0;
+}
+
+int look_bound_uids(struct session *s, uint32_t home, ARRAY_TYPE(seq_range) *uids)
+{
+    struct bound b = {uids};
+    for (uint32_t i = 0; i < orset_folders(s->os); i++) {
+        struct orset_folder f;
+        if (orset_folder_get(s->os, i, &f) == 0 && f.home == home && f.messages > 0 &&
+            orset_each_message(s->os, i, collect_bound, &b) < 0)
+            return session_core_failed(s, "bound messages");
+    }
+    return 0;
+}
+
+int look_changed(struct look *l, int r)
+{
+    if (r < 0)
+        return session_core_failed(l->s, l->x->vname);
+    if (r == ORSET_KNOWN || ++l->in->pending < COMMIT_EVERY)
+        return 0;
+    l->in->pending = 0;
+    crash_at("ingest-part");
+    return session_commit(l->s) < 0 ? -1 : session_begin(l->s);
+}
+
+/* Messages whose mail is not there under its UID come first: so a mail that got another UID finds its message unplaced. */
+static int look_at_uids(struct look *l)
+{
+    if (l->x->rewound && l->scan.verdict != SCAN_BROKEN && look_collect_unbound(l) < 0)
+        return -1;
+    for (int present = 0; present < 2; present++) {
+        struct seq_range_iter iter;
+        if (present != 0 && (l->scan.verdict == SCAN_BROKEN || l->x->saver != 0) &&
+            look_changed(l, orset_join_begin(l->s->os, l->x->folder, &l->join) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN) < 0)
+            return -1;
+        uint32_t uid;
+        seq_range_array_iter_init(&iter, &l->uids);
+        for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++) {
+            int r = 0;
+            T_BEGIN {
+                bool is = mail_set_uid(l->mail, uid);
+                if (is && present != 0)
+                    r = look_at_mail(l, uid);
+                else if (present == 0)
+                    r = is ? look_at_other(l, uid) : look_at_absent(l, uid);
+            }
+            T_END;
+            if (r < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+static int end_join(struct look *l)
+{
+    unsigned united, left;
+    if (l->join == NULL || l->scan.verdict != SCAN_BROKEN)
+        return 0;
+    int r = orset_join_end(l->s->os, l->join, &united, &left);
+    if (r >= 0 && united + left > 0)
+        session_note(l->s, NOTE_INFO, "%s: %u mails are the same as another site's; %u more when that site says so", l->x->vname,
+                     united, left);
+    return look_changed(l, r);
+}
+
+/* What was begun in the mailbox and is not known to have ended: the log says what became of it, and then what clients did since. */
+static int end_begun(struct look *l)
+{
+    struct session *s = l->s;
+    struct orset_key k = {0};
+    const uint8_t *row;
+    size_t len;
+    orset_key_num(&k, l->x->folder);
+    int r = rows_get(s, ROW_RENUMBER, k.b, k.n, &row, &len);
+    if (r < 0)
+        return -1;
+    if (r > 0) {
+        const uint8_t *copy = p_memdup(pool_datastack_create(), row, len);
+        l->all = TRUE; /* where they went is perhaps not known */
+        if (renumber_recover(s, l->box, l->x, copy, len, &l->moving) < 0 || rows_del(s, ROW_RENUMBER, k.b, k.n) < 0)
+            return -1;
+        session_note(s, NOTE_INFO, "%s: ended a change of UIDs that was cut short", l->x->vname);
+    }
+    if (log_scan(s, l->box, l->x, &l->scan) < 0)
+        return -1;
+    return l->x->writing.seq == 0 ? 0 : writing_recover(s, l->box, l->x, &l->scan);
+}
+
+static int choose_uids(struct look *l)
+{
+    struct mailbox_status status;
+    mailbox_get_open_status(l->box, STATUS_MESSAGES | STATUS_UIDNEXT, &status);
+    l->messages = status.messages;
+    if (l->scan.verdict != SCAN_UNBROKEN || l->x->all || l->x->saver != 0)
+        l->all = TRUE;
+    if (!l->all) {
+        array_append_array(&l->uids, &l->scan.touched);
+        return 0;
+    }
+    if (l->x->at.hash != 0 && l->scan.why != NULL)
+        session_note(l->s, l->scan.verdict == SCAN_BROKEN ? NOTE_WARNING : NOTE_INFO, "%s: comparing the whole mailbox: %s",
+                     l->x->vname, l->scan.why);
+    for (uint32_t seq = 1; seq <= l->messages; seq++) {
+        mail_set_seq(l->mail, seq);
+        seq_range_array_add(&l->uids, l->mail->uid);
+    }
+    return look_bound_uids(l->s, l->x->folder, &l->uids);
+}
+
+static int registers(struct look *l)
+{
+    struct session *s = l->s;
+    int r = orset_local_uid_validity(s->os, l->x->folder, l->scan.end.uid_validity, time(NULL));
+    if (r == ORSET_E_LIMIT) {
+        session_note(s, NOTE_WARNING, "%s: %s", l->x->vname, orset_error_text(s->os));
+        r = ORSET_KNOWN;
+    }
+    if (look_changed(l, r) < 0)
+        return -1;
+    return look_changed(l, orset_local_uid_next(s->os, l->x->folder, l->scan.end.uid_next) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN);
+}
+
+static int look(struct look *l)
+{
+    struct session *s = l->s;
+    t_array_init(&l->uids, 16);
+    p_array_init(&l->vanished, l->pool, 4);
+    p_array_init(&l->guids, l->pool, 4);
+    p_array_init(&l->unbound, l->pool, 4);
+    p_array_init(&l->renumbered, l->pool, 4);
+    p_array_init(&l->seconds, l->pool, 4);
+    l->x->all = l->x->all || l->x->at.indexid == 0;
+    if (choose_uids(l) < 0)
+        return -1;
+    bool again = l->x->all;
+    l->x->all = FALSE;
+    if (look_at_uids(l) < 0 || end_join(l) < 0 || look_brake(l) < 0)
+        return -1;
+    if (l->missing > 0)
+        session_note(s, NOTE_WARNING, "%s: %u mails are missing though no client removed them (%s): they are fetched back from the other sites",
+                     l->x->vname, l->missing, l->scan.why != NULL ? l->scan.why : "their files are gone");
+    if (attributes_ingest(s, l->box, l->x->folder, l->all && again ? NULL : &l->scan.attributes) < 0)
+        return -1;
+    if (l->scan.verdict == SCAN_BROKEN && attributes_restore(s, l->box, l->x->folder) < 0)
+        return -1;
+    if (array_count(&l->guids) > 0 && guids_restore(s, l->box, &l->guids) < 0)
+        l->other = TRUE;
+    if (l->other) {
+        l->scan.end.indexid = 0;
+        s->look_again = TRUE;
+        session_want_tick(s, 1000);
+    }
+    if (rows_saved(s, l->x) < 0)
+        return -1;
+    l->x->looked = TRUE;
+    l->x->restored = l->x->rewound = FALSE;
+    array_push_back(&l->in->looked, &l->x);
+    array_push_back(&l->in->cursors, &l->scan.end);
+    return registers(l);
+}
+
+/* --- stat only ------------------------------------------------------------------------------------------------------ */
+
+/* What a sweep compares: sizes and times of the files that change when the mailbox does (F5); not st_mtime, which comes back
+ * with a backup, as may the inode's number. 0: unknown, or so young that
+ * another change may get the same time. */
+uint64_t ingest_stamp(struct mailbox *box)
+{
+    static const char *const maildir_parts[] = {"/new", "/cur", NULL};
+    const char *path;
+    struct stat st;
+    uint64_t w[9];
+    unsigned n = 0;
+    time_t now = time(NULL);
+    if (mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_INDEX, &path) <= 0 ||
+        stat(t_strconcat(path, "/dovecot.index.log", NULL), &st) < 0)
+        return 0;
+    w[n++] = (uint64_t)st.st_ino;
+    w[n++] = (uint64_t)st.st_size;
+    w[n++] = (uint64_t)st.st_ctim.tv_sec;
+    w[n++] = (uint64_t)st.st_ctim.tv_nsec;
+    if (strcmp(box->storage->name, "maildir") == 0) {
+        if (mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) <= 0)
+            return 0;
+        for (const char *const *p = maildir_parts; *p != NULL; p++) {
+            if (stat(t_strconcat(path, *p, NULL), &st) < 0 || st.st_ctime >= now - 1)
+                return 0;
+            w[n++] = (uint64_t)st.st_ctim.tv_sec;
+            w[n++] = (uint64_t)st.st_ctim.tv_nsec;
+        }
+    }
+    uint64_t hash = orset_hash_words(w, n).lo;
+    return hash != 0 ? hash : 1;
+}
+
+/* --- mailboxes ------------------------------------------------------------------------------------------------------ */
+
+static int open_and_look(struct look *l)
+{
+    struct session *s = l->s;
+    /* dbox is complete in its log; a Maildir shows deliveries and other programs' doings only after a sync. */
+    bool sync = l->maildir = strcmp(l->box->storage->name, "maildir") == 0;
+    if (session_open_mailbox(s, l->x, l->box) < 0 || (sync && mailbox_sync(l->box, 0) < 0)) {
+        enum mail_error error;
+        const char *text = mailbox_get_last_internal_error(l->box, &error);
+        /* Which mailboxes there are is the tree's to find out; one that cannot be read says nothing. */
+        l->x->at.stamp = 0;
+        if (error == MAIL_ERROR_NOTFOUND)
+            s->tree_changed = TRUE;
+        else if (session_box_is_locked(s, l->box))
+            session_explain(s, "%s: its dovecot-uidlist is locked; it waits", l->x->vname);
+        else
+            session_note(s, NOTE_WARNING, "%s: cannot be opened: %s", l->x->vname, text);
+        return 0;
+    }
+    if (mail_index_get_header(l->box->view)->uid_validity == 0) {
+        s->look_again = TRUE; /* still being made */
+        session_want_tick(s, 1000);
+        return 0;
+    }
+    /* A Maildir whose dovecot-uidlist was lost has another one, and new UIDs in the same index: its log says that all mails went and
+     * others came. */
+    if (sync && !session_is_box(s, l->x, l->box)) {
+        l->x->at.stamp = 0;
+        return 0;
+    }
+    t_array_init(&l->moving, 4);
+    if (end_begun(l) < 0)
+        return -1;
+    l->trans = mailbox_transaction_begin(l->box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane ingest");
+    l->mail = mail_alloc(l->trans, 0, NULL);
+    l->pool = pool_alloconly_create("look", 1024);
+    int r = look(l);
+    if (l->join != NULL)
+        orset_join_free(s->os, l->join);
+    mail_free(&l->mail);
+    (void)mailbox_transaction_commit(&l->trans);
+    /* Not done: what said so is to be found again. */
+    if (r >= 0 && array_count(&l->seconds) > 0 && look_expunge_seconds(l) < 0)
+        *array_idx_modifiable(&l->in->cursors, array_count(&l->in->cursors) - 1) = l->x->at;
+    pool_unref(&l->pool);
+    return r;
+}
+
+int ingest_box(struct session *s, struct ingest *in, struct box *x, bool sweep)
+{
+    struct look l = {.s = s, .in = in, .x = x};
+    struct orset_folder f;
+    int r = 0;
+    if (x->gone || x->vname == NULL || orset_folder_get(s->os, x->folder, &f) < 0 || f.home != x->folder)
+        return 0;
+    T_BEGIN {
+        l.box = session_mailbox(s, x->vname, 0);
+        uint64_t stamp = ingest_stamp(l.box);
+        if (!sweep || stamp == 0 || stamp != x->at.stamp || x->all || x->rewound || x->at.indexid == 0) {
+            r = open_and_look(&l);
+            unsigned n = array_count(&in->cursors);
+            if (r == 0 && n > 0 && array_idx_elem(&in->looked, n - 1) == x) {
+                struct cursor *at = array_idx_modifiable(&in->cursors, n - 1);
+                at->stamp = l.again ? 0 : stamp;
+            }
+        }
+        mailbox_free(&l.box);
+    }
+    T_END;
+    return r;
+}
+
+static void ingest_init(struct ingest *in)
+{
+    i_zero(in);
+    i_array_init(&in->removals, 16);
+    i_array_init(&in->looked, 16);
+    i_array_init(&in->cursors, 16);
+}
+
+static void ingest_deinit(struct ingest *in)
+{
+    array_free(&in->removals);
+    array_free(&in->looked);
+    array_free(&in->cursors);
+}
+
+/* Removals behind all adds: a MOVE's add is there before its removal (F17). With them, in one commit, the cursors. */
+static int ingest_finish(struct session *s, struct ingest *in)
+{
+    const struct removal *r;
+    array_foreach(&in->removals, r)
+    {
+        if (orset_local_expunge(s->os, r->folder, r->uid) < 0)
+            return session_core_failed(s, "expunge");
+    }
+    for (unsigned i = 0; i < array_count(&in->looked); i++) {
+        struct box *x = array_idx_elem(&in->looked, i);
+        x->at = *array_idx(&in->cursors, i);
+        if (rows_put_box(s, x) < 0)
+            return -1;
+    }
+    crash_at("ingest-commit");
+    return session_commit(s);
+}
+
+/* True when the hints are only about mailboxes that are where they were. */
+static bool hints_known(struct session *s, const struct frame_ingest *f)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        guid_128_t guid;
+        const char *hex = t_strndup(f->mailbox[i].guid.p, f->mailbox[i].guid.n);
+        struct box *x = guid_128_from_string(hex, guid) < 0 ? NULL : box_by_guid(s, guid);
+        if (x == NULL || strcmp(x->vname, t_strndup(f->mailbox[i].name.p, f->mailbox[i].name.n)) != 0)
+            return FALSE;
+    }
+    return f->n > 0;
+}
+
+static bool hinted(struct session *s, const struct frame_ingest *f, const struct box *x)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        guid_128_t guid;
+        if (x->vname != NULL && strcmp(x->vname, t_strndup(f->mailbox[i].name.p, f->mailbox[i].name.n)) == 0)
+            return TRUE;
+        if (guid_128_from_string(t_strndup(f->mailbox[i].guid.p, f->mailbox[i].guid.n), guid) == 0 &&
+            guid_128_equals(x->guid, guid))
+            return TRUE;
+    }
+    return f->n == 0;
+}
+
+static int ingest_all(struct session *s, const struct frame_ingest *f, struct ingest *in)
+{
+    struct box *const *x;
+    bool known = hints_known(s, f);
+    s->tree_changed = s->look_again = FALSE;
+    s->look_due = 0;
+    if (!known && (boxes_ingest(s) < 0 || subscriptions_ingest(s) < 0))
+        return -1;
+    array_foreach(&s->boxes, x)
+    {
+        if ((hinted(s, f, *x) || (*x)->all || (*x)->at.indexid == 0) && ingest_box(s, in, *x, f->sweep) < 0)
+            return -1;
+    }
+    /* A hint about a mailbox that is gone. */
+    if (known && s->tree_changed && boxes_ingest(s) < 0)
+        return -1;
+    if (!known && server_attributes_ingest(s) < 0)
+        return -1;
+    if (s->rewound && f->n == 0 && rows_put_rewound(s, FALSE) < 0)
+        return -1;
+    return ingest_finish(s, in);
+}
+
+int ingest_one(struct session *s, struct box *x)
+{
+    struct ingest in;
+    if (session_begin(s) < 0)
+        return -1;
+    ingest_init(&in);
+    int r = ingest_box(s, &in, x, FALSE);
+    if (r < 0 || (r = ingest_finish(s, &in)) < 0)
+        session_rollback(s);
+    ingest_deinit(&in);
+    return r;
+}
+
+int ingest_marked(struct session *s)
+{
+    struct ingest in;
+    struct box *const *x;
+    unsigned n = 0;
+    int r = 0;
+    array_foreach(&s->boxes, x) n += (*x)->all && !(*x)->gone;
+    if (n == 0)
+        return 0;
+    if (session_begin(s) < 0)
+        return -1;
+    ingest_init(&in);
+    array_foreach(&s->boxes, x)
+    {
+        if (r == 0 && (*x)->all)
+            r = ingest_box(s, &in, *x, FALSE);
+    }
+    if (r < 0 || (r = ingest_finish(s, &in)) < 0)
+        session_rollback(s);
+    ingest_deinit(&in);
+    return r;
+}
+
+/* A state that is new, or lost numbers, hears what the others know before it says anything (F12, F36). */
+static bool must_exchange(struct session *s)
+{
+    bool first = s->exchange_first && time(NULL) < s->join_until;
+    if (s->exchange_first && !first) {
+        session_note(s, NOTE_WARNING, "no other site could be asked for this user's state; going on with the mailboxes as "
+                     "they are: mail that was removed elsewhere meanwhile may come back");
+        s->exchange_first = FALSE;
+    }
+    for (unsigned i = 0; first && i < s->npeers; i++)
+        if (s->peer[i].exchange == NULL)
+            (void)peer_ask(s, s->peer[i].site);
+    if (first)
+        session_want_tick(s, 1000);
+    return first;
+}
+
+int ingest(struct session *s, const struct frame_ingest *f)
+{
+    struct ingest in;
+    bool was = s->exchange_first;
+    if (must_exchange(s))
+        return 0;
+    if (session_begin(s) < 0)
+        return -1;
+    if (was && rows_put_join(s) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    ingest_init(&in);
+    int r = ingest_all(s, f, &in);
+    if (r < 0)
+        session_rollback(s);
+    ingest_deinit(&in);
+    return r < 0 || ship_new(s) < 0 ? -1 : apply(s, 0);
+}
+
+/* --- what was held -------------------------------------------------------------------------------------------------- */
+
+int ingest_decide(struct session *s, struct box *x, bool accept)
+{
+    struct mailbox *box = session_mailbox(s, x->vname, 0);
+    ARRAY_TYPE(seq_range) uids;
+    struct seq_range_iter iter;
+    uint32_t uid, seq1, seq2;
+    int r = session_open_mailbox(s, x, box) < 0 ? session_fail(s, "%s: %s", x->vname, mailbox_get_last_internal_error(box, NULL)) : 0;
+    t_array_init(&uids, 64);
+    if (r == 0 && ((r = session_begin(s)) < 0 || (r = look_bound_uids(s, x->folder, &uids)) < 0))
+        session_rollback(s);
+    seq_range_array_iter_init(&iter, &uids);
+    for (unsigned i = 0; r == 0 && seq_range_array_iter_nth(&iter, i, &uid); i++) {
+        mailbox_get_seq_range(box, uid, uid, &seq1, &seq2);
+        if (seq1 != 0)
+            continue;
+        if ((accept ? orset_local_expunge(s->os, x->folder, uid) : orset_local_missing(s->os, x->folder, uid)) < 0) {
+            r = session_core_failed(s, x->vname);
+            session_rollback(s);
+        }
+    }
+    x->held = FALSE;
+    x->brake_used = 0;
+    if (r == 0 && (r = rows_put_box(s, x)) == 0)
+        r = session_commit(s);
+    mailbox_free(&box);
+    return r;
+}

@@ -1,0 +1,389 @@
+/* log - which messages of a mailbox were touched since its cursor, by the index's transaction log (F2, F4).
+ *
+ * An offset of our own is never handed to the library: one that lies inside a record makes Dovecot mark the live log
+ * corrupt. The library is asked for the offset behind the modseq that the last record read began with; the first record
+ * from there that raises the modseq must be that record, by its hash. Any doubt only means: compare the whole mailbox. */
+#include "worker.h"
+
+#include <mail-index-modseq.h>
+#include <mail-index-private.h>
+#include <mail-index-view-private.h>
+#include <mail-storage-private.h>
+#include <mail-transaction-log-private.h>
+
+/* One log record's hash, type included. */
+static uint64_t record_hash(const struct mail_transaction_header *hdr, const void *data)
+{
+    return orset_hash(data, hdr->size).lo ^ ((uint64_t)hdr->type * 0x9e3779b97f4a7c15ULL);
+}
+
+/* What take_record() knows besides the record. */
+struct reading {
+    struct session *s;
+    const struct box *x;
+    struct scan *scan;
+    struct log_pos at; /* of the record */
+    ARRAY_TYPE(seq_range) fresh; /* saved by the transaction in which the record is, if that is no client's */
+};
+
+static bool is_behind(const struct log_pos *at, const struct log_pos *from)
+{
+    return from->seq != 0 && (at->seq > from->seq || (at->seq == from->seq && at->offset >= from->offset));
+}
+
+/* Of a transaction of this program, or of another one that acts for no client; not of what a sync found. */
+static bool is_own(const struct reading *in, const struct mail_transaction_header *hdr)
+{
+    return (hdr->type & MAIL_TRANSACTION_SYNC) != 0 && is_behind(&in->at, &in->x->writing);
+}
+
+static void add_range(ARRAY_TYPE(seq_range) *to, uint32_t uid1, uint32_t uid2, uint32_t next_uid)
+{
+    if (uid1 < next_uid && uid1 <= uid2)
+        seq_range_array_add_range(to, uid1, I_MIN(uid2, next_uid - 1));
+}
+
+/* --- what clients say of mails that have another UID by now --------------------------------------------------------- */
+
+static struct late *late_of(struct scan *scan, uint32_t uid, bool add)
+{
+    struct late *l;
+    array_foreach_modifiable(&scan->late, l)
+    {
+        if (l->uid == uid)
+            return l;
+    }
+    if (!add)
+        return NULL;
+    l = array_append_space(&scan->late);
+    l->uid = uid;
+    return l;
+}
+
+/* set, cut: what a client's record says of each of these UIDs, or NULL: expunged. */
+static void take_late(struct reading *in, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2,
+                      const struct orset_flags *set, const struct orset_flags *cut)
+{
+    struct late *l;
+    unsigned low = 0, high, n;
+    if ((hdr->type & (MAIL_TRANSACTION_SYNC | MAIL_TRANSACTION_EXTERNAL)) != 0 || !array_is_created(&in->x->moved))
+        return;
+    /* Under its new UID, what it is by now is what counts. */
+    array_foreach_modifiable(&in->scan->late, l)
+    {
+        if (set == NULL || l->uid < uid1 || l->uid > uid2)
+            continue;
+        flags_without(&l->set, set);
+        flags_without(&l->set, cut);
+        flags_without(&l->cut, set);
+        flags_without(&l->cut, cut);
+    }
+    const struct moved *m = array_get(&in->x->moved, &n);
+    for (high = n; low < high;) {
+        unsigned middle = low + (high - low) / 2;
+        if (m[middle].uid < uid1)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < n && m[low].uid <= uid2; low++) {
+        if (!is_behind(&in->at, &m[low].from))
+            continue;
+        l = late_of(in->scan, m[low].new_uid, TRUE);
+        seq_range_array_add(&in->scan->touched, m[low].new_uid);
+        if (set == NULL) {
+            l->expunged = TRUE;
+            continue;
+        }
+        flags_without(&l->cut, set);
+        flags_unite(&l->set, set);
+        flags_without(&l->set, cut);
+        flags_unite(&l->cut, cut);
+    }
+}
+
+static void take_word(struct reading *in, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2,
+                      const struct orset_flags *set, const struct orset_flags *cut)
+{
+    if (!in->x->rewound || (hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0)
+        return;
+    /* The keywords of a mail that is saved are none of its changes: a copy has those that a client gave the mail. */
+    if ((hdr->type & MAIL_TRANSACTION_SYNC) != 0 && seq_range_exists(&in->fresh, uid1) && seq_range_exists(&in->fresh, uid2))
+        return;
+    struct word *w = t_new(struct word, 1);
+    w->uid1 = uid1;
+    w->uid2 = uid2;
+    w->set = *set;
+    w->cut = *cut;
+    w->own = (hdr->type & MAIL_TRANSACTION_SYNC) != 0;
+    array_push_back(&in->scan->words, &w);
+}
+
+/* --- records -------------------------------------------------------------------------------------------------------- */
+
+static void take_flags(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
+{
+    struct scan *scan = in->scan;
+    const struct mail_transaction_flag_update *rec = data, *end = CONST_PTR_OFFSET(data, hdr->size);
+    bool by_client = (hdr->type & (MAIL_TRANSACTION_SYNC | MAIL_TRANSACTION_EXTERNAL)) == 0;
+    for (; rec != end; rec++) {
+        struct orset_flags set = {.system = flags_system(rec->add_flags)}, cut = {.system = flags_system(rec->remove_flags)};
+        add_range(&scan->touched, rec->uid1, rec->uid2, scan->end.uid_next);
+        if (is_own(in, hdr))
+            add_range(&scan->own_flags, rec->uid1, rec->uid2, scan->end.uid_next);
+        take_late(in, hdr, rec->uid1, rec->uid2, &set, &cut);
+        take_word(in, hdr, rec->uid1, rec->uid2, &set, &cut);
+        for (uint32_t uid = rec->uid1; by_client && rec->add_flags != 0 && uid <= rec->uid2 && uid < scan->end.uid_next;
+             uid++) {
+            struct reassert r = {uid, rec->add_flags};
+            array_push_back(&scan->reasserts, &r);
+        }
+    }
+}
+
+static void take_keywords(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
+{
+    const struct mail_transaction_keyword_update *rec = data;
+    struct orset_flags one = {0}, none = {0};
+    struct scan *scan = in->scan;
+    unsigned offset = (unsigned)(sizeof *rec + rec->name_size + 3) & ~3U;
+    const uint32_t *uid = CONST_PTR_OFFSET(rec, offset), *end = CONST_PTR_OFFSET(rec, hdr->size);
+    bool set = rec->modify_type == MODIFY_ADD;
+    int n = array_is_created(&in->x->moved) || in->x->rewound ? orset_keyword(in->s->os, (const char *)(rec + 1), rec->name_size) : -1;
+    if (n >= 0)
+        one.keyword[one.nkeywords++] = (uint16_t)n;
+    for (; uid + 1 < end; uid += 2) {
+        add_range(&scan->touched, uid[0], uid[1], scan->end.uid_next);
+        if (is_own(in, hdr))
+            add_range(&scan->own_flags, uid[0], uid[1], scan->end.uid_next);
+        take_late(in, hdr, uid[0], uid[1], set ? &one : &none, set ? &none : &one);
+        take_word(in, hdr, uid[0], uid[1], set ? &one : &none, set ? &none : &one);
+    }
+}
+
+static void take_attributes(struct scan *scan, const struct mail_transaction_header *hdr, const void *data)
+{
+    const char *p = data;
+    for (unsigned i = 0; i < hdr->size && p[i] != '\0'; i += (unsigned)strlen(p + i) + 1) {
+        const char *key = t_strdup(p + i + 1); /* 'p' or 's', then the key */
+        array_push_back(&scan->attributes, &key);
+    }
+}
+
+/* Internal: a session asked for it. External: a session noticed, or did what was asked for. */
+static void take_expunges(struct reading *in, const struct mail_transaction_header *hdr, const void *data, bool guids)
+{
+    struct scan *scan = in->scan;
+    ARRAY_TYPE(seq_range) *to = (hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0 ? &scan->touched : &scan->requested;
+    const void *end = CONST_PTR_OFFSET(data, hdr->size);
+    if (guids) {
+        for (const struct mail_transaction_expunge_guid *rec = data; (const void *)rec != end; rec++) {
+            add_range(to, rec->uid, rec->uid, scan->end.uid_next);
+            if (in->x->rewound && (hdr->type & MAIL_TRANSACTION_SYNC) != 0) {
+                struct former *former = array_append_space(&scan->former);
+                memcpy(former->guid, rec->guid_128, sizeof former->guid);
+                former->uid = rec->uid;
+            }
+            take_late(in, hdr, rec->uid, rec->uid, NULL, NULL);
+        }
+    } else {
+        for (const struct mail_transaction_expunge *rec = data; (const void *)rec != end; rec++) {
+            add_range(to, rec->uid1, rec->uid2, scan->end.uid_next);
+            take_late(in, hdr, rec->uid1, rec->uid2, NULL, NULL);
+        }
+    }
+}
+
+static void take_record(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
+{
+    struct scan *scan = in->scan;
+    switch (hdr->type & MAIL_TRANSACTION_TYPE_MASK) {
+    case MAIL_TRANSACTION_APPEND: {
+        const struct mail_index_record *rec = data, *end = CONST_PTR_OFFSET(data, hdr->size);
+        bool own = is_own(in, hdr) && array_count(&scan->own_saved) == 0;
+        for (; rec != end; rec++)
+        {
+            if (own)
+                add_range(&scan->own_saved, rec->uid, rec->uid, scan->end.uid_next);
+            add_range(&scan->touched, rec->uid, rec->uid, scan->end.uid_next);
+            if ((hdr->type & MAIL_TRANSACTION_SYNC) != 0)
+                seq_range_array_add(&in->fresh, rec->uid);
+            if ((hdr->type & MAIL_TRANSACTION_SYNC) != 0)
+                add_range(&scan->saved, rec->uid, rec->uid, scan->end.uid_next);
+        }
+        break;
+    }
+    case MAIL_TRANSACTION_FLAG_UPDATE: take_flags(in, hdr, data); break;
+    case MAIL_TRANSACTION_KEYWORD_UPDATE: take_keywords(in, hdr, data); break;
+    case MAIL_TRANSACTION_KEYWORD_RESET: {
+        const struct mail_transaction_keyword_reset *rec = data, *end = CONST_PTR_OFFSET(data, hdr->size);
+        for (; rec != end; rec++)
+            add_range(&scan->touched, rec->uid1, rec->uid2, scan->end.uid_next);
+        break;
+    }
+    case MAIL_TRANSACTION_EXPUNGE: take_expunges(in, hdr, data, FALSE); break;
+    case MAIL_TRANSACTION_EXPUNGE_GUID: take_expunges(in, hdr, data, TRUE); break;
+    case MAIL_TRANSACTION_ATTRIBUTE_UPDATE: take_attributes(scan, hdr, data); break;
+    default: return;
+    }
+    scan->anything = TRUE;
+}
+
+static void not_unbroken(struct scan *scan, enum scan_verdict verdict, const char *why)
+{
+    if (verdict > scan->verdict) {
+        scan->verdict = verdict;
+        scan->why = why;
+    }
+}
+
+/* What can be said without the log. */
+static void compare_heads(struct scan *scan, const struct cursor *at, uint64_t highest)
+{
+    if (at->indexid == 0)
+        not_unbroken(scan, SCAN_BROKEN, "it was never looked at");
+    else if (at->indexid != scan->end.indexid)
+        not_unbroken(scan, SCAN_BROKEN, "its index is another one");
+    else if (at->uid_validity != scan->end.uid_validity)
+        not_unbroken(scan, SCAN_BROKEN, "its UIDVALIDITY changed");
+    else if (at->uid_next > scan->end.uid_next)
+        not_unbroken(scan, SCAN_BROKEN, "its UIDNEXT went back");
+    else if (at->modseq > highest)
+        not_unbroken(scan, SCAN_BROKEN, "its log ends before what was read of it");
+    else if (at->hash == 0)
+        not_unbroken(scan, SCAN_GAP, "its log was empty");
+}
+
+/* Places the log view at the cursor. 1; 0: at the log's beginning instead, the verdict says why; -1 */
+static int place_view(struct mail_index_view *view, struct mail_transaction_log_view *log_view, const struct cursor *at,
+                      struct scan *scan)
+{
+    uint32_t seq;
+    uoff_t offset;
+    const char *reason = "";
+    bool reset = FALSE;
+    if (scan->verdict == SCAN_UNBROKEN) {
+        if (!mail_index_modseq_get_next_log_offset(view, at->before, &seq, &offset)) {
+            not_unbroken(scan, SCAN_GAP, "its log does not reach back to what was read last");
+        } else {
+            int r = mail_transaction_log_view_set(log_view, seq, offset, view->log_file_head_seq,
+                                                  view->log_file_head_offset, &reset, &reason);
+            /* reset is also said of a log's very first record. What begins behind a real one is found by the hash. */
+            if (r != 0)
+                return r;
+            not_unbroken(scan, SCAN_GAP, "a part of its log is gone");
+        }
+    }
+    /* A rotated log names the one before it; one that begins anew is of an index that was made anew. */
+    if (at->hash != 0 && view->index->log->files->hdr.prev_file_seq == 0)
+        not_unbroken(scan, SCAN_BROKEN, "its index was rebuilt");
+    return mail_transaction_log_view_set_all(log_view) < 0 ? -1 : 0;
+}
+
+/* Asked for, and not carried out yet by the sync that follows. */
+static bool is_open_request(struct mail_index_view *view, const struct mail_transaction_header *hdr, const void *data)
+{
+    const void *end = CONST_PTR_OFFSET(data, hdr->size);
+    uint32_t seq1, seq2;
+    if ((hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0)
+        return FALSE;
+    switch (hdr->type & MAIL_TRANSACTION_TYPE_MASK) {
+    case MAIL_TRANSACTION_EXPUNGE_GUID:
+        for (const struct mail_transaction_expunge_guid *rec = data; (const void *)rec != end; rec++)
+            if (mail_index_lookup_seq(view, rec->uid, &seq1))
+                return TRUE;
+        break;
+    case MAIL_TRANSACTION_EXPUNGE:
+        for (const struct mail_transaction_expunge *rec = data; (const void *)rec != end; rec++)
+            if (mail_index_lookup_seq_range(view, rec->uid1, rec->uid2, &seq1, &seq2))
+                return TRUE;
+        break;
+    default: break;
+    }
+    return FALSE;
+}
+
+static void read_records(struct mail_index_view *view, struct mail_transaction_log_view *log_view, struct reading *in)
+{
+    const struct cursor *at = &in->x->at;
+    struct scan *scan = in->scan;
+    const struct mail_transaction_header *hdr;
+    const void *data;
+    uint64_t before = mail_transaction_log_view_get_prev_modseq(log_view), modseq;
+    bool found = scan->verdict != SCAN_UNBROKEN, stay = FALSE;
+    for (; mail_transaction_log_view_next(log_view, &hdr, &data) > 0; before = modseq) {
+        uint32_t seq;
+        uoff_t offset;
+        modseq = mail_transaction_log_view_get_prev_modseq(log_view);
+        mail_transaction_log_view_get_prev_pos(log_view, &seq, &offset);
+        if (seq > view->log_file_head_seq || (seq == view->log_file_head_seq && offset >= view->log_file_head_offset))
+            break; /* behind what the mailbox was opened with: the next scan's */
+        /* Who asked for an expunge must still be known when it is carried out: the cursor stays before that record. */
+        stay = stay || is_open_request(view, hdr, data);
+        if (modseq != before && (!stay || !found)) {
+            uint64_t hash = record_hash(hdr, data);
+            if (!found) {
+                found = TRUE;
+                if (modseq == at->modseq && hash == at->hash)
+                    continue; /* read last time */
+                not_unbroken(scan, SCAN_BROKEN, "its log says another thing where reading stopped");
+            }
+            scan->end.before = before;
+            scan->end.modseq = modseq;
+            scan->end.hash = hash;
+            scan->end.file_seq = seq;
+        }
+        in->at = (struct log_pos){seq, offset};
+        if ((hdr->type & MAIL_TRANSACTION_SYNC) == 0)
+            array_clear(&in->fresh);
+        take_record(in, hdr, data);
+    }
+    if (!found)
+        not_unbroken(scan, SCAN_BROKEN, "its log lacks what was read last");
+}
+
+static int by_uid(const struct reassert *a, const struct reassert *b)
+{
+    return a->uid < b->uid ? -1 : a->uid > b->uid;
+}
+
+struct log_pos log_end(struct mailbox *box)
+{
+    return (struct log_pos){box->view->log_file_head_seq, box->view->log_file_head_offset};
+}
+
+int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct scan *scan)
+{
+    struct mail_index_view *view = box->view;
+    const struct mail_index_header *hdr = mail_index_get_header(view);
+    struct mail_transaction_log_view *log_view;
+    struct reading in = {s, x, scan, {0, 0}, ARRAY_INIT};
+    t_array_init(&in.fresh, 8);
+    i_zero(scan);
+    t_array_init(&scan->touched, 16);
+    t_array_init(&scan->requested, 16);
+    t_array_init(&scan->saved, 16);
+    t_array_init(&scan->reasserts, 16);
+    t_array_init(&scan->attributes, 4);
+    t_array_init(&scan->late, 4);
+    t_array_init(&scan->words, 4);
+    t_array_init(&scan->former, 4);
+    t_array_init(&scan->own_flags, 4);
+    t_array_init(&scan->own_saved, 4);
+    scan->end = x->at;
+    scan->end.indexid = hdr->indexid;
+    scan->end.uid_validity = hdr->uid_validity;
+    scan->end.uid_next = hdr->next_uid;
+    compare_heads(scan, &x->at, mail_index_modseq_get_highest(view));
+    if (scan->verdict == SCAN_BROKEN)
+        scan->end.before = scan->end.modseq = scan->end.hash = 0;
+
+    log_view = mail_transaction_log_view_open(view->index->log);
+    int r = place_view(view, log_view, &x->at, scan);
+    scan->whole = x->rewound && x->at.indexid == 0 && view->index->log->files->hdr.prev_file_seq == 0;
+    if (r >= 0)
+        read_records(view, log_view, &in);
+    mail_transaction_log_view_close(&log_view);
+    array_sort(&scan->reasserts, by_uid);
+    return r < 0 ? session_fail(s, "%s: its index log cannot be read", mailbox_get_vname(box)) : 0;
+}

@@ -1,0 +1,61 @@
+/* look - one look at one mailbox: what look_mail.c and look_absent.c find in it for ingest.c. */
+#ifndef DOVELANE_WORKER_LOOK_H
+#define DOVELANE_WORKER_LOOK_H
+
+#include "worker.h"
+
+struct look {
+    struct session *s;
+    struct ingest *in;
+    struct box *x;
+    struct mailbox *box;
+    struct mailbox_transaction_context *trans;
+    struct mail *mail;
+    struct scan scan;
+    pool_t pool;             /* of what is collected from mail to mail: each has a data stack frame of its own */
+    struct orset_join *join; /* the mailbox was full before this state knew of it: its mails are matched (F6, F36) */
+    bool all;
+    bool maildir; /* where other programs may remove mail */
+    bool other;   /* it changed under this look so that it is to be compared whole once more */
+    bool again;   /* what vanished is to be judged later: no sweep may pass it by */
+    ARRAY_TYPE(seq_range) uids;    /* to look at */
+    ARRAY_TYPE(seq_range) moving;  /* a renumbering was about to expunge these */
+    ARRAY_TYPE(seq_range) vanished; /* bound, not there, no client asked */
+    ARRAY_TYPE(seq_range) seconds;  /* second deliveries of a mail by the gateway; mails that a client expunged under their old UID */
+    ARRAY_TYPE(known_guid) guids;   /* what mails of a Maildir had, by the state */
+    ARRAY(struct unbound) unbound;  /* mails that a rewound state does not know */
+    ARRAY(struct renumbered) renumbered; /* and those it knew under another UID */
+    uint32_t messages;
+    unsigned missing; /* mails that are damage */
+};
+
+struct unbound {
+    guid_128_t guid;
+    uint32_t uid;
+};
+
+struct renumbered {
+    uint32_t old_uid, uid;
+};
+
+/* UIDs that the state has bound in this mailbox. */
+int look_bound_uids(struct session *, uint32_t home, ARRAY_TYPE(seq_range) *uids);
+/* What a call of the core returned. After some changes, a commit: what is in it needs no second look, the cursor just has not moved. */
+int look_changed(struct look *, int r);
+
+/* --- look_mail.c: a mail that is there, the one that l->mail is set to ---------------------------------------------- */
+
+int look_at_mail(struct look *, uint32_t uid);
+/* The UID was given to another mail: what was bound to it is to be found among the others. */
+int look_at_other(struct look *, uint32_t uid);
+/* The mails of l->seconds are expunged. */
+int look_expunge_seconds(struct look *);
+
+/* --- look_absent.c: a message whose mail is not there --------------------------------------------------------------- */
+
+int look_collect_unbound(struct look *);
+int look_at_absent(struct look *, uint32_t uid);
+/* F1's brake: how many removals without a client's word are believed in an hour. */
+int look_brake(struct look *);
+
+#endif

@@ -1,0 +1,183 @@
+/* look_absent - a message whose mail is not there any more: a removal, a move, or damage; and the brake. */
+#include "look.h"
+
+#include <mail-index-private.h>
+#include <mail-storage-private.h>
+
+#include <time.h>
+
+#define BRAKE_SECS 3600
+
+int look_collect_unbound(struct look *l)
+{
+    struct seq_range_iter iter;
+    uint32_t uid;
+    seq_range_array_iter_init(&iter, &l->uids);
+    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++) {
+        struct unbound *u;
+        const char *guid;
+        int r = orset_message_by_uid(l->s->os, l->x->folder, uid, NULL);
+        if (r < 0)
+            return look_changed(l, r);
+        if (r > 0 || !mail_set_uid(l->mail, uid) || mail_get_special(l->mail, MAIL_FETCH_GUID, &guid) < 0)
+            continue;
+        u = array_append_space(&l->unbound);
+        mail_generate_guid_128_hash(guid, u->guid);
+        u->uid = uid;
+    }
+    return 0;
+}
+
+/* A rewound state does not know that this program gave mails other UIDs since: in the log that is a copy and a client's expunge.
+ * 1: the message is bound to the copy, whose flags are compared with what was seen of the old one. */
+static int find_renumbered(struct look *l, const struct orset_message *m)
+{
+    struct unbound *u;
+    array_foreach_modifiable(&l->unbound, u)
+    {
+        if (u->uid <= m->uid || memcmp(u->guid, m->facts.guid, sizeof u->guid) != 0)
+            continue;
+        uint32_t uid = u->uid;
+        array_delete(&l->unbound, array_ptr_to_idx(&l->unbound, u), 1);
+        session_note(l->s, NOTE_INFO, "%s: UID %u is UID %u since the state was written", l->x->vname, m->uid, uid);
+        struct renumbered moved = {m->uid, uid};
+        array_push_back(&l->renumbered, &moved);
+        int r = orset_done_renumber(l->s->os, l->x->folder, m->uid, uid);
+        return r < 0 ? r : 1;
+    }
+    return 0;
+}
+
+static int missing(struct look *l, uint32_t uid)
+{
+    l->missing++;
+    session_explain(l->s, "%s: UID %u: missing, and no client asked for that", l->x->vname, uid);
+    return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
+}
+
+int look_at_absent(struct look *l, uint32_t uid)
+{
+    struct orset_message m;
+    int r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
+    struct removal removal = {l->x->folder, uid};
+    if (r <= 0)
+        return look_changed(l, r < 0 ? r : ORSET_KNOWN);
+    if (array_count(&l->unbound) > 0 && (r = find_renumbered(l, &m)) != 0)
+        return look_changed(l, r);
+    if (seq_range_exists(&l->moving, uid))
+        return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
+    if (l->scan.verdict == SCAN_BROKEN)
+        return missing(l, uid);
+    if (seq_range_exists(&l->scan.requested, uid)) {
+        session_explain(l->s, "%s: UID %u: removed, as a client asked", l->x->vname, uid);
+        array_push_back(&l->in->removals, &removal);
+    } else if (l->scan.verdict == SCAN_GAP || (l->maildir && seq_range_exists(&l->scan.touched, uid)))
+        seq_range_array_add(&l->vanished, uid);
+    else if (!l->x->held) /* the log is whole and says nothing of it, or dbox lost the file, which is nobody's to remove */
+        return missing(l, uid);
+    return 0;
+}
+
+/* No mail of the mailbox that the state knows is left but those that a client removed: an empty or unmounted directory. lost: all
+ * that are gone, those that are held already too. */
+static int all_vanished(struct look *l, ARRAY_TYPE(seq_range) *lost, bool *all_r)
+{
+    ARRAY_TYPE(seq_range) bound;
+    struct seq_range_iter iter;
+    const struct removal *r;
+    uint32_t uid, seq;
+    t_array_init(&bound, 16);
+    if (look_bound_uids(l->s, l->x->folder, &bound) < 0)
+        return -1;
+    array_foreach(&l->in->removals, r)
+    {
+        if (r->folder == l->x->folder)
+            seq_range_array_remove(&bound, r->uid);
+    }
+    *all_r = TRUE;
+    seq_range_array_iter_init(&iter, &bound);
+    for (unsigned i = 0; *all_r && seq_range_array_iter_nth(&iter, i, &uid); i++) {
+        if (!mail_index_lookup_seq(l->box->view, uid, &seq))
+            seq_range_array_add(lost, uid);
+        else if (uid < l->x->at.uid_next) /* what came since the last look came after them */
+            *all_r = FALSE;
+    }
+    return 0;
+}
+
+static int vanished_to_damage(struct look *l, const ARRAY_TYPE(seq_range) *lost)
+{
+    struct seq_range_iter iter;
+    uint32_t uid;
+    session_note(l->s, NOTE_WARNING, "%s: all %u mails are gone though no client removed them: they are placed again", l->x->vname,
+                 seq_range_count(lost));
+    l->x->held = FALSE;
+    l->x->vanished = 0;
+    seq_range_array_iter_init(&iter, lost);
+    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++)
+        if (look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid)) < 0)
+            return -1;
+    return 0;
+}
+
+/* Files of a directory that is being removed go one after the other: what is gone is judged when it stayed so for a while. Until
+ * then the cursor stays, so that the next look finds the same. */
+static bool wait_for_more(struct look *l, unsigned n)
+{
+    struct box *x = l->x;
+    time_t now = time(NULL);
+    if (x->vanished != n) {
+        x->vanished = n;
+        x->vanished_since = now;
+    }
+    if (now >= x->vanished_since && now - x->vanished_since > (time_t)(l->s->group->brake_wait / 1000))
+        return FALSE;
+    l->scan.end = x->at;
+    l->again = TRUE;
+    l->s->look_again = TRUE;
+    session_want_tick(l->s, 1000);
+    return TRUE;
+}
+
+int look_brake(struct look *l)
+{
+    struct session *s = l->s;
+    struct box *x = l->x;
+    unsigned n = seq_range_count(&l->vanished);
+    uint32_t share = (uint32_t)((uint64_t)(l->messages + n) * s->group->brake_percent / 100);
+    uint32_t most = I_MAX(s->group->brake_count, share);
+    struct seq_range_iter iter;
+    struct removal removal = {.folder = x->folder};
+    ARRAY_TYPE(seq_range) lost;
+    time_t now = time(NULL);
+    bool all;
+    if (n == 0) {
+        x->vanished = 0;
+        return 0;
+    }
+    t_array_init(&lost, 16);
+    /* After a gap in the log they may as well have been a client's: who empties a mailbox does it all at once. */
+    if (all_vanished(l, &lost, &all) < 0)
+        return -1;
+    if (all && l->scan.verdict != SCAN_GAP)
+        return vanished_to_damage(l, &lost);
+    if (x->held || (l->scan.verdict == SCAN_UNBROKEN && wait_for_more(l, n)))
+        return 0;
+    x->vanished = 0;
+    if (now < x->brake_since || now - x->brake_since >= BRAKE_SECS) {
+        x->brake_since = now;
+        x->brake_used = 0;
+    }
+    if (x->brake_used + n > most || n > l->messages) {
+        x->held = TRUE;
+        session_note(s, NOTE_WARNING, "%s: %u mails are gone though no client removed them (%s): held; "
+                     "decide with doveadm dovelane accept or restore", x->vname, n,
+                     l->scan.verdict == SCAN_GAP ? l->scan.why : "found by a sync");
+        return 0;
+    }
+    x->brake_used += n;
+    seq_range_array_iter_init(&iter, &l->vanished);
+    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &removal.uid); i++)
+        array_push_back(&l->in->removals, &removal);
+    return 0;
+}

@@ -1,0 +1,424 @@
+/* look_mail - a mail that is there, against what the state says of its UID: is it the same one, whose flags are newer, is it new. */
+#include "look.h"
+
+#include <mail-index-private.h>
+#include <mail-storage-private.h>
+
+#include <time.h>
+
+static void reassert_of(struct look *l, uint32_t uid, const struct orset_flags *now, struct orset_flags *set)
+{
+    unsigned n, low = 0, high;
+    const struct reassert *r = array_get(&l->scan.reasserts, &n);
+    for (high = n; low < high;) {
+        unsigned middle = low + (high - low) / 2;
+        if (r[middle].uid < uid)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < n && r[low].uid == uid; low++)
+        set->system |= flags_system(r[low].flags) & now->system;
+}
+
+/* An index that was rebuilt has lost flags; what it has more than before is a user's, what it has less is not (F30). Flags of an old backup are none of his.
+ * named: now without keywords that lost their names. Where that is all of the damage, system flags are as the user set them.
+ * set: flags of named that are to be set though the mailbox was seen with them, or NULL. */
+static int flags_after_damage(struct look *l, uint32_t folder, const struct orset_message *m, const struct orset_flags *now,
+                              const struct orset_flags *named, const struct orset_flags *set)
+{
+    struct orset_flags both, wanted;
+    struct session *s = l->s;
+    if (l->x->restored)
+        return orset_done_flags(s->os, folder, l->mail->uid, now);
+    if (orset_message_flags(s->os, m->folder, m->dot, &wanted) < 0)
+        return -1;
+    both = *named;
+    if (l->scan.verdict != SCAN_BROKEN)
+        wanted.system = 0;
+    flags_unite(&both, &wanted);
+    int r = orset_local_flags(s->os, folder, l->mail->uid, &both, set);
+    return r < 0 ? r : orset_done_flags(s->os, folder, l->mail->uid, now) < 0 ? -1 : r;
+}
+
+/* A mail was bound to a message that this state has from the peers. Where the state is new, rewound, or the index another one, nobody
+ * knows which of its flags were published: those that the message lacks are set (setting wins). Not \Deleted: where it was cleared
+ * elsewhere, somebody rescued the mail. */
+static int flags_of_bound(struct look *l, const struct orset_message *m, const struct orset_flags *named, struct orset_flags *set)
+{
+    struct orset_flags wanted, more = *named;
+    if (l->x->restored || (!l->x->rewound && l->scan.verdict != SCAN_BROKEN))
+        return 0;
+    if (orset_message_flags(l->s->os, m->folder, m->dot, &wanted) < 0)
+        return -1;
+    flags_without(&more, &wanted);
+    more.system &= (uint8_t)~ORSET_DELETED;
+    flags_unite(set, &more);
+    return 0;
+}
+
+/* 1; 0: it cannot be read, or will not be replicated; -1 */
+static int add_mail(struct look *l, const struct orset_flags *now)
+{
+    struct orset_facts facts;
+    if (body_facts(l->mail, &facts) < 0) {
+        if (mailbox_get_last_mail_error(l->box) != MAIL_ERROR_EXPUNGED) {
+            session_note(l->s, NOTE_WARNING, "%s: UID %u cannot be read and waits: %s", l->x->vname, l->mail->uid,
+                         mailbox_get_last_internal_error(l->box, NULL));
+            l->x->all = TRUE;
+        } else if (l->scan.verdict == SCAN_BROKEN) {
+            l->other = TRUE; /* its index named files that its new uidlist does not have: they have other UIDs by now */
+        }
+        return 0;
+    }
+    /* One that this program was about to save there is matched with what it was to be. */
+    bool match = l->join != NULL && (l->scan.verdict == SCAN_BROKEN || saved_by(l->mail, l->x->saver));
+    int r = match ? orset_join_add(l->s->os, l->join, l->mail->uid, &facts, now, NULL)
+                            : orset_local_add(l->s->os, l->x->folder, l->mail->uid, &facts, now, NULL);
+    if (r == ORSET_E_LIMIT) {
+        session_note(l->s, NOTE_WARNING, "%s: UID %u is not replicated: %s", l->x->vname, l->mail->uid,
+                     orset_error_text(l->s->os));
+        return 0;
+    }
+    return look_changed(l, r) < 0 ? -1 : 1;
+}
+
+static bool same_guid(struct look *l, const struct orset_message *m)
+{
+    const char *guid;
+    guid_128_t hash;
+    if (mail_get_special(l->mail, MAIL_FETCH_GUID, &guid) < 0)
+        return FALSE;
+    mail_generate_guid_128_hash(guid, hash);
+    return memcmp(hash, m->facts.guid, 16) == 0;
+}
+
+/* The UID names the mail that the state has under it. Asked only where another index may have given it anew. */
+static bool same_mail(struct look *l, const struct orset_message *m)
+{
+    return l->scan.verdict != SCAN_BROKEN || same_guid(l, m);
+}
+
+/* Bound by its UID or its bytes, under another GUID than the message's: on a Maildir it can be given that one (guids.c). */
+static void keep_guid(struct look *l, const struct orset_message *m)
+{
+    struct known_guid g = {.uid = m->uid};
+    if (!l->maildir || same_guid(l, m))
+        return;
+    guid_128_t hex;
+    memcpy(hex, m->facts.guid, sizeof hex);
+    g.guid = m->facts.guid_text_len > 0 ? p_strndup(l->pool, m->facts.guid_text, m->facts.guid_text_len)
+                                        : p_strdup(l->pool, guid_128_to_string(hex));
+    array_push_back(&l->guids, &g);
+}
+
+struct first {
+    const struct orset_message *second;
+    bool found;
+};
+
+static int find_first(void *arg, const struct orset_message *m, const struct orset_flags *own)
+{
+    struct first *f = arg;
+    (void)own;
+    if (m->uid != 0 && m->uid < f->second->uid && memcmp(m->facts.guid, f->second->facts.guid, 16) == 0 &&
+        (memcmp(m->facts.sha256, f->second->facts.sha256, 32) != 0 || m->facts.received != f->second->facts.received))
+        f->found = TRUE;
+    return 0;
+}
+
+/* Only the gateway's deliveries of one entry have one GUID and other bytes or another date; a copy has the same of both (F40). */
+static int look_for_first(struct look *l, const struct orset_message *m)
+{
+    struct first f = {m, FALSE};
+    const char *id;
+    if (m->k <= 1 || mail_get_first_header(l->mail, "Dovelane-Id", &id) <= 0)
+        return 0;
+    if (orset_each_message(l->s->os, m->folder, find_first, &f) < 0)
+        return -1;
+    if (f.found) {
+        session_note(l->s, NOTE_INFO, "%s: UID %u is a second delivery of a mail that is there: removed", l->x->vname, m->uid);
+        seq_range_array_add(&l->seconds, m->uid);
+    }
+    return 0;
+}
+
+/* As a client would: the next look finds the request in the log. */
+int look_expunge_seconds(struct look *l)
+{
+    int r = 0;
+    struct mailbox_transaction_context *trans =
+        mailbox_transaction_begin(l->box, MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, "dovelane second delivery");
+    struct seq_range_iter iter;
+    uint32_t uid;
+    seq_range_array_iter_init(&iter, &l->seconds);
+    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++) {
+        struct mail *mail = mail_by_uid(trans, uid);
+        if (mail != NULL) {
+            mail_expunge(mail);
+            mail_free(&mail);
+        }
+    }
+    if (mailbox_transaction_commit(&trans) < 0 || mailbox_sync(l->box, 0) < 0) {
+        session_note(l->s, NOTE_WARNING, "%s: %s", l->x->vname, mailbox_get_last_internal_error(l->box, NULL));
+        r = -1;
+    }
+    l->s->look_again = TRUE;
+    session_want_tick(l->s, 100);
+    return r;
+}
+
+struct older {
+    guid_128_t guid;
+    uint32_t uid, found;
+    bool wanted; /* another copy is to be placed */
+};
+
+static int find_older(void *arg, const struct orset_message *m, const struct orset_flags *own)
+{
+    struct older *o = arg;
+    (void)own;
+    if (memcmp(m->facts.guid, o->guid, sizeof o->guid) != 0)
+        return 0;
+    o->wanted = o->wanted || m->uid == 0;
+    if (m->uid != 0 && m->uid < o->uid)
+        o->found = m->uid;
+    return 0;
+}
+
+/* The same, where the power went between the copy and the expunge. Only a mail that this program saved, and that is nothing the state
+ * wants there besides. 1: the message is bound to it, and the old mail is to go. */
+static int find_half_renumbered(struct look *l, uint32_t uid)
+{
+    struct older o = {.uid = uid};
+    const char *guid;
+    uint32_t seq;
+    if (!l->x->rewound || l->scan.verdict == SCAN_BROKEN || !seq_range_exists(&l->scan.saved, uid) ||
+        mail_get_special(l->mail, MAIL_FETCH_GUID, &guid) < 0)
+        return 0;
+    mail_generate_guid_128_hash(guid, o.guid);
+    int r = 0;
+    for (uint32_t i = 0; r == 0 && i < orset_folders(l->s->os); i++) {
+        struct orset_folder f;
+        if (orset_folder_get(l->s->os, i, &f) == 0 && f.home == l->x->folder && f.messages > 0)
+            r = orset_each_message(l->s->os, i, find_older, &o);
+    }
+    if (r != 0 || o.found == 0 || o.wanted || !mail_index_lookup_seq(l->box->view, o.found, &seq))
+        return I_MIN(r, 0);
+    session_note(l->s, NOTE_INFO, "%s: UID %u was about to become UID %u when the power went", l->x->vname, o.found, uid);
+    seq_range_array_add(&l->seconds, o.found);
+    r = orset_done_renumber(l->s->os, l->x->folder, o.found, uid);
+    return r < 0 ? r : 1;
+}
+
+static const struct late *late_of(struct look *l, uint32_t uid)
+{
+    const struct late *late;
+    array_foreach(&l->scan.late, late)
+    {
+        if (late->uid == uid)
+            return late;
+    }
+    return NULL;
+}
+
+/* What a client said of the mail under its old UID is as good as said of this one; the mailbox does not show it yet. */
+static int flags_late(struct look *l, uint32_t uid, const struct orset_flags *now, const struct late *late, const struct orset_flags *set)
+{
+    struct orset_flags meant = *now;
+    flags_unite(&meant, &late->set);
+    flags_without(&meant, &late->cut);
+    int r = orset_local_flags(l->s->os, l->x->folder, uid, &meant, set);
+    return r < 0 ? r : orset_done_flags(l->s->os, l->x->folder, uid, now) < 0 ? -1 : r;
+}
+
+/* Whose the last word on each flag is, by the log since the state's cursor. */
+struct last_words {
+    struct orset_flags set, cut; /* a client's */
+    struct orset_flags own;      /* this program's, whatever it said */
+    bool placed;                 /* this program saved it first, with the flags that the state had then */
+};
+
+/* The UIDs that the mail at l->mail had, by the log: it may have got another one more than once. The first of them first. */
+static void former_uids(struct look *l, uint32_t uid, bool bound, ARRAY_TYPE(seq_range) *uids)
+{
+    const struct renumbered *moved;
+    const struct former *former;
+    const char *guid;
+    guid_128_t hash;
+    seq_range_array_add(uids, uid);
+    array_foreach(&l->renumbered, moved)
+    {
+        if (moved->uid == uid)
+            seq_range_array_add(uids, moved->old_uid);
+    }
+    if (array_count(&l->scan.former) == 0 || (bound && array_count(uids) == 1 && !seq_range_exists(&l->scan.saved, uid)) ||
+        mail_get_special(l->mail, MAIL_FETCH_GUID, &guid) < 0)
+        return;
+    mail_generate_guid_128_hash(guid, hash);
+    array_foreach(&l->scan.former, former)
+    {
+        if (former->uid < uid && memcmp(former->guid, hash, sizeof hash) == 0)
+            seq_range_array_add(uids, former->uid);
+    }
+}
+
+static bool says_of(const struct word *w, const ARRAY_TYPE(seq_range) *uids)
+{
+    const struct seq_range *range;
+    array_foreach(uids, range)
+    {
+        if (range->seq1 <= w->uid2 && range->seq2 >= w->uid1)
+            return TRUE;
+    }
+    return FALSE;
+}
+
+static void last_words(struct look *l, uint32_t uid, bool bound, struct last_words *last)
+{
+    struct word *const *wp;
+    ARRAY_TYPE(seq_range) uids;
+    t_array_init(&uids, 4);
+    former_uids(l, uid, bound, &uids);
+    i_zero(last);
+    const struct seq_range *first = array_idx(&uids, 0);
+    last->placed = seq_range_exists(&l->scan.saved, first->seq1);
+    array_foreach(&l->scan.words, wp)
+    {
+        const struct word *w = *wp;
+        if (!says_of(w, &uids))
+            continue;
+        flags_without(&last->set, &w->cut);
+        flags_without(&last->cut, &w->set);
+        if (w->own) {
+            flags_without(&last->set, &w->set);
+            flags_without(&last->cut, &w->cut);
+            flags_unite(&last->own, &w->set);
+            flags_unite(&last->own, &w->cut);
+        } else {
+            flags_without(&last->own, &w->set);
+            flags_without(&last->own, &w->cut);
+            flags_unite(&last->set, &w->set);
+            flags_unite(&last->cut, &w->cut);
+        }
+    }
+}
+
+/* flags: those of some that are in which are as in from. */
+static void flags_take(struct orset_flags *flags, const struct orset_flags *from, const struct orset_flags *which)
+{
+    struct orset_flags taken = *from, not_taken = *from;
+    flags_without(&not_taken, which);
+    flags_without(&taken, &not_taken);
+    flags_without(flags, which);
+    flags_unite(flags, &taken);
+}
+
+/* The state is older than the mailbox, and the log says what happened since. What this program did by the later state's word is no change of a
+ * client's; what a client did last stands, though the state that knew of it is lost. What nobody is known to have cleared stays set. bound:
+ * the old state had it there. */
+static int flags_rewound(struct look *l, uint32_t uid, const struct orset_message *m, const struct orset_flags *now, bool bound)
+{
+    struct last_words last;
+    struct orset_flags seen, wanted, set, cut, gone;
+    struct session *s = l->s;
+    int r = bound ? orset_flags_seen(s->os, l->x->folder, uid, &seen) : 1;
+    if (r <= 0 || (r = orset_message_flags(s->os, m->folder, m->dot, &wanted)) < 0)
+        return r < 0 ? r : ORSET_KNOWN;
+    last_words(l, uid, bound, &last);
+    if (!bound) {
+        /* What it has more, a client saved it with: nobody else is known to have set it. Where this program saved it, the later state knew,
+         * and whoever cleared it since had seen it. */
+        struct orset_flags more = *now;
+        flags_without(&more, &wanted);
+        flags_without(&more, &last.own);
+        if (last.placed)
+            more = last.set;
+        more.system &= (uint8_t)~ORSET_DELETED;
+        seen = *now;
+        flags_without(&seen, &more);
+    }
+    flags_take(&seen, now, &last.own);
+    gone = seen;
+    flags_without(&gone, now);
+    flags_without(&gone, &last.cut);
+    flags_without(&seen, &gone);
+    /* A client cleared it: as if it had been seen set. */
+    cut = last.cut;
+    flags_without(&cut, now);
+    flags_take(&seen, &wanted, &cut);
+    set = last.set;
+    flags_take(&set, now, &last.set);
+    set.system &= (uint8_t)~ORSET_DELETED; /* where it was cleared elsewhere, somebody rescued the mail */
+    session_explain(s, "%s: UID %u: the state is older: it has %s, wanted %s; a client's last words set %s and cleared %s, this program's were on %s",
+                    l->x->vname, uid, flags_text(s, now), flags_text(s, &wanted), flags_text(s, &last.set), flags_text(s, &last.cut),
+                    flags_text(s, &last.own));
+    r = orset_done_flags(s->os, l->x->folder, uid, &seen);
+    return r < 0 ? r : orset_local_flags(s->os, l->x->folder, uid, now, &set);
+}
+
+int look_at_mail(struct look *l, uint32_t uid)
+{
+    const struct late *late = late_of(l, uid);
+    struct orset_flags now, named, set;
+    struct orset_message m;
+    int r;
+    flags_of_mail(l->s, l->mail, &now);
+    named = now;
+    bool nameless = flags_drop_nameless(l->s, l->box, &named);
+    i_zero(&set);
+    if ((r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m)) == 0 && (r = find_half_renumbered(l, uid)) > 0)
+        r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
+    if (r < 0)
+        return look_changed(l, r);
+    bool rewound = l->x->rewound && (l->scan.verdict != SCAN_BROKEN || l->scan.whole) && !l->x->restored, bound = r > 0;
+    if (r == 0 || !same_mail(l, &m)) {
+        int added = add_mail(l, &named);
+        if (added < 0)
+            return -1;
+        /* Bound to what was there already, perhaps with other flags. */
+        if ((r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m)) <= 0)
+            return look_changed(l, r < 0 ? r : ORSET_KNOWN);
+        if (added == 0)
+            return 0; /* which mail has the UID is not known */
+        keep_guid(l, &m);
+        if (!rewound && flags_of_bound(l, &m, &named, &set) < 0)
+            return look_changed(l, -1);
+        if (look_for_first(l, &m) < 0)
+            return -1;
+    } else if (l->x->saver != 0) {
+        keep_guid(l, &m); /* a copy under another UID, ended by renumber_recover() */
+    }
+    if (nameless)
+        session_note(l->s, NOTE_WARNING, "%s: UID %u has keywords without a name: its keywords are restored", l->x->vname, uid);
+    if (nameless || (l->scan.verdict == SCAN_BROKEN && !rewound))
+        return look_changed(l, flags_after_damage(l, l->x->folder, &m, &now, &named, &set));
+    if (rewound && (late == NULL || late->expunged)) {
+        if (late != NULL)
+            seq_range_array_add(&l->seconds, uid);
+        return look_changed(l, flags_rewound(l, uid, &m, &now, bound));
+    }
+    reassert_of(l, uid, &now, &set);
+    if (late != NULL && late->expunged)
+        seq_range_array_add(&l->seconds, uid);
+    else if (late != NULL)
+        return look_changed(l, flags_late(l, uid, &now, late, &set));
+    r = orset_local_flags(l->s->os, l->x->folder, uid, &now, &set);
+    if (r == ORSET_OK)
+        session_explain(l->s, "%s: UID %u: a client's flags: %s", l->x->vname, uid, flags_text(l->s, &now));
+    return look_changed(l, r);
+}
+
+int look_at_other(struct look *l, uint32_t uid)
+{
+    struct orset_message m;
+    struct orset_facts facts;
+    int r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
+    if (r <= 0 || same_mail(l, &m))
+        return look_changed(l, r < 0 ? r : ORSET_KNOWN);
+    uint8_t sha256[32];
+    memcpy(sha256, m.facts.sha256, sizeof sha256);
+    if (body_facts(l->mail, &facts) < 0 || memcmp(facts.sha256, sha256, sizeof sha256) == 0)
+        return 0;
+    return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
+}

@@ -1,0 +1,47 @@
+/* main - the service: one client connection, which is main's. */
+#include "worker.h"
+
+#include <restrict-access.h>
+
+static struct mail_storage_service_ctx *storage_service;
+
+static void connection_ended(void)
+{
+    master_service_client_connection_destroyed(master_service);
+}
+
+static void client_connected(struct master_service_connection *conn)
+{
+    master_service_client_connection_accept(conn);
+    link_create(conn->fd, storage_service, connection_ended);
+}
+
+int main(int argc, char *argv[])
+{
+    const enum mail_storage_service_flags flags = MAIL_STORAGE_SERVICE_FLAG_USERDB_LOOKUP |
+                                                  MAIL_STORAGE_SERVICE_FLAG_TEMP_PRIV_DROP |
+                                                  MAIL_STORAGE_SERVICE_FLAG_NO_IDLE_TIMEOUT;
+    const char *error;
+
+    master_service = master_service_init("dovelane-worker", COMPAT_SERVICE_FLAG_KEEP_CONFIG_OPEN, &argc, &argv, "");
+    if (master_getopt(master_service) > 0)
+        return FATAL_DEFAULT;
+    if (compat_settings_read_simple(master_service, "dovelane", &error) < 0)
+        i_fatal("%s", error);
+    /* Root is kept in reserve for the next user; each user's work is done under the user's own id. */
+    restrict_access_by_env(RESTRICT_ACCESS_FLAG_ALLOW_ROOT, NULL);
+    master_service_init_log_with_pid(master_service);
+    storage_service = compat_storage_service_init(master_service, flags);
+    open_init();
+    sieve_load();
+    restrict_access_allow_coredumps(TRUE);
+    master_service_init_finish(master_service);
+
+    master_service_run(master_service, client_connected);
+
+    link_destroy();
+    open_deinit();
+    mail_storage_service_deinit(&storage_service);
+    master_service_deinit(&master_service);
+    return 0;
+}

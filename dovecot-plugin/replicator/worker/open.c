@@ -1,0 +1,265 @@
+/* open - mailboxes, which clients make, rename and delete at the same time.
+ *
+ * Dovecot does all of that under the lock of the mailbox list. Who opens a mailbox that is being made makes it himself, and the CREATE
+ * that is under way is answered ALREADYEXISTS; the library opens some unasked, when it brings its list index up to date. So none is
+ * opened here that is not whole, but under that lock. */
+#include "worker.h"
+
+#include <hostpid.h>
+#include <maildir-storage.h>
+#include <maildir-uidlist.h>
+#include <mail-index-private.h>
+#include <mail-storage-hooks.h>
+#include <mail-storage-private.h>
+#include <mail-transaction-log.h>
+#include <mailbox-list-private.h>
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOCK_WAIT_SECS 3   /* for a Maildir's uidlist: longer than Dovecot needs to see that a lock's process is gone */
+#define LOCKED_AGAIN 1000  /* milliseconds until a mailbox that was locked is tried again */
+
+struct opened {
+    union mailbox_module_context module_ctx;
+};
+
+static MODULE_CONTEXT_DEFINE_INIT(open_module, &mail_storage_module_register);
+
+/* A dbox mailbox is made in steps: its directory, an empty index log, a record in it of when temporary files were looked for, and at
+ * last its UIDVALIDITY. Whoever opens it before writes that himself. */
+static bool has_index(struct mailbox *box)
+{
+    static const char *const later[] = {"dovecot.index", "dovecot.index.log.2", NULL};
+    const char *path;
+    struct stat st;
+    bool made = FALSE;
+    if (mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_INDEX, &path) <= 0)
+        return FALSE;
+    for (const char *const *name = later; *name != NULL; name++)
+        if (stat(t_strdup_printf("%s/%s", path, *name), &st) == 0)
+            return TRUE;
+    if (stat(t_strconcat(path, "/dovecot.index.log", NULL), &st) < 0 ||
+        st.st_size <= (off_t)sizeof(struct mail_transaction_log_header))
+        return FALSE;
+    struct mail_index *index = mail_index_alloc(box->event, path, "dovecot.index");
+    if (mail_index_open(index, MAIL_INDEX_OPEN_FLAG_READONLY) > 0) {
+        struct mail_index_view *view = mail_index_view_open(index);
+        made = mail_index_get_header(view)->uid_validity != 0;
+        mail_index_view_close(&view);
+        mail_index_close(index);
+    }
+    mail_index_free(&index);
+    return made;
+}
+
+static bool is_maildir(const struct mailbox *box)
+{
+    return strcmp(box->storage->name, "maildir") == 0;
+}
+
+static bool is_whole(struct mailbox *box)
+{
+    const char *path;
+    struct stat st;
+    if (!is_maildir(box))
+        return has_index(box);
+    return mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) > 0 && stat(t_strconcat(path, "/tmp", NULL), &st) == 0;
+}
+
+/* --- a Maildir's uidlist lock --------------------------------------------------------------------------------------- */
+
+/* It holds "pid:host". Dovecot takes it away at once when that process is gone; when it names none, being left by a process that was killed
+ * before it wrote that, after two minutes. */
+static bool holder_is_gone(const char *path)
+{
+    char text[256];
+    pid_t pid;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t n = fd == -1 ? 0 : read(fd, text, sizeof text - 1);
+    i_close_fd(&fd);
+    text[I_MAX(n, 0)] = '\0';
+    char *host = strchr(text, ':');
+    if (host == NULL)
+        return FALSE;
+    *host++ = '\0';
+    return strcmp(host, my_hostname) == 0 && str_to_pid(text, &pid) == 0 && pid > 0 && kill(pid, 0) < 0 && errno == ESRCH;
+}
+
+/* Held for longer than a change of the list takes, and Dovecot would wait for it. */
+static bool is_locked(struct mailbox *box)
+{
+    const char *path;
+    struct stat st;
+    if (mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_CONTROL, &path) <= 0)
+        return FALSE;
+    path = t_strconcat(path, "/" MAILDIR_UIDLIST_NAME ".lock", NULL);
+    if (lstat(path, &st) < 0)
+        return FALSE;
+    time_t age = time(NULL) - st.st_ctime;
+    return age >= LOCK_WAIT_SECS && age <= MAILDIR_UIDLIST_LOCK_STALE_TIMEOUT && !holder_is_gone(path);
+}
+
+/* Who waits here for a lock that was left, for two minutes, is a worker that other users do not have. The index's own locks are the
+ * kernel's, nobody leaves them; their limit stays the user's. */
+static int open_maildir(struct mailbox *box, int (*open_box)(struct mailbox *))
+{
+    struct mail_storage *storage = box->storage;
+    const struct mail_storage_settings *own = storage->set;
+    if (is_locked(box)) {
+        mail_storage_set_error(storage, MAIL_ERROR_TEMP, MAIL_ERRSTR_LOCK_TIMEOUT);
+        return -1;
+    }
+    struct mail_storage_settings hasty = *own;
+    if (hasty.mail_max_lock_timeout == 0 || hasty.mail_max_lock_timeout > LOCK_WAIT_SECS)
+        hasty.mail_max_lock_timeout = LOCK_WAIT_SECS;
+    storage->set = &hasty;
+    int r = open_box(box);
+    storage->set = own;
+    if (box->index != NULL)
+        mail_index_set_lock_method(box->index, own->parsed_lock_method, mail_storage_get_lock_timeout(storage, UINT_MAX));
+    return r;
+}
+
+bool session_box_is_locked(struct session *s, struct mailbox *box)
+{
+    enum mail_error error;
+    if (strcmp(mailbox_get_last_error(box, &error), MAIL_ERRSTR_LOCK_TIMEOUT) != 0)
+        return FALSE;
+    s->look_again = TRUE;
+    session_want_tick(s, LOCKED_AGAIN);
+    return TRUE;
+}
+
+static int open_whole(struct mailbox *box)
+{
+    struct opened *o = MODULE_CONTEXT_REQUIRE(box, open_module);
+    if (box->list->lock_refcount == 0 && !is_whole(box)) {
+        mail_storage_set_error(box->storage, MAIL_ERROR_INUSE, "it is not there, or being made");
+        return -1;
+    }
+    return is_maildir(box) ? open_maildir(box, o->module_ctx.super.open) : o->module_ctx.super.open(box);
+}
+
+static void mailbox_allocated(struct mailbox *box)
+{
+    struct mailbox_vfuncs *v = box->vlast;
+    if (!storage_known(box->storage))
+        return;
+    struct opened *o = p_new(box->pool, struct opened, 1);
+    o->module_ctx.super = *v;
+    box->vlast = &o->module_ctx.super;
+    v->open = open_whole;
+    MODULE_CONTEXT_SET(box, open_module, o);
+}
+
+static struct mail_storage_hooks hooks = {.mailbox_allocated = mailbox_allocated};
+
+void open_init(void)
+{
+    mail_storage_hooks_add_internal(&hooks);
+}
+
+void open_deinit(void)
+{
+    mail_storage_hooks_remove_internal(&hooks);
+}
+
+/* --- the lists' lock ------------------------------------------------------------------------------------------------ */
+
+void session_unlock_lists(struct session *s)
+{
+    for (struct mail_namespace *ns = s->user->namespaces; ns != NULL; ns = ns->next)
+        if (ns->list->lock_refcount > 0 && session_has_namespace(s, ns))
+            mailbox_list_unlock(ns->list);
+}
+
+int session_lock_lists(struct session *s)
+{
+    for (struct mail_namespace *ns = s->user->namespaces; ns != NULL; ns = ns->next)
+        if (session_has_namespace(s, ns) && mailbox_list_lock(ns->list) < 0) {
+            session_fail(s, "namespace %s: %s", compat_namespace_name(ns), mailbox_list_get_last_internal_error(ns->list, NULL));
+            session_unlock_lists(s);
+            return -1;
+        }
+    return 0;
+}
+
+/* --- opening ---------------------------------------------------------------------------------------------------------- */
+
+struct mailbox *session_mailbox(struct session *s, const char *vname, enum mailbox_flags flags)
+{
+    struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, vname);
+    /* Not MAILBOX_FLAG_IGNORE_ACLS: the mailbox would have no rights then that could be replicated. user->dsyncing lets us in. */
+    return mailbox_alloc(ns->list, vname, flags);
+}
+
+int session_open_refreshed(struct mailbox *box)
+{
+    int r = mailbox_open(box);
+    if (r < 0 && mailbox_get_last_mail_error(box) == MAIL_ERROR_INUSE) {
+        if (mailbox_list_lock(box->list) < 0) {
+            mail_storage_copy_list_error(box->storage, box->list);
+            return -1;
+        }
+        r = mailbox_open(box);
+        mailbox_list_unlock(box->list);
+    }
+    if (r < 0)
+        return -1;
+    if (mail_index_refresh(box->index) < 0) {
+        mailbox_set_index_error(box);
+        return -1;
+    }
+    if (!mail_index_is_deleted(box->index))
+        return 0;
+    mailbox_set_deleted(box);
+    return -1;
+}
+
+bool session_is_box(struct session *s, const struct box *x, struct mailbox *box)
+{
+    struct mailbox_metadata now;
+    if (guid_128_is_empty(x->guid))
+        return TRUE;
+    if (mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &now) < 0)
+        return FALSE;
+    if (guid_128_equals(now.guid, x->guid))
+        return TRUE;
+    mail_storage_set_error(box->storage, MAIL_ERROR_NOTFOUND, "another mailbox is there by now");
+    s->tree_changed = s->look_again = TRUE;
+    session_want_tick(s, 100);
+    return FALSE;
+}
+
+int session_open_mailbox(struct session *s, const struct box *x, struct mailbox *box)
+{
+    struct mail_index_view_sync_rec rec;
+    bool delayed;
+    if (session_open_refreshed(box) < 0) {
+        (void)session_box_is_locked(s, box);
+        return -1;
+    }
+    struct mail_index_view_sync_ctx *sync =
+        mail_index_view_sync_begin(box->view, MAIL_INDEX_VIEW_SYNC_FLAG_FIX_INCONSISTENT);
+    while (mail_index_view_sync_next(sync, &rec))
+        ;
+    if (mail_index_view_sync_commit(&sync, &delayed) < 0) {
+        mailbox_set_index_error(box);
+        return -1;
+    }
+    /* The index was made by this open, and has no UIDVALIDITY before a sync. */
+    if (mail_index_get_header(box->view)->uid_validity == 0 && mailbox_sync(box, 0) < 0)
+        return -1;
+    return session_is_box(s, x, box) ? 0 : -1;
+}
+
+int session_enable_modseq(struct mailbox *box)
+{
+    /* The library keeps an index for a while, and may remember of the one before a reset that it had modseqs. */
+    compat_index_forget_modseqs(box->index);
+    return mailbox_enable(box, MAILBOX_FEATURE_CONDSTORE);
+}
+

@@ -1,0 +1,601 @@
+/* peer - what a peer sent: ops, the questions and answers of an exchange, bodies. Only its own ops count in its lane (F43). */
+#include "worker.h"
+
+#include <mail-storage-private.h>
+
+#include <time.h>
+
+#define EXCHANGE_WAIT_SECS 15 /* for an answer; then it begins anew */
+#define LOST_SECS 60 /* parcels that lay in a lane while others came another way speak of fewer numbers too, but not for so long */
+
+/* --- confirmed ------------------------------------------------------------------------------------------------------ */
+
+/* Rows that every peer has are dropped; a forgotten one will exchange (F38). Inside a transaction. */
+int peer_drop_confirmed(struct session *s)
+{
+    uint64_t least = orset_vector_get(s->os, orset_self(s->os));
+    for (unsigned i = 0; i < s->npeers; i++)
+        if (!s->peer[i].forgotten)
+            least = I_MIN(least, s->peer[i].confirmed);
+    if (least == 0)
+        return 0;
+    return orset_drop_out(s->os, least) < 0 ? session_core_failed(s, "confirmed ops") : 0;
+}
+
+static int heard(struct session *s, struct peer *p, const struct orset_batch_result *r)
+{
+    bool was = p->behind;
+    p->behind = r->behind;
+    p->owed = p->owed || r->applied > 0 || r->lost;
+    if (r->confirmed <= p->confirmed && was == p->behind)
+        return 0;
+    if (r->confirmed > p->confirmed) {
+        p->confirmed = r->confirmed;
+        p->sent = I_MAX(p->sent, p->confirmed);
+        p->forgotten = FALSE;
+        if (peer_drop_confirmed(s) < 0)
+            return -1;
+    }
+    return rows_put_peer(s, p);
+}
+
+/* --- BATCH ---------------------------------------------------------------------------------------------------------- */
+
+/* Why a stream stands still, for the log; and what becomes of the parcel. */
+static enum frame_result batch_refused(struct session *s, struct peer *p, int e, const char *text)
+{
+    unsigned long long site = p->site;
+    switch (e) {
+    case ORSET_E_GAP:
+        session_note(s, NOTE_INFO, "ops of site %llu are missing: %s", site, text);
+        p->owed = TRUE; /* what it is told of this state's vector lets it send them again */
+        return FRAME_OK;
+    case ORSET_E_EXCHANGE:
+        session_note(s, NOTE_INFO, "site %llu: %s: exchanging", site, text);
+        return peer_ask(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    case ORSET_E_FORGED:
+    case ORSET_E_FORKED:
+        session_note(s, NOTE_ERROR, "ALARM: site %llu: %s", site, text);
+        return FRAME_REFUSED;
+    default:
+        session_note(s, NOTE_ERROR, "site %llu: %s: its ops are not taken from here on", site, text);
+        return FRAME_REFUSED;
+    }
+}
+
+static enum frame_result rolled_back(struct session *s, uint64_t site)
+{
+    session_rollback(s);
+    if (session_new_epoch(s, "a peer has more of this site's ops than this state: it is an old copy") < 0)
+        return FRAME_TEMPORARY;
+    return peer_ask(s, site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+}
+
+static bool fatal(int e)
+{
+    return e == ORSET_E_MEMORY || e == ORSET_E_STORAGE;
+}
+
+struct redate {
+    uint32_t folder, uid;
+};
+
+static int collect_redate(void *arg, uint64_t number, uint32_t folder, const struct orset_message *m)
+{
+    ARRAY(struct redate) *list = arg;
+    struct redate r = {folder, m->uid};
+    (void)number;
+    array_push_back(list, &r);
+    return array_count(list) >= 10000;
+}
+
+/* The sender did not know these changes of ours when it counted its HIGHESTMODSEQ: a client that comes from there has to see
+ * them behind that number (F33). */
+static void redate(struct session *s, uint64_t confirmed)
+{
+    ARRAY(struct redate) list;
+    struct mailbox *box = NULL;
+    struct mailbox_transaction_context *trans = NULL;
+    struct orset_folder f;
+    uint32_t folder = ORSET_NO_FOLDER;
+    const struct redate *r;
+    i_array_init(&list, 16);
+    (void)orset_touched_since(s->os, confirmed, collect_redate, &list);
+    array_foreach(&list, r)
+    {
+        struct box *x = box_of_folder(s, r->folder);
+        if (x == NULL || x->gone || x->vname == NULL || orset_folder_get(s->os, r->folder, &f) < 0 ||
+            f.peer_modseq < x->at.modseq)
+            continue;
+        if (r->folder != folder) {
+            if (box != NULL) {
+                (void)mailbox_transaction_commit(&trans);
+                mailbox_free(&box);
+            }
+            folder = r->folder;
+            box = session_mailbox(s, x->vname, 0);
+            if (session_open_mailbox(s, x, box) < 0 || session_enable_modseq(box) < 0) {
+                mailbox_free(&box);
+                folder = ORSET_NO_FOLDER;
+                continue;
+            }
+            trans = mailbox_transaction_begin(box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
+                                              "dovelane modseq");
+        }
+        struct mail *mail = mail_by_uid(trans, r->uid);
+        if (mail != NULL) {
+            mail_update_modseq(mail, f.peer_modseq + 1);
+            mail_free(&mail);
+        }
+    }
+    if (box != NULL) {
+        (void)mailbox_transaction_commit(&trans);
+        mailbox_free(&box);
+    }
+    array_free(&list);
+}
+
+static bool is_shown_elsewhere(struct session *s, const struct box *x)
+{
+    struct orset_folder f;
+    return !x->gone && orset_folder_get(s->os, x->folder, &f) == 0 && f.live && f.home != x->folder;
+}
+
+static unsigned count_elsewhere(struct session *s)
+{
+    struct box *const *x;
+    unsigned n = 0;
+    array_foreach(&s->boxes, x) n += is_shown_elsewhere(s, *x);
+    return n;
+}
+
+/* Where a mailbox of this site is to be shown in another one from now on, since two sites made folders of one name, what clients did in it
+ * is an op before its mails are bound anew. */
+static int apply_batch(struct session *s, struct peer *p, struct text batch, struct orset_batch_result *r)
+{
+    const struct frame_ingest all = {.n = 0};
+    unsigned before = count_elsewhere(s);
+    int e = orset_batch_apply(s->os, p->site, batch.p, batch.n, r);
+    if (e < 0 || s->exchange_first)
+        return e;
+    if (orset_homes(s->os) < 0)
+        return ORSET_E_STORAGE;
+    if (count_elsewhere(s) <= before)
+        return e;
+    session_rollback(s);
+    if (ingest(s, &all) < 0 || session_begin(s) < 0)
+        return ORSET_E_STORAGE;
+    crash_at("unite");
+    return orset_batch_apply(s->os, p->site, batch.p, batch.n, r);
+}
+
+static enum frame_result take_batch(struct session *s, struct peer *p, struct text batch)
+{
+    struct orset_batch_result r;
+    if (session_begin(s) < 0)
+        return FRAME_TEMPORARY;
+    int e = apply_batch(s, p, batch, &r);
+    if (e == ORSET_E_ROLLED_BACK)
+        return rolled_back(s, p->site);
+    const char *text = t_strdup(orset_error_text(s->os));
+    if (fatal(e) || heard(s, p, &r) < 0) {
+        session_core_failed(s, "batch");
+        session_rollback(s);
+        return FRAME_TEMPORARY;
+    }
+    crash_at("batch");
+    if (session_commit(s) < 0)
+        return FRAME_TEMPORARY;
+    if (!r.lost)
+        p->lost_since = 0;
+    else if (p->lost_since == 0)
+        p->lost_since = time(NULL);
+    else if (time(NULL) - p->lost_since >= LOST_SECS)
+        session_note(s, NOTE_ERROR, "ALARM: site %llu gives itself fewer numbers than are here: an old copy, or forged", (unsigned long long)p->site);
+    if (r.applied > 0)
+        redate(s, r.confirmed);
+    return e < 0 ? batch_refused(s, p, e, text) : FRAME_OK;
+}
+
+static enum frame_result batch_parcel(struct session *s, struct peer *p, struct text body)
+{
+    struct text batch;
+    size_t n;
+    struct orset_reader mails;
+    struct parcel_mail m;
+    if (parcel_batch(body, &batch, &n, &mails) < 0) {
+        session_note(s, NOTE_ERROR, "site %llu sent a malformed batch", (unsigned long long)p->site);
+        return FRAME_REFUSED;
+    }
+    s->bodies = bodies_create();
+    while (parcel_next_mail(&mails, &m))
+        bodies_put(s->bodies, m.sha256, m.mail, FALSE);
+    enum frame_result result = take_batch(s, p, batch);
+    if (result != FRAME_TEMPORARY && apply(s, p->site) < 0)
+        result = FRAME_TEMPORARY;
+    bodies_free(&s->bodies);
+    return result;
+}
+
+/* --- exchanges ------------------------------------------------------------------------------------------------------ */
+
+static void drop_exchange(struct session *s, struct peer *p)
+{
+    orset_exchange_free(s->os, p->exchange);
+    p->exchange = NULL;
+}
+
+int peer_ask(struct session *s, uint64_t site)
+{
+    struct peer *p = session_peer(s, site);
+    struct orset_buf q = {.alloc = session_alloc()};
+    if (p == NULL)
+        return 0;
+    session_want_tick(s, 1000);
+    if (p->exchange != NULL) {
+        if (time(NULL) - p->exchange_since < EXCHANGE_WAIT_SECS)
+            return 0;
+        drop_exchange(s, p);
+    }
+    int r = orset_ask_hello(s->os, site, &p->exchange, &q);
+    if (r >= 0) {
+        p->exchange_since = time(NULL);
+        session_send(s, site, PARCEL_QUESTION, TRUE, q.data, q.len);
+    }
+    orset_buf_free(&q);
+    return r < 0 ? session_core_failed(s, "exchange") : 0;
+}
+
+int peer_exchanges_run(struct session *s)
+{
+    for (unsigned i = 0; i < s->npeers; i++)
+        if (s->peer[i].exchange != NULL && peer_ask(s, s->peer[i].site) < 0)
+            return -1;
+    return 0;
+}
+
+static enum frame_result question_parcel(struct session *s, struct peer *p, struct text body)
+{
+    struct orset_buf answer = {.alloc = session_alloc()};
+    if (session_begin(s) < 0)
+        return FRAME_TEMPORARY;
+    int e = orset_answer(s->os, p->site, body.p, body.n, &answer);
+    if (e == ORSET_E_ROLLED_BACK) {
+        orset_buf_free(&answer);
+        return rolled_back(s, p->site);
+    }
+    if (e < 0) {
+        session_note(s, e == ORSET_E_ABSENT ? NOTE_INFO : NOTE_ERROR, "a question of site %llu: %s", (unsigned long long)p->site,
+                     orset_error_text(s->os));
+        session_rollback(s);
+    } else if (session_commit(s) == 0) {
+        session_send(s, p->site, PARCEL_ANSWER, TRUE, answer.data, answer.len);
+    }
+    orset_buf_free(&answer);
+    return fatal(e) ? FRAME_TEMPORARY : e < 0 && e != ORSET_E_ABSENT ? FRAME_REFUSED : FRAME_OK;
+}
+
+/* An exchange came to its end: a new state has heard what there is when all that were asked have answered. */
+static enum frame_result exchanged(struct session *s, struct peer *p)
+{
+    const struct frame_ingest all = {.n = 0};
+    bool waiting = FALSE;
+    drop_exchange(s, p);
+    p->behind = FALSE;
+    for (unsigned i = 0; i < s->npeers; i++)
+        waiting = waiting || s->peer[i].exchange != NULL;
+    if (!s->exchange_first)
+        return apply(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    if (waiting)
+        return FRAME_OK;
+    s->exchange_first = FALSE;
+    session_note(s, NOTE_INFO, "the state has what the other sites have; reading the mailboxes");
+    if (session_begin(s) < 0)
+        return FRAME_TEMPORARY;
+    if (rows_put_join(s) < 0) {
+        session_rollback(s);
+        return FRAME_TEMPORARY;
+    }
+    return session_commit(s) < 0 || ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+}
+
+static enum frame_result answer_parcel(struct session *s, struct peer *p, struct text body)
+{
+    struct orset_buf q = {.alloc = session_alloc()};
+    enum frame_result result = FRAME_OK;
+    if (p->exchange == NULL)
+        return FRAME_OK; /* to a question of before a restart */
+    if (session_begin(s) < 0)
+        return FRAME_TEMPORARY;
+    int e = orset_take(s->os, p->exchange, body.p, body.n, &q);
+    if (e == ORSET_E_ROLLED_BACK) {
+        orset_buf_free(&q);
+        return rolled_back(s, p->site);
+    }
+    if (e < 0) {
+        session_note(s, NOTE_WARNING, "exchange with site %llu given up: %s", (unsigned long long)p->site, orset_error_text(s->os));
+        session_rollback(s);
+        drop_exchange(s, p);
+        result = fatal(e) ? FRAME_TEMPORARY : FRAME_REFUSED;
+    } else if (session_commit(s) < 0) {
+        drop_exchange(s, p);
+        result = FRAME_TEMPORARY;
+    } else if (e == ORSET_KNOWN) {
+        p->owed = TRUE;
+        result = exchanged(s, p);
+    } else {
+        p->exchange_since = time(NULL);
+        session_want_tick(s, 1000);
+        session_send(s, p->site, PARCEL_QUESTION, TRUE, q.data, q.len);
+    }
+    orset_buf_free(&q);
+    return result;
+}
+
+/* --- bodies --------------------------------------------------------------------------------------------------------- */
+
+/* near: where the last one was found. */
+static int find_dot(struct session *s, const struct parcel_want *w, uint32_t near, struct orset_message *m)
+{
+    struct orset_dot dot = {.counter = w->number};
+    uint16_t n = orset_origins(s->os);
+    for (dot.origin = 0; dot.origin < n; dot.origin++) {
+        struct orset_origin o = orset_origin_get(s->os, dot.origin);
+        if (o.site == w->site && o.epoch == w->epoch)
+            break;
+    }
+    if (dot.origin == n)
+        return 0;
+    int found = near < orset_folders(s->os) ? orset_message_get(s->os, near, dot, m) : 0;
+    if (found != 0 && found != ORSET_E_ABSENT)
+        return found;
+    for (uint32_t i = 0; i < orset_folders(s->os); i++) {
+        int r = orset_message_get(s->os, i, dot, m);
+        if (r != 0 && r != ORSET_E_ABSENT)
+            return r;
+    }
+    return 0;
+}
+
+/* What answers a WANT: mailboxes stay open from one mail to the next. */
+struct giving {
+    struct session *s;
+    struct peer *to;
+    uint32_t near, folder; /* of the last one; of box */
+    struct mailbox *box;
+    struct mailbox_transaction_context *trans;
+    struct orset_buf mails; /* whole ones, that go together */
+    size_t nmails, bytes;
+};
+
+static void close_given(struct giving *g)
+{
+    if (g->box == NULL)
+        return;
+    (void)mailbox_transaction_commit(&g->trans);
+    mailbox_free(&g->box);
+}
+
+static bool open_given(struct giving *g, uint32_t folder)
+{
+    struct box *x = box_of_folder(g->s, folder);
+    if (g->box != NULL && g->folder == folder)
+        return TRUE;
+    close_given(g);
+    if (x == NULL || x->gone || x->vname == NULL)
+        return FALSE;
+    g->folder = folder;
+    g->box = session_mailbox(g->s, x->vname, MAILBOX_FLAG_READONLY);
+    if (session_open_mailbox(g->s, x, g->box) < 0) {
+        mailbox_free(&g->box);
+        return FALSE;
+    }
+    g->trans = mailbox_transaction_begin(g->box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane want");
+    return TRUE;
+}
+
+/* A part of the body, from the mailbox. */
+static int read_wanted(struct giving *g, const struct parcel_want *w, size_t most, buffer_t *part, uint64_t *size_r)
+{
+    struct orset_message m;
+    struct orset_folder f;
+    if (find_dot(g->s, w, g->near, &m) <= 0 || m.uid == 0 || orset_folder_get(g->s->os, m.folder, &f) < 0)
+        return 0;
+    g->near = m.folder;
+    if (!open_given(g, f.home))
+        return 0;
+    struct mail *mail = mail_by_uid(g->trans, m.uid);
+    if (mail == NULL)
+        return 0;
+    int r = body_read(mail, w->sha256, w->offset, most, part, size_r);
+    mail_free(&mail);
+    if (r == 0 && *size_r > 0)
+        session_note(g->s, NOTE_WARNING, "%s: UID %u: a peer asks for it, and its bytes are not what they were when the mail came: not sent",
+                     mailbox_get_vname(g->box), m.uid);
+    return r;
+}
+
+static void send_part(struct session *s, struct peer *p, const struct parcel_body *b)
+{
+    struct orset_buf out = {.alloc = session_alloc()};
+    parcel_put_body(&out, b);
+    if (!out.failed)
+        session_send(s, p->site, PARCEL_BODY, TRUE, out.data, out.len);
+    orset_buf_free(&out);
+}
+
+static void send_mails(struct giving *g)
+{
+    struct orset_buf out = {.alloc = session_alloc()};
+    if (g->nmails == 0)
+        return;
+    parcel_put_bodies(&out, g->nmails);
+    orset_buf_put(&out, g->mails.data, g->mails.len);
+    if (!out.failed && !g->mails.failed)
+        session_send(g->s, g->to->site, PARCEL_BODIES, TRUE, out.data, out.len);
+    orset_buf_free(&out);
+    g->mails.len = g->nmails = g->bytes = 0;
+}
+
+static void give(struct giving *g, const struct parcel_want *w, bool single, buffer_t *read)
+{
+    size_t most = single ? (size_t)PARCEL_PARTS_MAX * PARCEL_PART_MAX : PARCEL_PART_MAX, at = 0;
+    uint64_t size = 0;
+    struct parcel_body b = {.sha256 = w->sha256};
+    buffer_set_used_size(read, 0);
+    bool there = read_wanted(g, w, most, read, &size) > 0 && w->offset <= size;
+    if (there && w->offset == 0 && size == read->used && size <= PARCEL_MAIL_MAX) {
+        if (g->nmails == PARCEL_MAILS_MAX || g->bytes + size > PARCEL_MAILS_BYTES)
+            send_mails(g);
+        parcel_put_mail(&g->mails, w->sha256, (struct text){read->data, read->used});
+        g->nmails++;
+        g->bytes += size;
+        return;
+    }
+    do {
+        size_t len = I_MIN(read->used - at, PARCEL_PART_MAX);
+        if (there)
+            b = (struct parcel_body){w->sha256, size, w->offset + at, {CONST_PTR_OFFSET(read->data, at), len}};
+        send_part(g->s, g->to, &b);
+        at += len;
+    } while (there && at < read->used);
+}
+
+/* Small ones together; of larger ones the first part each, of a single one several. */
+static enum frame_result want_parcel(struct session *s, struct peer *p, struct text body)
+{
+    struct giving g = {.s = s, .to = p, .mails = {.alloc = session_alloc()}};
+    struct orset_reader wants;
+    struct parcel_want w;
+    size_t n;
+    if (parcel_wants(body, &n, &wants) < 0)
+        return FRAME_REFUSED;
+    buffer_t *read = buffer_create_dynamic(default_pool, 65536);
+    while (parcel_next_want(&wants, &w))
+        T_BEGIN {
+            give(&g, &w, n == 1, read);
+        }
+        T_END;
+    send_mails(&g);
+    close_given(&g);
+    buffer_free(&read);
+    orset_buf_free(&g.mails);
+    return FRAME_OK;
+}
+
+#define PLACE_EVERY 100 /* bodies: one mailbox transaction for as many */
+
+/* Bodies go into the spool, and from there into mailboxes when some have come: only those that were asked for, and only of the
+ * size and the hash that the op said. */
+static enum frame_result body_parcel(struct session *s, struct peer *p, struct text body)
+{
+    struct parcel_body b;
+    uint64_t next;
+    int r = 1;
+    if (parcel_body(body, &b) < 0)
+        return FRAME_REFUSED;
+    struct wanted_body *w = wanted_body(s, b.sha256);
+    if (w == NULL || (b.size != 0 && b.size != w->size))
+        return FRAME_OK;
+    if (b.size != 0 && (r = spool_put(s, &b, &next)) < 0)
+        return FRAME_TEMPORARY;
+    /* size 0: not held there. Asked for again at once, the same site would send the same bytes, for ever. */
+    if (b.size == 0 || (r > 0 && !spool_is(s, b.sha256))) {
+        want_missed(s, w);
+        if (s->arrived > 0)
+            session_want_tick(s, 1000);
+        return FRAME_OK;
+    }
+    if (r > 0)
+        array_delete(&s->wanted, array_ptr_to_idx(&s->wanted, w), 1);
+    s->arrived++;
+    /* A part: the rest is asked for where this one came from, when all came that was asked for. */
+    if (r == 0 && next >= w->offset && next < w->until) {
+        w->asked = time(NULL);
+        w->missed = FALSE;
+        session_want_tick(s, 10000);
+        return FRAME_OK;
+    }
+    if (r == 0 || (s->arrived > 0 && array_count(&s->wanted) == 0) || s->arrived >= PLACE_EVERY)
+        return apply(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    session_want_tick(s, 1000);
+    return FRAME_OK;
+}
+
+/* Whole bodies are placed as they come: only those that were asked for, and only of the size and the hash that the op
+ * said. When half of what can be asked for at once has come, or all of it, more is asked for and all else is done. */
+static enum frame_result bodies_parcel(struct session *s, struct peer *p, struct text body)
+{
+    struct parcel_mail m;
+    struct orset_reader mails;
+    size_t n;
+    bool all = FALSE;
+    if (parcel_bodies(body, &n, &mails) < 0)
+        return FRAME_REFUSED;
+    if (s->exchange_first)
+        return FRAME_OK; /* what the mailboxes have is not known yet: asked for again */
+    ARRAY(struct wanted_body) rows;
+    t_array_init(&rows, n + 1);
+    s->bodies = bodies_create();
+    while (parcel_next_mail(&mails, &m)) {
+        struct wanted_body *w = wanted_body(s, m.sha256);
+        if (w == NULL || m.mail.n != w->size)
+            continue;
+        if (!body_is(s, m.sha256, m.mail)) {
+            want_missed(s, w);
+            continue;
+        }
+        bodies_put(s->bodies, m.sha256, m.mail, TRUE);
+        array_push_back(&rows, w);
+        all = all || w->row_len == 0;
+        array_delete(&s->wanted, array_ptr_to_idx(&s->wanted, w), 1);
+    }
+    int r = 0;
+    if (array_count(&rows) > 0 && !all)
+        r = place_rows(s, p->site, array_front(&rows), array_count(&rows));
+    if (r == 0 && all)
+        r = apply(s, p->site);
+    bodies_free(&s->bodies);
+    session_want_tick(s, 1000);
+    if (r == 0 && !all && array_count(&s->wanted) <= PARCEL_WANTS_MAX / 2)
+        r = apply(s, p->site);
+    return r < 0 ? FRAME_TEMPORARY : FRAME_OK;
+}
+
+/* What was begun is found out before anything new comes: a mail that was saved and is not bound yet looks like a user's new one when its
+ * message is gone. */
+static int end_cut_short(struct session *s)
+{
+    const struct frame_ingest all = {.n = 0};
+    if (!s->cut_short || s->exchange_first)
+        return 0;
+    s->cut_short = FALSE;
+    return ingest(s, &all);
+}
+
+/* --- all kinds ------------------------------------------------------------------------------------------------------ */
+
+enum frame_result peer_parcel(struct session *s, const struct frame_parcel *f)
+{
+    struct peer *p = session_peer(s, f->site);
+    if (p == NULL) {
+        session_fail(s, "site %llu is not in the group", (unsigned long long)f->site);
+        return FRAME_REFUSED;
+    }
+    if ((f->kind == PARCEL_BATCH || f->kind == PARCEL_ANSWER || f->kind == PARCEL_BODIES) && end_cut_short(s) < 0)
+        return FRAME_TEMPORARY;
+    switch (f->kind) {
+    case PARCEL_BATCH: return batch_parcel(s, p, f->body);
+    case PARCEL_QUESTION: return question_parcel(s, p, f->body);
+    case PARCEL_ANSWER: return answer_parcel(s, p, f->body);
+    case PARCEL_WANT: return want_parcel(s, p, f->body);
+    case PARCEL_BODY: return body_parcel(s, p, f->body);
+    case PARCEL_BODIES: return bodies_parcel(s, p, f->body);
+    case PARCEL_UID_DIRTY:
+    case PARCEL_UID_ASK:
+    case PARCEL_UID_ANSWER: return rounds_parcel(s, f);
+    default:
+        session_fail(s, "site %llu sent a parcel of unknown kind %u", (unsigned long long)f->site, f->kind);
+        return FRAME_REFUSED;
+    }
+}

@@ -1,0 +1,454 @@
+/* place - mails that the state has and a mailbox has not: saved from a local copy of the same GUID, from the body that came
+ * with the op, or from the spool; else the body is asked for. */
+#include "worker.h"
+
+#include <istream.h>
+#include <mail-storage-private.h>
+#include <sort.h>
+
+#define AT_ONCE PARCEL_MAILS_MAX /* mails in one transaction: all that a batch brings */
+#define LOOK_FURTHER 10000 /* rows behind as many as can be asked for: for the mails that came with a batch */
+
+struct item {
+    struct orset_todo todo;
+    struct orset_flags seen;
+    uint32_t asked, uid; /* 0: the next one; it got */
+    bool saved;
+};
+
+struct placing {
+    struct session *s;
+    uint32_t folder;
+    struct box *x;
+    struct mailbox *box;
+    struct mailbox_transaction_context *trans;
+    struct orset_folder f;
+    uint32_t uid_next, asked;
+    struct item *item;
+    unsigned n, nsaved, room;
+    struct wants *wants;
+    pool_t pool; /* of the run's texts */
+    uint64_t placed;
+    bool again;  /* rows went meanwhile: begin anew */
+    bool failed; /* a body was here and could not be saved */
+};
+
+/* --- saving --------------------------------------------------------------------------------------------------------- */
+
+/* copy: the source's GUID comes with it, and only then a storage links instead of copying bytes. */
+static struct mail_save_context *save_init(struct placing *p, const struct orset_todo *t, struct mail_keywords **keywords, bool copy)
+{
+    const struct orset_facts *facts = &t->message.facts;
+    struct mail_save_context *ctx = mailbox_save_alloc(p->trans);
+    enum mail_flags flags;
+    guid_128_t guid;
+    flags_to_dovecot(p->s, p->box, &t->flags, &flags, keywords);
+    mailbox_save_set_flags(ctx, flags, *keywords);
+    /* Never below UIDNEXT, where Dovecot gives another one without a word; never far above it (F32). */
+    p->asked = 0;
+    if (t->uid >= p->uid_next && t->uid - p->uid_next <= ORSET_UID_JUMP && t->uid <= ORSET_UID_MAX) {
+        mailbox_save_set_uid(ctx, t->uid);
+        p->uid_next = t->uid + 1;
+        p->asked = t->uid;
+    }
+    memcpy(guid, facts->guid, sizeof guid);
+    if (!copy)
+        mailbox_save_set_guid(ctx, facts->guid_text_len > 0 ? t_strndup(facts->guid_text, facts->guid_text_len)
+                                                        : guid_128_to_string(guid));
+    mailbox_save_set_received_date(ctx, (time_t)facts->received, 0);
+    mailbox_save_set_save_date(ctx, (time_t)facts->saved);
+    if (p->f.peer_modseq != 0)
+        mailbox_save_set_min_modseq(ctx, p->f.peer_modseq + 1);
+    return ctx;
+}
+
+/* 1: copied; 0: there is nothing to copy; -1: it failed */
+static int copy_from(struct placing *p, const struct orset_todo *t)
+{
+    struct session *s = p->s;
+    struct box *from = t->source_uid == 0 ? NULL : box_of_folder(s, t->source_folder);
+    struct mail_keywords *keywords;
+    int r = 0;
+    if (from == NULL || from->gone || from->vname == NULL)
+        return 0;
+    struct mailbox *box = from == p->x ? p->box : session_mailbox(s, from->vname, MAILBOX_FLAG_READONLY);
+    if (box == p->box || session_open_mailbox(s, from, box) == 0) { /* the one we save into is open, and must not be synced now */
+        struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane copy");
+        struct mail *mail = mail_by_uid(trans, t->source_uid);
+        const char *guid;
+        guid_128_t hash;
+        if (mail != NULL && mail_get_special(mail, MAIL_FETCH_GUID, &guid) == 0) {
+            mail_generate_guid_128_hash(guid, hash);
+            if (memcmp(hash, t->message.facts.guid, 16) == 0) {
+                struct mail_save_context *ctx = save_init(p, t, &keywords, TRUE);
+                r = copy_mail(&ctx, mail) < 0 ? -1 : 1;
+                if (keywords != NULL)
+                    mailbox_keywords_unref(&keywords);
+            }
+        }
+        if (mail != NULL)
+            mail_free(&mail);
+        (void)mailbox_transaction_commit(&trans);
+    }
+    if (box != p->box)
+        mailbox_free(&box);
+    return r;
+}
+
+#define AGAIN_FIRST 1000 /* milliseconds, doubling */
+#define AGAIN_LAST 30000
+#define FAILING_MAX 1000
+
+static struct failing *failing_of(struct session *s, const struct orset_todo *t)
+{
+    struct failing *f;
+    array_foreach_modifiable(&s->failing, f)
+    {
+        if (f->folder == t->folder && f->dot.origin == t->message.dot.origin && f->dot.counter == t->message.dot.counter)
+            return f;
+    }
+    return NULL;
+}
+
+static bool is_to_wait(struct session *s, const struct orset_todo *t)
+{
+    const struct failing *f = failing_of(s, t);
+    uint64_t now = clock_msecs();
+    if (f == NULL || f->again <= now)
+        return FALSE;
+    session_want_tick(s, (unsigned)(f->again - now));
+    return TRUE;
+}
+
+static void try_later(struct session *s, const struct orset_todo *t)
+{
+    struct failing *f = failing_of(s, t), fresh = {t->folder, t->message.dot, AGAIN_FIRST / 2, 0};
+    if (f == NULL) {
+        if (array_count(&s->failing) == FAILING_MAX)
+            array_pop_front(&s->failing);
+        array_push_back(&s->failing, &fresh);
+        f = array_back_modifiable(&s->failing);
+    }
+    f->wait = I_MIN(f->wait * 2, AGAIN_LAST);
+    f->again = clock_msecs() + f->wait;
+    session_want_tick(s, f->wait);
+}
+
+static void saved_after_all(struct session *s, const struct orset_todo *t)
+{
+    struct failing *f = array_count(&s->failing) == 0 ? NULL : failing_of(s, t);
+    if (f != NULL)
+        array_delete(&s->failing, array_ptr_to_idx(&s->failing, f), 1);
+}
+
+static int save_item(struct placing *p, struct item *item)
+{
+    struct orset_todo *t = &item->todo;
+    struct mail_keywords *keywords;
+    if (array_count(&p->s->failing) > 0 && is_to_wait(p->s, t))
+        return 0;
+    int r = copy_from(p, t);
+    if (r == 0) {
+        struct istream *in = body_open(p->s, t->message.facts.sha256);
+        if (in == NULL) {
+            want(p->wants, &t->message, t);
+            return 0;
+        }
+        struct mail_save_context *ctx = save_init(p, t, &keywords, FALSE);
+        sync_gather();
+        r = save_stream(ctx, in) < 0 ? -1 : 1;
+        sync_let();
+        if (keywords != NULL)
+            mailbox_keywords_unref(&keywords);
+        i_stream_unref(&in);
+    }
+    if (r < 0) {
+        session_note(p->s, NOTE_WARNING, "%s: a mail cannot be saved and waits: %s", p->x->vname,
+                     mailbox_get_last_internal_error(p->box, NULL));
+        p->failed = TRUE;
+        try_later(p->s, t);
+        return 0;
+    }
+    flags_holdable(p->s, p->box, &t->flags, &item->seen);
+    item->asked = p->asked;
+    item->saved = TRUE;
+    p->nsaved++;
+    return 0;
+}
+
+/* Claims first, rising: a mail without one takes what is left behind them. */
+static int by_claim(const struct item *a, const struct item *b)
+{
+    uint32_t x = a->todo.uid != 0 ? a->todo.uid : UINT32_MAX, y = b->todo.uid != 0 ? b->todo.uid : UINT32_MAX;
+    if (x != y)
+        return x < y ? -1 : 1;
+    return a->todo.message.claim < b->todo.message.claim ? -1 : a->todo.message.claim > b->todo.message.claim;
+}
+
+static int say_writing(struct placing *p, struct writing *w)
+{
+    for (unsigned i = 0; i < p->n; i++) {
+        const struct item *item = &p->item[i];
+        if (item->saved)
+            writing_add(w, item->asked, item->todo.message.folder, item->todo.message.dot, &item->seen);
+    }
+    if (session_begin(p->s) < 0)
+        return -1;
+    if (writing_put(p->s, p->x, w) < 0) {
+        session_rollback(p->s);
+        return -1;
+    }
+    return session_commit(p->s);
+}
+
+/* All that were about to be saved are tried again later, each for itself. */
+static void wait_all(struct placing *p)
+{
+    p->failed = TRUE;
+    for (unsigned i = 0; i < p->n; i++) {
+        if (p->item[i].saved)
+            try_later(p->s, &p->item[i].todo);
+    }
+    p->nsaved = 0;
+}
+
+/* -1: which UIDs they got is not known; the next ingest finds out. */
+static int save_items(struct placing *p)
+{
+    struct mail_transaction_commit_changes changes;
+    struct seq_range_iter iter;
+    struct writing w;
+    unsigned n = 0;
+    p->trans = mailbox_transaction_begin(p->box,
+                                         MAILBOX_TRANSACTION_FLAG_EXTERNAL | MAILBOX_TRANSACTION_FLAG_ASSIGN_UIDS |
+                                             MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
+                                         "dovelane place");
+    writing_begin(&w, p->box, WRITING_PLACE);
+    for (unsigned i = 0; i < p->n; i++) {
+        T_BEGIN {
+            (void)save_item(p, &p->item[i]);
+        }
+        T_END;
+    }
+    int said = 0;
+    if (sync_gathered() < 0) {
+        session_note(p->s, NOTE_WARNING, "%s: mails cannot be saved and wait: fsync(): %m", p->x->vname);
+        wait_all(p);
+    } else if (p->nsaved > 0) {
+        said = say_writing(p, &w);
+    }
+    writing_free(&w);
+    if (p->nsaved == 0 || said < 0) {
+        mailbox_transaction_rollback(&p->trans);
+        p->failed = p->failed || said < 0;
+        p->nsaved = 0;
+        return said;
+    }
+    crash_at("place-said");
+    if (mailbox_transaction_commit_get_changes(&p->trans, &changes) < 0) {
+        session_note(p->s, NOTE_WARNING, "%s: mails cannot be saved and wait: %s", p->x->vname,
+                     mailbox_get_last_internal_error(p->box, NULL));
+        p->x->all = TRUE;
+        wait_all(p);
+        return -1;
+    }
+    seq_range_array_iter_init(&iter, &changes.saved_uids);
+    for (unsigned i = 0; i < p->n; i++)
+        if (p->item[i].saved && !seq_range_array_iter_nth(&iter, n++, &p->item[i].uid))
+            p->item[i].uid = 0;
+    pool_unref(&changes.pool);
+    return mailbox_sync(p->box, 0) < 0 ? -1 : 0;
+}
+
+/* --- one mailbox's run ---------------------------------------------------------------------------------------------- */
+
+static int place_done(struct placing *p)
+{
+    struct session *s = p->s;
+    int e = 0;
+    if (session_begin(s) < 0)
+        return -1;
+    for (unsigned i = 0; i < p->n && e >= 0; i++) {
+        const struct item *item = &p->item[i];
+        if (!item->saved || item->uid == 0)
+            continue;
+        saved_after_all(s, &item->todo);
+        session_explain(s, "%s: UID %u: a mail of another site, saved with %s", p->x->vname, item->uid, flags_text(s, &item->seen));
+        e = orset_done_place(s->os, item->todo.message.folder, item->todo.message.dot, item->uid, &item->seen);
+    }
+    if (e < 0)
+        session_core_failed(s, p->x->vname);
+    if (e < 0 || writing_end(s, p->x) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    if (session_commit(s) < 0)
+        return -1;
+    p->placed += p->nsaved;
+    for (unsigned i = 0; i < p->n; i++)
+        if (p->item[i].saved)
+            spool_drop(s, p->item[i].todo.message.facts.sha256);
+    return 0;
+}
+
+static int open_and_save(struct placing *p)
+{
+    struct mailbox_status status;
+    int r = 0;
+    p->box = session_mailbox(p->s, p->x->vname, 0);
+    if (session_open_mailbox(p->s, p->x, p->box) < 0 || mailbox_sync(p->box, 0) < 0 ||
+        mailbox_get_status(p->box, STATUS_UIDNEXT, &status) < 0 ||
+        (p->f.peer_modseq != 0 && session_enable_modseq(p->box) < 0)) {
+        if (!session_box_is_locked(p->s, p->box))
+            session_note(p->s, NOTE_WARNING, "%s: cannot be opened: %s", p->x->vname, mailbox_get_last_internal_error(p->box, NULL));
+        p->failed = TRUE;
+    } else if (p->x->saver != 0 || writing_unfinished(p->s, p->x) || rows_say_saving(p->s, p->box, p->x) < 0) {
+        p->failed = TRUE; /* it could not be looked at; what is there of these mails is not known */
+        p->s->cut_short = p->s->cut_short || p->x->saver != 0;
+    } else {
+        p->uid_next = status.uidnext;
+        crash_at("saving");
+        i_qsort(p->item, p->n, sizeof *p->item, by_claim);
+        p->x->looked = FALSE;
+        if (save_items(p) == 0 && p->nsaved > 0) {
+            crash_at("place");
+            r = place_done(p);
+        }
+        p->x->looked = r == 0 && !p->failed;
+    }
+    mailbox_free(&p->box);
+    return r;
+}
+
+static int place_run(struct placing *p)
+{
+    int r = 0;
+    p->x = box_of_folder(p->s, p->folder);
+    if (p->x != NULL && !p->x->looked && p->failed) {
+        ; /* what it has is not known, and will not be by looking at once again */
+    } else if (p->n > 0 && p->x != NULL && !p->x->gone && !p->x->looked) {
+        /* Perhaps saved by a run that was killed before the state knew: those are found by their GUID first (F13). */
+        p->x->looked = TRUE;
+        p->again = TRUE;
+        r = ingest_one(p->s, p->x);
+    } else if (p->n > 0 && p->x != NULL && !p->x->gone && p->x->vname != NULL &&
+               orset_folder_get(p->s->os, p->folder, &p->f) == 0) {
+        T_BEGIN {
+            r = open_and_save(p);
+        }
+        T_END;
+    }
+    p->n = p->nsaved = 0;
+    p_clear(p->pool);
+    return r;
+}
+
+static void keep_item(struct placing *p, const struct orset_todo *t)
+{
+    if (p->n == p->room) {
+        unsigned room = p->room == 0 ? 16 : p->room * 2;
+        p->item = i_realloc(p->item, p->room * sizeof *p->item, room * sizeof *p->item);
+        p->room = room;
+    }
+    struct item *item = &p->item[p->n++];
+    struct orset_facts *facts = &item->todo.message.facts;
+    i_zero(item);
+    memcpy(&item->todo, t, offsetof(struct orset_todo, at) + t->at_len);
+    p->folder = t->folder;
+    /* Points into the core until its next call. */
+    if (facts->guid_text_len > 0)
+        facts->guid_text = p_strndup(p->pool, facts->guid_text, facts->guid_text_len);
+}
+
+static void add_row(struct placing *p, const struct orset_todo *t, int *r)
+{
+    const struct orset_facts *facts = &t->message.facts;
+    if ((p->n > 0 && t->folder != p->folder) || p->n == AT_ONCE) {
+        /* It points into the core, which the run calls. */
+        char *guid = facts->guid_text_len > 0 ? i_strndup(facts->guid_text, facts->guid_text_len) : NULL;
+        struct orset_todo copy;
+        memcpy(&copy, t, offsetof(struct orset_todo, at) + t->at_len);
+        copy.message.facts.guid_text = guid;
+        *r = place_run(p);
+        keep_item(p, &copy);
+        i_free(guid);
+        return;
+    }
+    keep_item(p, t);
+}
+
+static void placing_begin(struct placing *p, struct session *s, uint64_t ask)
+{
+    i_zero(p);
+    p->s = s;
+    p->wants = wants_begin(s, ask);
+    p->pool = pool_alloconly_create("placing", 1024);
+}
+
+static void placing_end(struct placing *p)
+{
+    wants_end(&p->wants);
+    p->s->unplaced -= I_MIN(p->s->unplaced, p->placed);
+    if (p->failed)
+        session_want_tick(p->s, 5000);
+    pool_unref(&p->pool);
+    i_free(p->item);
+}
+
+int place_rows(struct session *s, uint64_t ask, const struct wanted_body *rows, unsigned n)
+{
+    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct placing p;
+    int r = 0;
+    placing_begin(&p, s, ask);
+    do {
+        p.again = FALSE;
+        for (unsigned i = 0; i < n && r == 0; i++) {
+            t->at_len = rows[i].row_len;
+            memcpy(t->at, rows[i].row, t->at_len);
+            int got = orset_todo_get(s->os, t);
+            if (got < 0)
+                r = session_core_failed(s, "todo");
+            else if (got > 0 && t->kind == ORSET_TODO_PLACE)
+                add_row(&p, t, &r);
+        }
+        if (r == 0)
+            r = place_run(&p);
+    } while (r == 0 && p.again);
+    placing_end(&p);
+    i_free(t);
+    return r;
+}
+
+int place_apply(struct session *s, uint64_t ask)
+{
+    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct placing p;
+    int got = 0, r = 0;
+    unsigned further;
+    placing_begin(&p, s, ask);
+again:
+    p.again = FALSE;
+    p.placed = 0;
+    further = 0;
+    s->arrived = 0;
+    s->unplaced = 0;
+    t->at_len = 0;
+    while (r == 0 && (got = orset_todo_next(s->os, t)) > 0 && t->kind <= ORSET_TODO_PLACE) {
+        if (t->kind != ORSET_TODO_PLACE)
+            continue;
+        s->unplaced++;
+        if (wants_full(p.wants) && (s->bodies == NULL || ++further > LOOK_FURTHER))
+            break; /* more cannot be asked for now; those come first at the next pass */
+        bool here = t->source_uid != 0 || (s->bodies != NULL && bodies_has(s->bodies, t->message.facts.sha256));
+        if (here || !want_awaited(p.wants, t))
+            add_row(&p, t, &r);
+    }
+    if (r == 0)
+        r = got < 0 ? session_core_failed(s, "todo") : place_run(&p);
+    if (r == 0 && p.again)
+        goto again;
+    placing_end(&p);
+    i_free(t);
+    return r;
+}

@@ -1,0 +1,504 @@
+/* renumber - mails that should have another UID (F31), or other bytes under the same GUID: a new copy inside the mailbox.
+ *
+ *     a row says which mails are about to get which UID, and where the mailbox's log ended
+ *     the mails are copied inside the mailbox, under their new UIDs
+ *     the state binds them there; the row says which UIDs are about to be expunged
+ *     the old UIDs are expunged: a transaction of its own, since what an external one expunges no storage deletes
+ *     the row goes
+ *
+ * After a crash ingest finds the row and ends what it names: renumber_recover(). What clients say of the old UIDs meanwhile, and later,
+ * is said of the new ones: moved_add(). */
+#include "worker.h"
+
+#include <istream.h>
+#include <mail-storage-private.h>
+#include <sort.h>
+
+#include <time.h>
+
+struct renumber {
+    uint32_t uid, new_uid, got;
+};
+ARRAY_DEFINE_TYPE(renumber, struct renumber);
+
+static int by_new_uid(const struct renumber *a, const struct renumber *b)
+{
+    return a->new_uid < b->new_uid ? -1 : a->new_uid > b->new_uid;
+}
+
+/* Where a row begins with this, which is no UID: the copies are about to be made. Else they are bound. */
+#define ROW_COPYING 0
+
+/* from: where the log ended when the copies were read; NULL: the state has bound them. Inside a transaction. */
+static int put_row(struct session *s, uint32_t folder, const struct renumber *v, unsigned n, const struct log_pos *from)
+{
+    struct orset_buf b = {.alloc = session_alloc()};
+    struct orset_key k = {0};
+    orset_key_num(&k, folder);
+    if (from != NULL) {
+        orset_buf_num(&b, ROW_COPYING);
+        orset_buf_num(&b, from->seq);
+        orset_buf_num(&b, from->offset);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        orset_buf_num(&b, v[i].uid);
+        if (from != NULL)
+            orset_buf_num(&b, v[i].new_uid);
+    }
+    int r = b.failed ? session_fail(s, "out of memory") : rows_put(s, ROW_RENUMBER, k.b, k.n, b.data, b.len);
+    orset_buf_free(&b);
+    return r;
+}
+
+static int say_copying(struct session *s, uint32_t folder, const struct renumber *v, unsigned n, const struct log_pos *from)
+{
+    if (session_begin(s) < 0)
+        return -1;
+    if (put_row(s, folder, v, n, from) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    return session_commit(s);
+}
+
+static int row_done(struct session *s, uint32_t folder)
+{
+    struct orset_key k = {0};
+    orset_key_num(&k, folder);
+    if (session_begin(s) < 0)
+        return -1;
+    if (rows_del(s, ROW_RENUMBER, k.b, k.n) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    return session_commit(s);
+}
+
+static int copy_inside(struct mailbox_transaction_context *trans, const struct renumber *m)
+{
+    struct mail *mail = mail_by_uid(trans, m->uid);
+    time_t received, saved;
+    const char *uidl;
+    int r = -1;
+    if (mail == NULL)
+        return 0;
+    if (mail_get_received_date(mail, &received) >= 0 && mail_get_save_date(mail, &saved) >= 0) {
+        struct mail_save_context *ctx = mailbox_save_alloc(trans);
+        mailbox_save_copy_flags(ctx, mail);
+        mailbox_save_set_uid(ctx, m->new_uid);
+        mailbox_save_set_received_date(ctx, received, 0);
+        mailbox_save_set_save_date(ctx, saved);
+        if (mail_get_special(mail, MAIL_FETCH_UIDL_BACKEND, &uidl) == 0 && *uidl != '\0')
+            mailbox_save_set_pop3_uidl(ctx, uidl);
+        r = copy_mail(&ctx, mail) < 0 ? -1 : 1;
+    }
+    mail_free(&mail);
+    return r;
+}
+
+/* An earlier one was cut short and is not ended yet: its mailbox could not be opened since. Another would copy the same mails again. */
+static int unfinished(struct session *s, uint32_t folder)
+{
+    struct orset_key k = {0};
+    const uint8_t *v;
+    size_t len;
+    const struct box *x = box_by_folder(s, folder);
+    orset_key_num(&k, folder);
+    int r = x != NULL && (x->saver != 0 || x->writing.seq != 0) ? 1 : rows_get(s, ROW_RENUMBER, k.b, k.n, &v, &len);
+    if (r > 0) {
+        s->cut_short = TRUE;
+        session_want_tick(s, 1000);
+    }
+    return r;
+}
+
+#define NOT_COPIED (-2)
+
+/* How many were copied, those first in v, their UIDs in got; NOT_COPIED: it failed, nothing happened; -1: what happened is not known. */
+static int copy_all(struct session *s, struct mailbox *box, uint32_t folder, struct renumber *v, unsigned n, struct log_pos *from)
+{
+    struct mail_transaction_commit_changes changes;
+    struct mailbox_status status;
+    struct seq_range_iter iter;
+    unsigned copied = 0;
+    int r = 0;
+    mailbox_get_open_status(box, STATUS_UIDNEXT, &status);
+    struct mailbox_transaction_context *trans =
+        mailbox_transaction_begin(box, MAILBOX_TRANSACTION_FLAG_EXTERNAL | MAILBOX_TRANSACTION_FLAG_ASSIGN_UIDS |
+                                           MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
+                                  "dovelane renumber");
+    *from = log_end(box);
+    for (unsigned i = 0; i < n && r >= 0; i++) {
+        struct renumber m = v[i];
+        r = m.new_uid < status.uidnext ? 0 : copy_inside(trans, &m);
+        if (r > 0) {
+            v[i] = v[copied];
+            v[copied++] = m;
+        }
+    }
+    if (r < 0)
+        session_note(s, NOTE_WARNING, "%s: UIDs cannot be changed yet: %s", mailbox_get_vname(box),
+                     mailbox_get_last_internal_error(box, NULL));
+    if (r < 0 || copied == 0 || say_copying(s, folder, v, copied, from) < 0) {
+        mailbox_transaction_rollback(&trans);
+        return r < 0 ? NOT_COPIED : copied == 0 ? 0 : -1;
+    }
+    crash_at("renumber");
+    if (mailbox_transaction_commit_get_changes(&trans, &changes) < 0) {
+        session_note(s, NOTE_WARNING, "%s: UIDs cannot be changed yet: %s", mailbox_get_vname(box),
+                     mailbox_get_last_internal_error(box, NULL));
+        return -1;
+    }
+    seq_range_array_iter_init(&iter, &changes.saved_uids);
+    for (unsigned i = 0; i < copied; i++)
+        if (!seq_range_array_iter_nth(&iter, i, &v[i].got))
+            v[i].got = 0;
+    pool_unref(&changes.pool);
+    return (int)copied;
+}
+
+static int expunge_old(struct session *s, struct mailbox *box, const struct renumber *v, unsigned n)
+{
+    struct mailbox_transaction_context *trans = mailbox_transaction_begin(
+        box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, "dovelane renumber");
+    for (unsigned i = 0; i < n; i++) {
+        struct mail *mail = v[i].got != 0 && v[i].got != v[i].uid ? mail_by_uid(trans, v[i].uid) : NULL;
+        if (mail != NULL) {
+            mail_expunge(mail);
+            mail_free(&mail);
+        }
+    }
+    if (mailbox_transaction_commit(&trans) < 0 || mailbox_sync(box, 0) < 0)
+        return session_fail(s, "%s: %s", mailbox_get_vname(box), mailbox_get_last_internal_error(box, NULL));
+    return 0;
+}
+
+/* What is said of the old UIDs from now on, or was since the copies were read, is meant for the new ones. Inside a transaction. */
+static int say_moved(struct session *s, struct box *x, const struct renumber *v, unsigned n, const struct log_pos *from)
+{
+    ARRAY_TYPE(moved) list;
+    time_t now = time(NULL);
+    t_array_init(&list, n + 1);
+    for (unsigned i = 0; i < n; i++) {
+        struct moved m = {v[i].uid, v[i].got, *from, now};
+        if (m.new_uid != 0 && m.new_uid != UINT32_MAX)
+            array_push_back(&list, &m);
+    }
+    return array_count(&list) == 0 ? 0 : moved_add(s, x, array_front(&list), array_count(&list));
+}
+
+static int bind_new(struct session *s, struct box *x, const struct renumber *v, unsigned n, const struct log_pos *from)
+{
+    int r = 0;
+    if (session_begin(s) < 0)
+        return -1;
+    for (unsigned i = 0; i < n && r >= 0; i++)
+        if ((r = orset_done_renumber(s->os, x->folder, v[i].uid, v[i].got != 0 ? v[i].got : v[i].uid)) < 0)
+            session_core_failed(s, "renumber");
+    if (r < 0 || (from != NULL && (say_moved(s, x, v, n, from) < 0 || put_row(s, x->folder, v, n, NULL) < 0))) {
+        session_rollback(s);
+        return -1;
+    }
+    return session_commit(s);
+}
+
+static int renumber_folder(struct session *s, uint32_t folder, struct renumber *v, unsigned n)
+{
+    struct box *x = box_by_folder(s, folder);
+    int r = unfinished(s, folder), copied = NOT_COPIED;
+    if (r != 0 || x == NULL || x->gone || x->vname == NULL)
+        return I_MIN(r, 0);
+    struct mailbox *box = session_mailbox(s, x->vname, 0);
+    if (session_open_mailbox(s, x, box) == 0 && mailbox_sync(box, 0) == 0) {
+        struct log_pos from;
+        i_qsort(v, n, sizeof *v, by_new_uid);
+        if ((r = rows_say_saving(s, box, x)) == 0)
+            copied = copy_all(s, box, folder, v, n, &from);
+        if (copied > 0) {
+            crash_at("renumber-copied");
+            if ((r = mailbox_sync(box, 0)) < 0)
+                session_fail(s, "%s: %s", x->vname, mailbox_get_last_internal_error(box, NULL));
+            if (r == 0)
+                r = bind_new(s, x, v, (unsigned)copied, &from);
+            crash_at("renumber-bound");
+            if (r == 0)
+                r = expunge_old(s, box, v, (unsigned)copied);
+            crash_at("renumber-expunged");
+            if (r == 0)
+                r = row_done(s, folder);
+        }
+        /* One whose UIDNEXT passed the new UID meanwhile stays where it is: the folder is dirty again and another round comes. */
+        if (r == 0 && copied >= 0 && (unsigned)copied < n)
+            r = bind_new(s, x, v + copied, n - (unsigned)copied, NULL);
+        if (r < 0 || copied == -1)
+            s->cut_short = TRUE; /* looking at the mailbox ends it */
+    }
+    mailbox_free(&box);
+    return r;
+}
+
+/* The copy of m's mail that was being made: by its GUID, or, in a Maildir, by who made it and what it holds. */
+static bool is_copy(struct mail *mail, const char *guid, const struct orset_message *m, pid_t saver)
+{
+    struct orset_facts facts;
+    const char *other;
+    if (mail_get_special(mail, MAIL_FETCH_GUID, &other) < 0)
+        return FALSE;
+    return strcmp(guid, other) == 0 || (saved_by(mail, saver) && body_facts(mail, &facts) == 0 &&
+                                        memcmp(facts.sha256, m->facts.sha256, sizeof facts.sha256) == 0);
+}
+
+/* What the row says, in the order of the copies; *copying: they may be there and are not bound. */
+static bool read_row(const uint8_t *row, size_t len, ARRAY_TYPE(renumber) *list, struct log_pos *from, bool *copying)
+{
+    struct orset_reader in = {row, row + len, false};
+    *copying = in.at != in.end && *in.at == ROW_COPYING;
+    if (*copying) {
+        (void)orset_read_num(&in, UINT32_MAX);
+        from->seq = (uint32_t)orset_read_num(&in, UINT32_MAX);
+        from->offset = orset_read_num(&in, UINT64_MAX);
+    }
+    while (in.at != in.end && !in.bad) {
+        struct renumber *m = array_append_space(list);
+        m->uid = (uint32_t)orset_read_num(&in, UINT32_MAX);
+        if (*copying)
+            m->new_uid = (uint32_t)orset_read_num(&in, UINT32_MAX);
+    }
+    return !in.bad;
+}
+
+enum known { NOT_KNOWN, IN_LOG, NOT_IN_LOG };
+
+/* The copies by what the log has behind the place where they were begun. -1 */
+static int copies_in_log(struct session *s, struct mailbox *box, struct box *x, struct renumber *v, unsigned n, const struct log_pos *from)
+{
+    struct log_pos was = x->writing;
+    struct scan scan;
+    uint32_t *asked = t_new(uint32_t, n + 1), *got = t_new(uint32_t, n + 1);
+    x->writing = *from;
+    int r = log_scan(s, box, x, &scan);
+    x->writing = was;
+    if (r < 0)
+        return -1;
+    for (unsigned i = 0; i < n; i++)
+        asked[i] = v[i].new_uid;
+    if (scan.verdict == SCAN_UNBROKEN && array_count(&scan.own_saved) == 0)
+        return NOT_IN_LOG;
+    if (scan.verdict == SCAN_BROKEN || !writing_assign(&scan.own_saved, asked, got, n))
+        return NOT_KNOWN;
+    for (unsigned i = 0; i < n; i++)
+        v[i].got = got[i];
+    return IN_LOG;
+}
+
+/* The same where the log does not tell: one that is there and bound to nothing. */
+static uint32_t find_copy(struct session *s, struct mailbox *box, struct box *x, struct mail *old, struct mail *mail, uint32_t uid)
+{
+    struct mailbox_status status;
+    struct orset_message bound_to;
+    const char *guid;
+    if (!mail_set_uid(old, uid) || mail_get_special(old, MAIL_FETCH_GUID, &guid) < 0 ||
+        orset_message_by_uid(s->os, x->folder, uid, &bound_to) <= 0)
+        return 0;
+    guid = t_strdup(guid);
+    mailbox_get_open_status(box, STATUS_MESSAGES, &status);
+    for (uint32_t seq = status.messages; seq > 0; seq--) {
+        mail_set_seq(mail, seq);
+        if (mail->uid <= uid)
+            break;
+        if (orset_message_by_uid(s->os, x->folder, mail->uid, NULL) == 0 && is_copy(mail, guid, &bound_to, x->saver))
+            return mail->uid;
+    }
+    return 0;
+}
+
+/* Inside ingest's transaction, with the mailbox open. Old ones that are bound to their copies already, or were removed, are left to go. */
+int renumber_recover(struct session *s, struct mailbox *box, struct box *x, const uint8_t *row, size_t len, ARRAY_TYPE(seq_range) *uids)
+{
+    ARRAY_TYPE(renumber) list;
+    struct log_pos from = {0, 0};
+    bool copying;
+    int r = 0;
+    t_array_init(&list, 16);
+    if (!read_row(row, len, &list, &from, &copying))
+        return session_fail(s, "%s: the row of a change of UIDs cannot be read", x->vname);
+    unsigned n;
+    struct renumber *v = array_get_modifiable(&list, &n);
+    int known = copying ? copies_in_log(s, box, x, v, n, &from) : IN_LOG;
+    if (known < 0)
+        return -1;
+    struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane renumber");
+    struct mail *old = mail_alloc(trans, 0, NULL), *mail = mail_alloc(trans, 0, NULL);
+    for (unsigned i = 0; i < n && r >= 0; i++) {
+        bool bound = orset_message_by_uid(s->os, x->folder, v[i].uid, NULL) > 0;
+        /* A Maildir's file may be there before the log says so. */
+        if (known != IN_LOG || (!copying && bound))
+            v[i].got = find_copy(s, box, x, old, mail, v[i].uid);
+        if (v[i].got != 0)
+            r = orset_done_renumber(s->os, x->folder, v[i].uid, v[i].got);
+        else if (!bound)
+            v[i].got = UINT32_MAX;
+        if (known != NOT_IN_LOG || v[i].got != 0)
+            seq_range_array_add(uids, v[i].uid); /* else it is where it was, or a client removed it */
+    }
+    mail_free(&mail);
+    mail_free(&old);
+    (void)mailbox_transaction_commit(&trans);
+    if (r < 0)
+        return session_core_failed(s, x->vname);
+    if (copying && known == IN_LOG && say_moved(s, x, v, n, &from) < 0)
+        return -1;
+    return n == 0 ? 0 : expunge_old(s, box, v, n);
+}
+
+int renumber_apply(struct session *s)
+{
+    struct orset_todo *t = i_new(struct orset_todo, 1);
+    ARRAY(struct renumber) v;
+    uint32_t folder = 0;
+    int got, r = 0;
+    i_array_init(&v, 16);
+    t->at[0] = ORSET_TODO_RENUMBER;
+    t->at_len = 1;
+    for (;;) {
+        got = orset_todo_next(s->os, t);
+        bool more = got > 0 && t->kind == ORSET_TODO_RENUMBER;
+        if (array_count(&v) > 0 && (!more || t->folder != folder)) {
+            T_BEGIN {
+                r = renumber_folder(s, folder, array_front_modifiable(&v), array_count(&v));
+            }
+            T_END;
+            array_clear(&v);
+        }
+        if (!more || r < 0)
+            break;
+        folder = t->folder;
+        struct renumber m = {t->uid, t->new_uid, 0};
+        array_push_back(&v, &m);
+    }
+    array_free(&v);
+    i_free(t);
+    return got < 0 ? session_core_failed(s, "todo") : r;
+}
+
+/* --- other bytes ----------------------------------------------------------------------------------------------------
+ *
+ * Two sites saved one GUID with different bytes (a gateway's second delivery): the smallest SHA-256 wins, and the mail with the
+ * other bytes gives way to a new one. */
+
+/* Its flags are those of the mail that gives way. */
+static struct mail_save_context *bytes_init(struct mailbox_transaction_context *trans, const struct orset_todo *t)
+{
+    const struct orset_facts *facts = &t->message.facts;
+    struct mail *old = mail_by_uid(trans, t->uid);
+    guid_128_t guid;
+    if (old == NULL)
+        return NULL;
+    struct mail_save_context *ctx = mailbox_save_alloc(trans);
+    mailbox_save_copy_flags(ctx, old);
+    mail_free(&old);
+    memcpy(guid, facts->guid, sizeof guid);
+    mailbox_save_set_guid(ctx, facts->guid_text_len > 0 ? t_strndup(facts->guid_text, facts->guid_text_len)
+                                                        : guid_128_to_string(guid));
+    mailbox_save_set_received_date(ctx, (time_t)facts->received, 0);
+    mailbox_save_set_save_date(ctx, (time_t)facts->saved);
+    return ctx;
+}
+
+/* 1: saved; 0: nothing happened; -1: that is not known */
+static int save_bytes(struct session *s, struct mailbox *box, const struct orset_todo *t, struct istream *in, struct renumber *m,
+                      struct log_pos *from)
+{
+    struct mail_transaction_commit_changes changes;
+    struct seq_range_iter iter;
+    struct mailbox_transaction_context *trans =
+        mailbox_transaction_begin(box, MAILBOX_TRANSACTION_FLAG_EXTERNAL | MAILBOX_TRANSACTION_FLAG_ASSIGN_UIDS |
+                                           MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
+                                  "dovelane body");
+    *from = log_end(box);
+    struct mail_save_context *ctx = bytes_init(trans, t);
+    if (ctx == NULL || save_stream(ctx, in) < 0) {
+        if (ctx != NULL)
+            session_note(s, NOTE_WARNING, "%s: a mail cannot be saved and waits: %s", mailbox_get_vname(box),
+                         mailbox_get_last_internal_error(box, NULL));
+        mailbox_transaction_rollback(&trans);
+        return 0;
+    }
+    if (say_copying(s, t->folder, m, 1, from) < 0) {
+        mailbox_transaction_rollback(&trans);
+        return -1;
+    }
+    if (mailbox_transaction_commit_get_changes(&trans, &changes) < 0)
+        return -1;
+    seq_range_array_iter_init(&iter, &changes.saved_uids);
+    int r = seq_range_array_iter_nth(&iter, 0, &m->got) ? 1 : -1;
+    pool_unref(&changes.pool);
+    return r;
+}
+
+static int body_bind(struct session *s, struct box *x, const struct orset_todo *t, const struct renumber *m, const struct log_pos *from)
+{
+    if (session_begin(s) < 0)
+        return -1;
+    int r = orset_done_body(s->os, t->folder, t->uid, m->got, t->message.facts.sha256);
+    if (r < 0)
+        session_core_failed(s, "body");
+    if (r < 0 || say_moved(s, x, m, 1, from) < 0 || put_row(s, x->folder, m, 1, NULL) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    return session_commit(s);
+}
+
+static int body_one(struct session *s, const struct orset_todo *t, struct istream *in)
+{
+    struct box *x = box_by_folder(s, t->folder);
+    struct renumber m = {.uid = t->uid};
+    int r = unfinished(s, t->folder);
+    if (r != 0 || x == NULL || x->gone || x->vname == NULL)
+        return I_MIN(r, 0);
+    struct mailbox *box = session_mailbox(s, x->vname, 0);
+    if (session_open_mailbox(s, x, box) == 0 && mailbox_sync(box, 0) == 0 && (r = rows_say_saving(s, box, x)) == 0) {
+        struct log_pos from;
+        int saved = save_bytes(s, box, t, in, &m, &from);
+        if (saved > 0 && (r = body_bind(s, x, t, &m, &from)) == 0 && (r = expunge_old(s, box, &m, 1)) == 0) {
+            session_note(s, NOTE_INFO, "%s: UID %u was saved with other bytes elsewhere: it is UID %u now, with those", x->vname,
+                         m.uid, m.got);
+            r = row_done(s, t->folder);
+        }
+        if (saved < 0 || r < 0)
+            s->cut_short = TRUE;
+    }
+    mailbox_free(&box);
+    return r;
+}
+
+int bodies_apply(struct session *s, uint64_t ask)
+{
+    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct wants *wants = wants_begin(s, ask);
+    int got, r = 0;
+    s->other_bytes = 0;
+    t->at[0] = ORSET_TODO_BODY;
+    t->at_len = 1;
+    while (r == 0 && (got = orset_todo_next(s->os, t)) > 0 && t->kind == ORSET_TODO_BODY) {
+        T_BEGIN {
+            struct orset_message m = t->message;
+            struct istream *in;
+            s->other_bytes++;
+            if (m.facts.guid_text_len > 0)
+                m.facts.guid_text = t_strndup(m.facts.guid_text, m.facts.guid_text_len);
+            t->message = m;
+            if ((in = body_open(s, m.facts.sha256)) == NULL) {
+                want(wants, &m, NULL);
+            } else {
+                r = body_one(s, t, in);
+                i_stream_unref(&in);
+            }
+        }
+        T_END;
+    }
+    wants_end(&wants);
+    i_free(t);
+    return r == 0 && got < 0 ? session_core_failed(s, "todo") : r;
+}

@@ -1,0 +1,355 @@
+/* rounds - one UID for one mail on all sites: the keeper of a folder asks, each site answers, the keeper settles (F31, orset's
+ * uid.h). Mail never waits for it. A round under way is rows, because the user may be closed between question and answer.
+ *
+ * UID_DIRTY = u64 site, u64 epoch, num number of the folder's id (zeros: INBOX). */
+#include "worker.h"
+
+#include <mail-storage-private.h>
+
+#include <time.h>
+
+#define QUIET_MSECS 200
+#define SETTLE_SECS 2 /* sites that have not answered by then are left out; their folder stays dirty */
+#define TELL_SECS 5
+
+struct round {
+    uint32_t folder;
+    time_t since;
+    const uint8_t *ask;
+    size_t ask_len;
+};
+
+static void folder_key(struct orset_key *k, uint32_t folder)
+{
+    k->n = 0;
+    orset_key_num(k, folder);
+}
+
+/* 1: there is one; ask points into the store */
+static int round_get(struct session *s, uint32_t folder, struct round *r)
+{
+    struct orset_key k;
+    const uint8_t *v;
+    size_t len;
+    folder_key(&k, folder);
+    int got = rows_get(s, ROW_ROUND, k.b, k.n, &v, &len);
+    if (got <= 0)
+        return got;
+    struct orset_reader in = {v, v + len, false};
+    r->folder = folder;
+    r->since = (time_t)orset_read_num(&in, INT64_MAX);
+    r->ask = in.at;
+    r->ask_len = (size_t)(in.end - in.at);
+    return 1;
+}
+
+static bool is_home(struct session *s, uint32_t folder)
+{
+    struct orset_folder f;
+    return orset_folder_get(s->os, folder, &f) == 0 && f.home == folder && f.live && f.named;
+}
+
+/* The answer's UIDNEXT is the mailbox's of this moment. Inside a transaction. */
+static int tell_uid_next(struct session *s, uint32_t folder)
+{
+    struct box *x = box_by_folder(s, folder);
+    struct mailbox_status status;
+    int r = 0;
+    if (x == NULL || x->gone || x->vname == NULL)
+        return 0;
+    struct mailbox *box = session_mailbox(s, x->vname, MAILBOX_FLAG_READONLY);
+    if (session_open_mailbox(s, x, box) == 0 && mailbox_get_status(box, STATUS_UIDNEXT, &status) == 0)
+        r = orset_local_uid_next(s->os, folder, status.uidnext);
+    mailbox_free(&box);
+    return r < 0 ? session_core_failed(s, "UIDNEXT") : 0;
+}
+
+/* --- the keeper ----------------------------------------------------------------------------------------------------- */
+
+struct answers {
+    pool_t pool;
+    ARRAY(struct orset_answer) list;
+    ARRAY(struct orset_key) keys;
+    size_t skip;
+};
+
+static int collect_answer(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    struct answers *a = arg;
+    struct orset_key k = {0};
+    struct orset_answer answer = {p_memdup(a->pool, v, len), len};
+    orset_key_put(&k, key + 1, key_len - 1);
+    array_push_back(&a->list, &answer);
+    array_push_back(&a->keys, &k);
+    return 0;
+}
+
+/* Rows ROW_ROUND_ANSWER: folder, site. */
+static int load_answers(struct session *s, uint32_t folder, struct answers *a)
+{
+    struct orset_key k = {0};
+    const char kind = ROW_ROUND_ANSWER;
+    orset_key_put(&k, &kind, 1);
+    orset_key_num(&k, folder);
+    a->pool = pool_datastack_create();
+    t_array_init(&a->list, 8);
+    t_array_init(&a->keys, 8);
+    if (s->store.each(s->store.ctx, ORSET_T_APP, k.b, k.n, k.n, collect_answer, a) < 0)
+        return session_fail(s, "state: %s", state_sqlite_error(s->db));
+    return 0;
+}
+
+static int drop_round(struct session *s, uint32_t folder, const struct answers *a)
+{
+    struct orset_key k;
+    const struct orset_key *key;
+    folder_key(&k, folder);
+    array_foreach(&a->keys, key)
+    {
+        if (rows_del(s, ROW_ROUND_ANSWER, key->b, key->n) < 0)
+            return -1;
+    }
+    return rows_del(s, ROW_ROUND, k.b, k.n);
+}
+
+static int settle(struct session *s, uint32_t folder)
+{
+    struct answers a;
+    if (session_begin(s) < 0)
+        return -1;
+    int r = load_answers(s, folder, &a) < 0 || tell_uid_next(s, folder) < 0 ? -1 : 0;
+    if (r == 0) {
+        r = orset_uid_settle(s->os, folder, array_count(&a.list) > 0 ? array_front(&a.list) : NULL, array_count(&a.list));
+        if (r == ORSET_E_MALFORMED || r == ORSET_E_LIMIT || r == ORSET_E_ABSENT) {
+            session_note(s, NOTE_WARNING, "a UID round failed: %s", orset_error_text(s->os));
+            r = 0;
+        } else if (r < 0) {
+            r = session_core_failed(s, "UID round");
+        } else if (r == 0) {
+            session_note(s, NOTE_INFO, "UIDs of folder %u settled with %u answers", folder, array_count(&a.list));
+        }
+    }
+    if (r < 0 || drop_round(s, folder, &a) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    crash_at("settle");
+    if (session_commit(s) < 0 || ship_new(s) < 0)
+        return -1;
+    return apply(s, 0);
+}
+
+static int ask(struct session *s, uint32_t folder)
+{
+    struct orset_buf question = {.alloc = session_alloc()}, row = {.alloc = session_alloc()};
+    struct answers a;
+    struct orset_key k;
+    if (session_begin(s) < 0)
+        return -1;
+    int r = tell_uid_next(s, folder) < 0 || load_answers(s, folder, &a) < 0 || drop_round(s, folder, &a) < 0 ? -1 : 0;
+    if (r == 0 && orset_uid_ask(s->os, folder, &question) < 0)
+        r = session_core_failed(s, "UID round");
+    folder_key(&k, folder);
+    orset_buf_num(&row, (uint64_t)time(NULL));
+    orset_buf_put(&row, question.data, question.len);
+    if (r < 0 || rows_put(s, ROW_ROUND, k.b, k.n, row.data, row.len) < 0) {
+        session_rollback(s);
+        r = -1;
+    } else if ((r = session_commit(s)) == 0 && s->npeers > 0) {
+        session_send(s, 0, PARCEL_UID_ASK, FALSE, question.data, question.len);
+        session_want_tick(s, SETTLE_SECS * 1000 + 500);
+    }
+    orset_buf_free(&question);
+    orset_buf_free(&row);
+    return r == 0 && s->npeers == 0 ? settle(s, folder) : r;
+}
+
+static int keep(struct session *s, uint32_t folder)
+{
+    struct round round;
+    int got = round_get(s, folder, &round);
+    if (got < 0)
+        return -1;
+    if (got > 0 && time(NULL) - round.since >= SETTLE_SECS)
+        return settle(s, folder);
+    if (got > 0) {
+        session_want_tick(s, SETTLE_SECS * 1000);
+        return 0;
+    }
+    return orset_uid_dirty(s->os, folder, TRUE) ? ask(s, folder) : 0;
+}
+
+/* --- the others ----------------------------------------------------------------------------------------------------- */
+
+static int tell_keeper(struct session *s, uint32_t folder, uint64_t keeper)
+{
+    struct orset_buf b = {.alloc = session_alloc()};
+    struct orset_folder f;
+    int r = 0;
+    if (session_peer(s, keeper) == NULL) { /* it left the group */
+        if (session_begin(s) < 0)
+            return -1;
+        if (orset_local_keeper(s->os, folder, s->group->self) < 0) {
+            session_core_failed(s, "keeper");
+            session_rollback(s);
+            return -1;
+        }
+        return session_commit(s) < 0 ? -1 : ship_new(s);
+    }
+    session_want_tick(s, TELL_SECS * 1000);
+    if (orset_folder_get(s->os, folder, &f) < 0 || time(NULL) - s->told < TELL_SECS)
+        return 0;
+    orset_buf_u64(&b, f.id_origin.site);
+    orset_buf_u64(&b, f.id_origin.epoch);
+    orset_buf_num(&b, f.id_counter);
+    session_send(s, keeper, PARCEL_UID_DIRTY, FALSE, b.data, b.len);
+    orset_buf_free(&b);
+    return r;
+}
+
+int rounds_run(struct session *s)
+{
+    bool told = FALSE;
+    int r = 0;
+    if (s->exchange_first)
+        return 0;
+    for (uint32_t i = 0; r == 0 && i < orset_folders(s->os); i++) {
+        T_BEGIN {
+            uint64_t keeper = orset_keeper(s->os, i, s->group->site, s->group->nsites);
+            if (!is_home(s, i)) {
+                ;
+            } else if (keeper == s->group->self) {
+                r = keep(s, i);
+            } else if (orset_uid_dirty(s->os, i, FALSE)) {
+                told = TRUE;
+                r = tell_keeper(s, i, keeper);
+            }
+        }
+        T_END;
+    }
+    if (told && time(NULL) - s->told >= TELL_SECS)
+        s->told = time(NULL);
+    return r;
+}
+
+static int found_one(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    *(bool *)arg = TRUE;
+    return 0;
+}
+
+/* Asking cleared "dirty"; a round whose answers were lost would otherwise be forgotten with the next question's tick. */
+static bool round_under_way(struct session *s)
+{
+    const char kind = ROW_ROUND;
+    struct orset_key k = {0};
+    bool any = FALSE;
+    orset_key_put(&k, &kind, 1);
+    (void)s->store.each(s->store.ctx, ORSET_T_APP, k.b, k.n, k.n, found_one, &any);
+    return any;
+}
+
+void rounds_wanted(struct session *s)
+{
+    if (!s->exchange_first && round_under_way(s))
+        session_want_tick(s, SETTLE_SECS * 1000);
+    for (uint32_t i = 0; !s->exchange_first && i < orset_folders(s->os); i++)
+        if (is_home(s, i) &&
+            orset_uid_dirty(s->os, i, orset_keeper(s->os, i, s->group->site, s->group->nsites) == s->group->self)) {
+            session_want_tick(s, QUIET_MSECS);
+            return;
+        }
+}
+
+/* --- parcels -------------------------------------------------------------------------------------------------------- */
+
+static uint32_t find_folder(struct session *s, uint64_t site, uint64_t epoch, uint64_t number)
+{
+    struct orset_folder f;
+    for (uint32_t i = 0; i < orset_folders(s->os); i++)
+        if (orset_folder_get(s->os, i, &f) == 0 && f.id_origin.site == site && f.id_origin.epoch == epoch &&
+            f.id_counter == number)
+            return f.home;
+    return ORSET_NO_FOLDER;
+}
+
+static enum frame_result dirty_parcel(struct session *s, const struct frame_parcel *f)
+{
+    struct orset_reader in = {f->body.p, f->body.p + f->body.n, false};
+    uint64_t site = orset_read_u64(&in), epoch = orset_read_u64(&in), number = orset_read_num(&in, ORSET_COUNTER_MAX);
+    if (in.bad || in.at != in.end)
+        return FRAME_REFUSED;
+    uint32_t folder = find_folder(s, site, epoch, number);
+    if (folder == ORSET_NO_FOLDER)
+        return FRAME_OK; /* it will be told again */
+    if (session_begin(s) < 0)
+        return FRAME_TEMPORARY;
+    if (orset_uid_mark_dirty(s->os, folder) < 0) {
+        session_core_failed(s, "UID round");
+        session_rollback(s);
+        return FRAME_TEMPORARY;
+    }
+    session_want_tick(s, QUIET_MSECS);
+    return session_commit(s) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+}
+
+/* ask = u8 version, folder id, term, round: an answer begins with it, byte for byte. */
+static uint32_t folder_of_ask(struct session *s, struct text t)
+{
+    struct orset_reader in = {t.p, t.p + t.n, false};
+    (void)orset_read_u8(&in);
+    uint64_t site = orset_read_u64(&in), epoch = orset_read_u64(&in), number = orset_read_num(&in, ORSET_COUNTER_MAX);
+    return in.bad ? ORSET_NO_FOLDER : find_folder(s, site, epoch, number);
+}
+
+static enum frame_result ask_parcel(struct session *s, const struct frame_parcel *f)
+{
+    struct orset_buf answer = {.alloc = session_alloc()};
+    uint32_t folder = folder_of_ask(s, f->body);
+    if (folder == ORSET_NO_FOLDER || s->exchange_first)
+        return FRAME_OK;
+    if (session_begin(s) < 0)
+        return FRAME_TEMPORARY;
+    if (tell_uid_next(s, folder) < 0 || session_commit(s) < 0)
+        return FRAME_TEMPORARY;
+    int e = orset_uid_answer(s->os, f->body.p, f->body.n, &answer);
+    if (e >= 0)
+        session_send(s, f->site, PARCEL_UID_ANSWER, FALSE, answer.data, answer.len);
+    orset_buf_free(&answer);
+    return e >= 0 || e == ORSET_E_ABSENT ? FRAME_OK : FRAME_REFUSED;
+}
+
+static enum frame_result answer_parcel(struct session *s, const struct frame_parcel *f)
+{
+    uint32_t folder = folder_of_ask(s, f->body);
+    struct round round;
+    struct answers a;
+    struct orset_key k;
+    if (folder == ORSET_NO_FOLDER || round_get(s, folder, &round) <= 0 || f->body.n < round.ask_len ||
+        memcmp(f->body.p, round.ask, round.ask_len) != 0)
+        return FRAME_OK; /* of a round that is settled */
+    folder_key(&k, folder);
+    orset_key_num(&k, f->site);
+    if (session_begin(s) < 0)
+        return FRAME_TEMPORARY;
+    if (rows_put(s, ROW_ROUND_ANSWER, k.b, k.n, f->body.p, f->body.n) < 0) {
+        session_rollback(s);
+        return FRAME_TEMPORARY;
+    }
+    if (session_commit(s) < 0 || load_answers(s, folder, &a) < 0)
+        return FRAME_TEMPORARY;
+    if (array_count(&a.list) < s->npeers) {
+        session_want_tick(s, SETTLE_SECS * 1000);
+        return FRAME_OK;
+    }
+    return settle(s, folder) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+}
+
+enum frame_result rounds_parcel(struct session *s, const struct frame_parcel *f)
+{
+    switch (f->kind) {
+    case PARCEL_UID_DIRTY: return dirty_parcel(s, f);
+    case PARCEL_UID_ASK: return ask_parcel(s, f);
+    default: return answer_parcel(s, f);
+    }
+}

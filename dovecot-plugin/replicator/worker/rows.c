@@ -1,0 +1,431 @@
+/* rows - what this program itself remembers, as ORSET_T_APP rows beside the core's: so it is committed with the state it
+ * belongs to. Rows are read once, at open; what is in memory is what the last commit wrote, or it is read again. */
+#include "worker.h"
+
+#include <mail-storage-private.h>
+
+#include <unistd.h>
+
+#define ROWS_VERSION 1
+
+static struct orset_buf value_buf(void)
+{
+    return (struct orset_buf){.alloc = session_alloc()};
+}
+
+static void put_str(struct orset_buf *b, const char *s)
+{
+    orset_buf_text(b, s == NULL ? "" : s, s == NULL ? 0 : strlen(s));
+}
+
+static char *read_str(struct orset_reader *r)
+{
+    size_t len;
+    const uint8_t *p = orset_read_text(r, FRAME_NAME_MAX, &len);
+    return p == NULL || len == 0 ? NULL : i_strndup(p, len);
+}
+
+/* --- any row -------------------------------------------------------------------------------------------------------- */
+
+static void row_key(struct orset_key *k, char kind, const void *key, size_t len)
+{
+    k->n = 0;
+    orset_key_put(k, &kind, 1);
+    orset_key_put(k, key, len);
+}
+
+int rows_put(struct session *s, char kind, const void *key, size_t key_len, const void *value, size_t len)
+{
+    struct orset_key k;
+    row_key(&k, kind, key, key_len);
+    if (s->store.put(s->store.ctx, ORSET_T_APP, k.b, k.n, value, len) < 0)
+        return session_fail(s, "state: %s", state_sqlite_error(s->db));
+    return 0;
+}
+
+int rows_del(struct session *s, char kind, const void *key, size_t key_len)
+{
+    struct orset_key k;
+    row_key(&k, kind, key, key_len);
+    if (s->store.del(s->store.ctx, ORSET_T_APP, k.b, k.n) < 0)
+        return session_fail(s, "state: %s", state_sqlite_error(s->db));
+    return 0;
+}
+
+int rows_get(struct session *s, char kind, const void *key, size_t key_len, const uint8_t **value, size_t *len)
+{
+    struct orset_key k;
+    row_key(&k, kind, key, key_len);
+    int r = s->store.get(s->store.ctx, ORSET_T_APP, k.b, k.n, value, len);
+    return r < 0 ? session_fail(s, "state: %s", state_sqlite_error(s->db)) : r;
+}
+
+int rows_each(struct session *s, char kind, orset_row_fn *fn, void *arg)
+{
+    if (s->store.each(s->store.ctx, ORSET_T_APP, &kind, 1, 1, fn, arg) < 0)
+        return session_fail(s, "state: %s", state_sqlite_error(s->db));
+    return 0;
+}
+
+static int put_buf(struct session *s, char kind, const struct orset_key *k, struct orset_buf *b)
+{
+    int r = b->failed ? session_fail(s, "out of memory") : rows_put(s, kind, k->b, k->n, b->data, b->len);
+    orset_buf_free(b);
+    return r;
+}
+
+/* --- mailboxes ------------------------------------------------------------------------------------------------------ */
+
+int rows_put_box(struct session *s, const struct box *x)
+{
+    struct orset_buf b = value_buf();
+    struct orset_key k = {0};
+    orset_key_num(&k, x->folder);
+    orset_buf_u8(&b, ROWS_VERSION);
+    orset_buf_u8(&b, (uint8_t)(x->gone | x->deleting << 1 | x->held << 2 | x->all << 3 | x->astray << 4 | x->rewound << 5));
+    orset_buf_put(&b, x->guid, sizeof x->guid);
+    put_str(&b, x->vname);
+    put_str(&b, x->moving);
+    orset_buf_num(&b, x->at.indexid);
+    orset_buf_num(&b, x->at.file_seq);
+    orset_buf_num(&b, x->at.uid_validity);
+    orset_buf_num(&b, x->at.uid_next);
+    orset_buf_num(&b, x->at.before);
+    orset_buf_num(&b, x->at.modseq);
+    orset_buf_u64(&b, x->at.hash);
+    orset_buf_u64(&b, x->at.stamp);
+    orset_buf_num(&b, (uint64_t)x->brake_since);
+    orset_buf_num(&b, x->brake_used);
+    orset_buf_num(&b, x->vanished);
+    orset_buf_num(&b, (uint64_t)x->vanished_since);
+    return put_buf(s, 'b', &k, &b);
+}
+
+static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    struct session *s = arg;
+    struct orset_reader k = {key + 1, key + key_len, false}, r = {v, v + len, false};
+    uint32_t folder = (uint32_t)orset_key_read(&k);
+    if (orset_read_u8(&r) != ROWS_VERSION || k.bad)
+        return -1;
+    struct box *x = box_add(s, folder);
+    uint8_t bits = orset_read_u8(&r);
+    x->gone = (bits & 1) != 0;
+    x->deleting = (bits & 2) != 0;
+    x->held = (bits & 4) != 0;
+    x->all = (bits & 8) != 0;
+    x->astray = (bits & 16) != 0;
+    x->rewound = (bits & 32) != 0;
+    const uint8_t *guid = orset_read_bytes(&r, sizeof x->guid);
+    if (guid != NULL)
+        memcpy(x->guid, guid, sizeof x->guid);
+    x->vname = read_str(&r);
+    x->moving = read_str(&r);
+    x->at.indexid = (uint32_t)orset_read_num(&r, UINT32_MAX);
+    x->at.file_seq = (uint32_t)orset_read_num(&r, UINT32_MAX);
+    x->at.uid_validity = (uint32_t)orset_read_num(&r, UINT32_MAX);
+    x->at.uid_next = (uint32_t)orset_read_num(&r, UINT32_MAX);
+    x->at.before = orset_read_num(&r, UINT64_MAX);
+    x->at.modseq = orset_read_num(&r, UINT64_MAX);
+    x->at.hash = orset_read_u64(&r);
+    x->at.stamp = orset_read_u64(&r);
+    x->brake_since = (time_t)orset_read_num(&r, INT64_MAX);
+    x->brake_used = (uint32_t)orset_read_num(&r, UINT32_MAX);
+    if (r.at != r.end) { /* rows of the first version end here */
+        x->vanished = (unsigned)orset_read_num(&r, UINT32_MAX);
+        x->vanished_since = (time_t)orset_read_num(&r, INT64_MAX);
+        s->look_again = s->look_again || x->vanished != 0;
+    }
+    return r.bad ? -1 : 0;
+}
+
+struct box *box_add(struct session *s, uint32_t folder)
+{
+    struct box *x = i_new(struct box, 1);
+    x->folder = folder;
+    x->rewound = s->rewound;
+    array_push_back(&s->boxes, &x);
+    return x;
+}
+
+void box_free(struct box *x)
+{
+    if (array_is_created(&x->moved))
+        array_free(&x->moved);
+    i_free(x->vname);
+    i_free(x->moving);
+    i_free(x);
+}
+
+void box_forget(struct session *s, struct box *x)
+{
+    struct orset_key k = {0};
+    struct box *const *at;
+    orset_key_num(&k, x->folder);
+    (void)rows_del(s, 'b', k.b, k.n);
+    (void)rows_del(s, ROW_SAVING, k.b, k.n);
+    (void)rows_del(s, ROW_WRITING, k.b, k.n);
+    (void)rows_del(s, ROW_MOVED, k.b, k.n);
+    array_foreach(&s->boxes, at)
+    {
+        if (*at == x) {
+            array_delete(&s->boxes, array_foreach_idx(&s->boxes, at), 1);
+            break;
+        }
+    }
+    box_free(x);
+}
+
+void box_set_vname(struct box *x, const char *vname)
+{
+    char *copy = i_strdup(vname);
+    i_free(x->vname);
+    x->vname = copy;
+}
+
+struct box *box_by_folder(struct session *s, uint32_t folder)
+{
+    struct box *const *x;
+    array_foreach(&s->boxes, x)
+    {
+        if ((*x)->folder == folder)
+            return *x;
+    }
+    return NULL;
+}
+
+struct box *box_of_folder(struct session *s, uint32_t folder)
+{
+    struct box *x = box_by_folder(s, folder);
+    struct orset_folder f;
+    if (x == NULL && orset_folder_get(s->os, folder, &f) == 0 && f.home != folder)
+        x = box_by_folder(s, f.home);
+    return x;
+}
+
+struct box *box_by_guid(struct session *s, const guid_128_t guid)
+{
+    struct box *const *x;
+    array_foreach(&s->boxes, x)
+    {
+        if (guid_128_equals((*x)->guid, guid))
+            return *x;
+    }
+    return NULL;
+}
+
+struct box *box_by_vname(struct session *s, const char *vname)
+{
+    struct box *const *x;
+    array_foreach(&s->boxes, x)
+    {
+        if ((*x)->vname != NULL && strcmp((*x)->vname, vname) == 0)
+            return *x;
+    }
+    return NULL;
+}
+
+/* --- peers, and whether an exchange comes first --------------------------------------------------------------------- */
+
+int rows_put_peer(struct session *s, const struct peer *p)
+{
+    struct orset_buf b = value_buf();
+    struct orset_key k = {0};
+    orset_key_num(&k, p->site);
+    orset_buf_u8(&b, ROWS_VERSION);
+    orset_buf_num(&b, p->confirmed);
+    orset_buf_num(&b, p->sent);
+    orset_buf_u8(&b, (uint8_t)(p->behind | p->forgotten << 1));
+    return put_buf(s, 'p', &k, &b);
+}
+
+struct peer *session_peer(struct session *s, uint64_t site)
+{
+    for (unsigned i = 0; i < s->npeers; i++)
+        if (s->peer[i].site == site)
+            return &s->peer[i];
+    return NULL;
+}
+
+static int load_peer(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    struct session *s = arg;
+    struct orset_reader k = {key + 1, key + key_len, false}, r = {v, v + len, false};
+    struct peer *p = session_peer(s, orset_key_read(&k));
+    uint8_t version = orset_read_u8(&r);
+    if (p == NULL) /* a site that left the group */
+        return 0;
+    p->confirmed = orset_read_num(&r, ORSET_COUNTER_MAX);
+    p->sent = orset_read_num(&r, ORSET_COUNTER_MAX);
+    uint8_t bits = orset_read_u8(&r);
+    p->behind = (bits & 1) != 0;
+    p->forgotten = (bits & 2) != 0;
+    return version != ROWS_VERSION || r.bad ? -1 : 0;
+}
+
+int rows_put_join(struct session *s)
+{
+    struct orset_buf b = value_buf();
+    struct orset_key k = {0};
+    if (!s->exchange_first)
+        return rows_del(s, 'j', "", 0);
+    orset_buf_num(&b, (uint64_t)s->join_until);
+    return put_buf(s, 'j', &k, &b);
+}
+
+/* --- who saves into a Maildir --------------------------------------------------------------------------------------- */
+
+int rows_say_saving(struct session *s, struct mailbox *box, struct box *x)
+{
+    struct orset_buf b = value_buf();
+    struct orset_key k = {0};
+    if (x->saving || strcmp(box->storage->name, "maildir") != 0)
+        return 0;
+    orset_key_num(&k, x->folder);
+    orset_buf_num(&b, (uint64_t)getpid());
+    if (session_begin(s) < 0) {
+        orset_buf_free(&b);
+        return -1;
+    }
+    if (put_buf(s, ROW_SAVING, &k, &b) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    x->saving = TRUE;
+    return session_commit(s);
+}
+
+int rows_saved(struct session *s, struct box *x)
+{
+    struct orset_key k = {0};
+    if (x->saver == 0)
+        return 0;
+    x->saver = 0;
+    orset_key_num(&k, x->folder);
+    return rows_del(s, ROW_SAVING, k.b, k.n);
+}
+
+int rows_close(struct session *s)
+{
+    struct box *const *x;
+    unsigned n = 0;
+    array_foreach(&s->boxes, x) n += (*x)->saving;
+    if (n == 0)
+        return 0;
+    if (session_begin(s) < 0)
+        return -1;
+    array_foreach(&s->boxes, x)
+    {
+        struct orset_key k = {0};
+        orset_key_num(&k, (*x)->folder);
+        if ((*x)->saving && rows_del(s, ROW_SAVING, k.b, k.n) < 0) {
+            session_rollback(s);
+            return -1;
+        }
+    }
+    return session_commit(s);
+}
+
+static int load_saver(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    struct session *s = arg;
+    struct orset_reader k = {key + 1, key + key_len, false}, r = {v, v + len, false};
+    struct box *x = box_by_folder(s, (uint32_t)orset_key_read(&k));
+    pid_t pid = (pid_t)orset_read_num(&r, INT32_MAX);
+    if (x == NULL)
+        return 0;
+    x->saving = pid == getpid();
+    x->saver = x->saving ? 0 : pid;
+    s->cut_short = s->cut_short || x->saver != 0;
+    return 0;
+}
+
+/* <seconds>.M<microseconds>P<process>.<host>..., as Dovecot names files; a preserved name is another process'. */
+bool saved_by(struct mail *mail, pid_t saver)
+{
+    const char *name, *at;
+    if (saver == 0 || mail_get_special(mail, MAIL_FETCH_GUID, &name) < 0 || (at = strstr(name, ".M")) == NULL)
+        return FALSE;
+    for (at += 2; *at >= '0' && *at <= '9'; at++)
+        ;
+    const char *pid = t_strdup_printf("P%ld.", (long)saver);
+    return strncmp(at, pid, strlen(pid)) == 0;
+}
+
+/* --- all of them ---------------------------------------------------------------------------------------------------- */
+
+static int found_one(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    bool *found = arg;
+    (void)key;
+    (void)key_len;
+    (void)v;
+    (void)len;
+    *found = TRUE;
+    return 0;
+}
+
+static int load_writing(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    struct session *s = arg;
+    struct orset_reader k = {key + 1, key + key_len, false}, r = {v, v + len, false};
+    struct box *x = box_by_folder(s, (uint32_t)orset_key_read(&k));
+    if (x == NULL)
+        return 0;
+    (void)orset_read_u8(&r);
+    x->writing.seq = (uint32_t)orset_read_num(&r, UINT32_MAX);
+    x->writing.offset = orset_read_num(&r, UINT64_MAX);
+    s->cut_short = TRUE;
+    return r.bad ? -1 : 0;
+}
+
+static int load_moved(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    struct session *s = arg;
+    struct orset_reader k = {key + 1, key + key_len, false};
+    struct box *x = box_by_folder(s, (uint32_t)orset_key_read(&k));
+    return x == NULL ? 0 : moved_load(s, x, v, len);
+}
+
+/* What a crash, or a failed commit, left between saying what is about to happen and saying that it did. */
+static int find_cut_short(struct session *s)
+{
+    struct box *const *x;
+    s->cut_short = FALSE;
+    array_foreach(&s->boxes, x) s->cut_short = s->cut_short || (*x)->moving != NULL || (*x)->deleting;
+    return rows_each(s, ROW_RENUMBER, found_one, &s->cut_short) < 0 || rows_each(s, ROW_SAVING, load_saver, s) < 0 ||
+                   rows_each(s, ROW_WRITING, load_writing, s) < 0 || rows_each(s, ROW_MOVED, load_moved, s) < 0
+               ? -1
+               : 0;
+}
+
+int rows_load(struct session *s)
+{
+    struct box **x;
+    const uint8_t *v;
+    size_t len;
+    array_foreach_modifiable(&s->boxes, x) box_free(*x);
+    array_clear(&s->boxes);
+    for (unsigned i = 0; i < s->npeers; i++) {
+        s->peer[i].confirmed = s->peer[i].sent = 0;
+        s->peer[i].behind = s->peer[i].forgotten = FALSE;
+    }
+    if (rows_each(s, 'b', load_box, s) < 0 || rows_each(s, 'p', load_peer, s) < 0 || find_cut_short(s) < 0)
+        return -1;
+    int r = rows_get(s, 'j', "", 0, &v, &len);
+    if (r > 0) {
+        struct orset_reader in = {v, v + len, false};
+        s->join_until = (time_t)orset_read_num(&in, INT64_MAX);
+    }
+    s->exchange_first = r > 0;
+    if (r >= 0)
+        r = rows_get(s, ROW_REWOUND, "", 0, &v, &len);
+    s->rewound = r > 0;
+    return r < 0 ? -1 : 0;
+}
+
+int rows_put_rewound(struct session *s, bool rewound)
+{
+    s->rewound = rewound;
+    return rewound ? rows_put(s, ROW_REWOUND, "", 0, "", 0) : rows_del(s, ROW_REWOUND, "", 0);
+}

@@ -1,0 +1,242 @@
+/* ship - own ops to the peers: batches from the number a peer has, with the bodies of the mails they add. */
+#include "worker.h"
+
+#include <mail-storage-private.h>
+
+#define OPS_MOST (64 * 1024) /* bytes of ops in a batch; their bodies are the other bound */
+#define TOUCHED_MOST 4000
+
+struct touched {
+    uint32_t folder, uid;
+    uint64_t number; /* of the op; its own mail's, if it is an add */
+    bool add;        /* its mail is sent along */
+    uint64_t size;
+    uint8_t sha256[32];
+};
+
+struct shipment {
+    struct session *s;
+    uint64_t from, next;
+    uint64_t behind; /* ops from this number on wait for the next batch, which has room for their bodies */
+    uint64_t bytes;  /* of the bodies */
+    size_t nbodies;
+    ARRAY(struct touched) touched;
+    struct orset_buf mails;
+    size_t nmails;
+    struct mailbox *box;
+    struct mailbox_transaction_context *trans;
+    uint32_t box_folder;
+};
+
+/* --- bodies --------------------------------------------------------------------------------------------------------- */
+
+static int collect_touched(void *arg, uint64_t number, uint32_t folder, const struct orset_message *m)
+{
+    struct shipment *sh = arg;
+    struct touched t = {.folder = folder, .uid = m->uid, .number = number};
+    /* A larger mail is asked for. */
+    t.add = m->dot.origin == orset_self(sh->s->os) && m->dot.counter == number && m->facts.size <= PARCEL_MAIL_MAX;
+    if (array_count(&sh->touched) == TOUCHED_MOST ||
+        (t.add && (sh->nbodies == PARCEL_MAILS_MAX || sh->bytes + m->facts.size > PARCEL_MAILS_BYTES))) {
+        sh->behind = number;
+        return 1;
+    }
+    if (t.add) {
+        sh->nbodies++;
+        sh->bytes += t.size = m->facts.size;
+        memcpy(t.sha256, m->facts.sha256, sizeof t.sha256);
+    }
+    array_push_back(&sh->touched, &t);
+    return 0;
+}
+
+static void close_box(struct shipment *sh)
+{
+    if (sh->box == NULL)
+        return;
+    (void)mailbox_transaction_commit(&sh->trans);
+    mailbox_free(&sh->box);
+}
+
+static bool open_box(struct shipment *sh, uint32_t folder)
+{
+    struct box *x = box_of_folder(sh->s, folder);
+    if (sh->box != NULL && sh->box_folder == folder)
+        return TRUE;
+    close_box(sh);
+    if (x == NULL || x->gone || x->vname == NULL)
+        return FALSE;
+    sh->box = session_mailbox(sh->s, x->vname, MAILBOX_FLAG_READONLY);
+    sh->box_folder = folder;
+    if (session_open_mailbox(sh->s, x, sh->box) < 0) {
+        mailbox_free(&sh->box);
+        return FALSE;
+    }
+    sh->trans = mailbox_transaction_begin(sh->box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane ship");
+    return TRUE;
+}
+
+/* A body that cannot be read now is asked for. */
+static void put_body(struct shipment *sh, const struct touched *t)
+{
+    uint64_t size;
+    if (!t->add || t->number >= sh->next || !open_box(sh, t->folder))
+        return;
+    struct mail *mail = mail_by_uid(sh->trans, t->uid);
+    buffer_t *body = mail == NULL ? NULL : buffer_create_dynamic(default_pool, (size_t)t->size + 1);
+    if (mail != NULL && body_read(mail, t->sha256, 0, PARCEL_MAIL_MAX, body, &size) > 0 && size == t->size) {
+        parcel_put_mail(&sh->mails, t->sha256, (struct text){body->data, body->used});
+        sh->nmails++;
+    }
+    if (mail != NULL) {
+        buffer_free(&body);
+        mail_free(&mail);
+    }
+}
+
+static void collect_bodies(struct shipment *sh)
+{
+    const struct touched *t;
+    array_foreach(&sh->touched, t) put_body(sh, t);
+    close_box(sh);
+}
+
+/* --- batches -------------------------------------------------------------------------------------------------------- */
+
+/* HIGHESTMODSEQ of the mailboxes whose messages the ops touched, as the last scan saw them (F33). */
+static size_t modseqs(struct shipment *sh, struct orset_modseq *v)
+{
+    const struct touched *t;
+    size_t n = 0;
+    array_foreach(&sh->touched, t)
+    {
+        size_t i = 0;
+        if (n > 0 && v[n - 1].folder == t->folder)
+            continue;
+        struct box *x = box_of_folder(sh->s, t->folder);
+        while (i < n && v[i].folder != t->folder)
+            i++;
+        if (i == n && n < ORSET_MODSEQS_MAX && x != NULL)
+            v[n++] = (struct orset_modseq){t->folder, x->at.modseq};
+    }
+    return n;
+}
+
+static void sent(struct session *s, uint64_t site, uint64_t upto)
+{
+    for (unsigned i = 0; i < s->npeers; i++) {
+        struct peer *p = &s->peer[i];
+        if (site != 0 && p->site != site)
+            continue;
+        p->owed = FALSE;
+        p->sent = I_MAX(p->sent, upto);
+    }
+}
+
+/* One batch for a site, or all. 1: more ops wait; 0: that was the last; -1 */
+static int ship_batch(struct session *s, uint64_t site, uint64_t *from, bool hello)
+{
+    struct shipment sh = {.s = s, .from = *from, .behind = ORSET_COUNTER_MAX + 1, .mails = {.alloc = session_alloc()}};
+    struct orset_buf batch = {.alloc = session_alloc()}, body = {.alloc = session_alloc()};
+    struct orset_modseq *v = i_new(struct orset_modseq, ORSET_MODSEQS_MAX);
+    uint64_t counter = orset_vector_get(s->os, orset_self(s->os));
+    i_array_init(&sh.touched, 64);
+    int r = 0;
+    if (*from <= counter && (r = orset_touched_since(s->os, *from - 1, collect_touched, &sh)) >= 0)
+        r = 0;
+    if (r == 0)
+        r = orset_batch_below(s->os, *from, sh.behind, OPS_MOST, v, modseqs(&sh, v), &batch, &sh.next);
+    if (r == ORSET_E_GAP) {
+        /* Only the vector: the site sees that it is behind, and exchanges. */
+        batch.len = 0;
+        array_clear(&sh.touched);
+        hello = TRUE;
+        r = orset_batch_make(s->os, counter + 1, OPS_MOST, NULL, 0, &batch, &sh.next);
+    }
+    if (r == 0 || (r == ORSET_KNOWN && hello)) {
+        if (r == 0)
+            collect_bodies(&sh);
+        parcel_put_batch(&body, (struct text){batch.data, batch.len}, sh.nmails);
+        if (sh.mails.len > 0)
+            orset_buf_put(&body, sh.mails.data, sh.mails.len);
+        if (body.failed || sh.mails.failed) {
+            r = session_fail(s, "out of memory");
+        } else {
+            session_send(s, site, PARCEL_BATCH, FALSE, body.data, body.len);
+            sent(s, site, sh.next - 1);
+            *from = sh.next;
+        }
+    }
+    array_free(&sh.touched);
+    orset_buf_free(&sh.mails);
+    orset_buf_free(&batch);
+    orset_buf_free(&body);
+    i_free(v);
+    return r < 0 ? session_core_failed(s, "ship") : r == 0 && sh.next <= counter;
+}
+
+static int put_peers(struct session *s)
+{
+    if (session_begin(s) < 0)
+        return -1;
+    for (unsigned i = 0; i < s->npeers; i++)
+        if (rows_put_peer(s, &s->peer[i]) < 0) {
+            session_rollback(s);
+            return -1;
+        }
+    return session_commit(s);
+}
+
+static int ship_from(struct session *s, uint64_t site, uint64_t from, bool hello)
+{
+    uint64_t counter = orset_vector_get(s->os, orset_self(s->os));
+    int r;
+    if (from > counter && !hello)
+        return 0;
+    while ((r = ship_batch(s, site, &from, hello)) > 0)
+        hello = FALSE;
+    return r < 0 ? -1 : put_peers(s);
+}
+
+int ship_new(struct session *s)
+{
+    bool alike = s->npeers > 0;
+    for (unsigned i = 1; i < s->npeers; i++)
+        alike = alike && s->peer[i].sent == s->peer[0].sent && !s->peer[i].forgotten && !s->peer[0].forgotten;
+    if (s->exchange_first)
+        return 0;
+    if (alike && s->npeers > 1)
+        return ship_from(s, 0, s->peer[0].sent + 1, FALSE);
+    for (unsigned i = 0; i < s->npeers; i++)
+        if (!s->peer[i].forgotten && ship_from(s, s->peer[i].site, s->peer[i].sent + 1, FALSE) < 0)
+            return -1;
+    return 0;
+}
+
+static int forget(struct session *s, struct peer *p)
+{
+    session_note(s, NOTE_WARNING, "site %llu is too far behind: it will exchange when it is back", (unsigned long long)p->site);
+    p->forgotten = TRUE;
+    if (session_begin(s) < 0)
+        return -1;
+    if (rows_put_peer(s, p) < 0 || peer_drop_confirmed(s) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    return session_commit(s);
+}
+
+int ship(struct session *s, uint64_t site, enum frame_ship how)
+{
+    struct peer *p = session_peer(s, site);
+    if (p == NULL)
+        return session_fail(s, "site %llu is not in the group", (unsigned long long)site);
+    switch (how) {
+    case FRAME_SHIP_NEW: return ship_from(s, site, p->sent + 1, FALSE);
+    case FRAME_SHIP_CONFIRMED: return ship_from(s, site, p->confirmed + 1, FALSE);
+    case FRAME_SHIP_HELLO: return ship_from(s, site, p->sent + 1, TRUE);
+    case FRAME_SHIP_EXCHANGE: return peer_ask(s, site);
+    case FRAME_SHIP_FORGET: return forget(s, p);
+    }
+    return 0;
+}

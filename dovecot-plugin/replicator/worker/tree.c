@@ -1,0 +1,533 @@
+/* tree - the mailboxes as the state wants them: created, renamed, deleted (F22 to F26).
+ *
+ * Before a mailbox is touched its row says what is about to happen, so that the next ingest does not take this program's work
+ * for a user's: vname and GUID before a create, moving before a rename, deleting before a delete. */
+#include "worker.h"
+
+#include <mail-index-private.h>
+#include <mail-storage-private.h>
+#include <str.h>
+
+struct wanted {
+    uint32_t folder;
+    const char *name;
+    size_t len;
+};
+
+static int put_box(struct session *s, struct box *x)
+{
+    if (session_begin(s) < 0)
+        return -1;
+    if (rows_put_box(s, x) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    return session_commit(s);
+}
+
+static int folder_done(struct session *s, uint32_t folder)
+{
+    if (session_begin(s) < 0)
+        return -1;
+    if (orset_done_folder(s->os, folder) < 0) {
+        session_core_failed(s, "folder");
+        session_rollback(s);
+        return -1;
+    }
+    return session_commit(s);
+}
+
+/* --- create --------------------------------------------------------------------------------------------------------- */
+
+/* Asked of itself: in the list index a Maildir that was deleted lives on while it has children. */
+static bool is_there(struct session *s, const char *vname)
+{
+    struct mailbox *box = session_mailbox(s, vname, 0);
+    bool is = session_open_refreshed(box) == 0 || box->mailbox_deleted;
+    mailbox_free(&box);
+    return is;
+}
+
+static int create(struct session *s, struct box *x, const struct orset_folder *f, const char *vname)
+{
+    struct mailbox_update update;
+    struct mailbox_metadata metadata;
+    int r = 0;
+    if (f->index != ORSET_INBOX && is_there(s, vname)) {
+        /* Somebody made it since the last look, or a deletion was cut short: the next look binds it. */
+        s->look_again = TRUE;
+        session_want_tick(s, 1000);
+        return 0;
+    }
+    struct mailbox *box = session_mailbox(s, vname, 0);
+    i_zero(&update);
+    memcpy(update.mailbox_guid, f->guid, sizeof update.mailbox_guid);
+    if (guid_128_is_empty(update.mailbox_guid) || box_by_guid(s, update.mailbox_guid) != NULL)
+        guid_128_generate(update.mailbox_guid);
+    update.uid_validity = f->uid_validity;
+    update.min_next_uid = f->uid_next > 1 ? f->uid_next : 0;
+    if (x == NULL)
+        x = box_add(s, f->index);
+    memcpy(x->guid, update.mailbox_guid, sizeof x->guid);
+    box_set_vname(x, vname);
+    i_zero(&x->at);
+    x->gone = FALSE;
+    x->all = TRUE;
+    if (put_box(s, x) < 0)
+        r = -1;
+    crash_at("create");
+    if (r == 0 && mailbox_create(box, &update, FALSE) < 0 && mailbox_get_last_mail_error(box) != MAIL_ERROR_EXISTS) {
+        session_note(s, NOTE_WARNING, "%s: cannot be created and waits: %s", vname, mailbox_get_last_internal_error(box, NULL));
+        x->gone = TRUE;
+        r = put_box(s, x);
+    } else if (r == 0 && session_open_refreshed(box) == 0 && mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) == 0) {
+        memcpy(x->guid, metadata.guid, sizeof x->guid);
+        if ((r = put_box(s, x)) == 0)
+            r = folder_done(s, f->index);
+    }
+    mailbox_free(&box);
+    return r;
+}
+
+/* --- rename --------------------------------------------------------------------------------------------------------- */
+
+/* The library renames the children with their parent; those that the state does not want moved go back later. */
+static int announce(struct session *s, struct box *x, const char *to)
+{
+    char sep = mail_namespace_get_sep(mail_namespace_find(s->user->namespaces, x->vname));
+    const char *from = t_strdup_printf("%s%c", x->vname, sep);
+    struct box *const *y;
+    if (session_begin(s) < 0)
+        return -1;
+    array_foreach(&s->boxes, y)
+    {
+        bool child = (*y)->vname != NULL && str_begins_with((*y)->vname, from);
+        if (*y != x && !child)
+            continue;
+        i_free((*y)->moving);
+        (*y)->moving = *y == x ? i_strdup(to) : i_strdup_printf("%s%c%s", to, sep, (*y)->vname + strlen(from));
+        (*y)->astray = TRUE;
+        if (rows_put_box(s, *y) < 0) {
+            session_rollback(s);
+            return -1;
+        }
+    }
+    return session_commit(s);
+}
+
+/* done: it happened, else it did not. */
+static int announced(struct session *s, bool done)
+{
+    struct box *const *y;
+    if (session_begin(s) < 0)
+        return -1;
+    array_foreach(&s->boxes, y)
+    {
+        if ((*y)->moving == NULL)
+            continue;
+        if (done)
+            box_set_vname(*y, (*y)->moving);
+        i_free((*y)->moving);
+        if (rows_put_box(s, *y) < 0) {
+            session_rollback(s);
+            return -1;
+        }
+    }
+    return session_commit(s);
+}
+
+/* The row's mailbox is where the row says, or there is none at all; asked under the lists' lock, so that it stays so. */
+static bool nobody_moved(struct session *s, const struct box *x, bool may_be_gone)
+{
+    struct mailbox *box = session_mailbox(s, x->vname, 0);
+    enum mail_error error;
+    bool ours = session_open_refreshed(box) == 0 ? session_is_box(s, x, box) : may_be_gone;
+    if (!ours) {
+        session_note(s, NOTE_INFO, "%s: %s", x->vname, mailbox_get_last_internal_error(box, &error));
+        s->look_again = s->look_again || error == MAIL_ERROR_NOTFOUND;
+        session_want_tick(s, 1000);
+    }
+    mailbox_free(&box);
+    return ours;
+}
+
+static bool rename_locked(struct session *s, struct box *x, const char *to)
+{
+    bool done = nobody_moved(s, x, FALSE);
+    if (!done)
+        return FALSE;
+    struct mailbox *src = session_mailbox(s, x->vname, 0), *dest = session_mailbox(s, to, 0);
+    crash_at("rename");
+    done = mailbox_rename(src, dest) == 0;
+    if (!done)
+        session_note(s, NOTE_WARNING, "%s: cannot be renamed to %s and waits: %s", x->vname, to,
+                     mailbox_get_last_internal_error(src, NULL));
+    mailbox_free(&src);
+    mailbox_free(&dest);
+    return done;
+}
+
+static int rename_box(struct session *s, struct box *x, const char *to)
+{
+    bool done = FALSE;
+    if (announce(s, x, to) < 0)
+        return -1;
+    int r = session_lock_lists(s);
+    if (r == 0) {
+        done = rename_locked(s, x, to);
+        session_unlock_lists(s);
+    }
+    return announced(s, done) < 0 || r < 0 ? -1 : done;
+}
+
+/* Who has the name that x should have goes aside; its own turn comes (a swap of names), or its deletion. */
+static int make_room(struct session *s, const char *vname)
+{
+    struct box *other = box_by_vname(s, vname);
+    if (other == NULL || other->gone)
+        return 1;
+    return rename_box(s, other, t_strdup_printf("%s-dovelane-%s", vname, t_strndup(guid_128_to_string(other->guid), 8)));
+}
+
+/* --- one folder ----------------------------------------------------------------------------------------------------- */
+
+static int raise_uid_validity(struct session *s, struct box *x, const struct orset_folder *f)
+{
+    struct mailbox_update update;
+    if (x->at.uid_validity == 0 || f->uid_validity <= x->at.uid_validity)
+        return 0;
+    struct mailbox *box = session_mailbox(s, x->vname, 0);
+    i_zero(&update);
+    update.uid_validity = f->uid_validity;
+    session_note(s, NOTE_INFO, "%s: UIDVALIDITY %u becomes %u, as on the other sites", x->vname, x->at.uid_validity,
+                 f->uid_validity);
+    int r = 0;
+    if (mailbox_update(box, &update) < 0) {
+        session_note(s, NOTE_WARNING, "%s: %s", x->vname, mailbox_get_last_internal_error(box, NULL));
+    } else {
+        /* A Maildir's index is made anew by this, without the keywords that only it had (M7). */
+        if (strcmp(mailbox_get_storage(box)->name, "maildir") == 0)
+            i_zero(&x->at);
+        x->at.uid_validity = f->uid_validity;
+        x->all = TRUE;
+        r = put_box(s, x);
+    }
+    mailbox_free(&box);
+    return r;
+}
+
+static bool is_pending(const ARRAY_TYPE(seq_range) *pending, uint32_t folder)
+{
+    return seq_range_exists(pending, folder + 1);
+}
+
+static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq_range) *pending)
+{
+    struct box *x = box_by_folder(s, w->folder);
+    struct orset_folder f;
+    int r;
+    if (orset_folder_get(s->os, w->folder, &f) < 0)
+        return session_core_failed(s, "folder");
+    const char *vname = w->folder == ORSET_INBOX ? "INBOX" : vname_of_name(s, w->name, w->len);
+    if (vname == NULL) {
+        session_note(s, NOTE_WARNING, "folder %s: its namespace is not here", name_text(w->name, w->len));
+        return 0;
+    }
+    if (x == NULL || x->gone) {
+        if (w->folder != ORSET_INBOX && (r = make_room(s, vname)) <= 0)
+            return r;
+        return create(s, x, &f, vname);
+    }
+    if (w->folder != ORSET_INBOX && (x->astray || is_pending(pending, w->folder)) && strcmp(x->vname, vname) != 0) {
+        if ((r = make_room(s, vname)) <= 0 || (r = rename_box(s, x, vname)) <= 0)
+            return r;
+    }
+    if (x->astray) {
+        x->astray = FALSE;
+        if (put_box(s, x) < 0)
+            return -1;
+    }
+    if (raise_uid_validity(s, x, &f) < 0)
+        return -1;
+    return is_pending(pending, w->folder) ? folder_done(s, w->folder) : 0;
+}
+
+/* --- all of them ---------------------------------------------------------------------------------------------------- */
+
+static int pending_folders(struct session *s, ARRAY_TYPE(seq_range) *pending)
+{
+    struct orset_todo *t = i_new(struct orset_todo, 1);
+    int r;
+    while ((r = orset_todo_next(s->os, t)) > 0 && t->kind == ORSET_TODO_FOLDER)
+        seq_range_array_add(pending, t->folder + 1);
+    i_free(t);
+    return r < 0 ? session_core_failed(s, "todo") : 0;
+}
+
+/* Rows of folders that went before they were made here, or are shown in another id's mailbox: there is nothing to do for them. A folder
+ * that comes back, or is shown by itself again, has a row again. */
+static int drop_pending(struct session *s, const ARRAY_TYPE(seq_range) *pending)
+{
+    struct seq_range_iter iter;
+    uint32_t n;
+    unsigned dropped = 0;
+    seq_range_array_iter_init(&iter, pending);
+    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &n); i++) {
+        struct orset_folder f;
+        if (n - 1 == ORSET_INBOX || orset_folder_get(s->os, n - 1, &f) < 0 || (f.live && f.home == n - 1) ||
+            box_by_folder(s, n - 1) != NULL)
+            continue;
+        if (dropped++ == 0 && session_begin(s) < 0)
+            return -1;
+        if (orset_done_folder(s->os, n - 1) < 0) {
+            session_core_failed(s, "folder");
+            session_rollback(s);
+            return -1;
+        }
+    }
+    return dropped > 0 ? session_commit(s) : 0;
+}
+
+struct collect {
+    ARRAY(struct wanted) list;
+};
+
+static int collect_wanted(void *arg, const struct orset_mailbox *m)
+{
+    struct collect *c = arg;
+    struct wanted w = {m->folder, NULL, m->name_len};
+    if (m->folder == ORSET_NO_FOLDER) /* a parent without a folder is there when its child is */
+        return 0;
+    if (m->name != NULL)
+        w.name = p_memdup(pool_datastack_create(), m->name, m->name_len);
+    array_push_back(&c->list, &w);
+    return 0;
+}
+
+/* What clients removed from it before its folder was shown in another mailbox, and nobody looked at since: else it would be placed again,
+ * there. Inside a transaction. 1; 0: the mailbox cannot be read, or is gone, which is for a look at all mailboxes to judge; -1 */
+static int removed_before(struct session *s, const struct box *x)
+{
+    struct mailbox *box = session_mailbox(s, x->vname, 0);
+    struct seq_range_iter iter;
+    struct scan scan;
+    uint32_t uid, seq;
+    int r = session_open_mailbox(s, x, box) == 0;
+    if (r > 0 && strcmp(box->storage->name, "maildir") == 0 && mailbox_sync(box, 0) < 0)
+        r = 0;
+    if (r > 0 && log_scan(s, box, x, &scan) < 0)
+        r = -1;
+    if (r > 0 && scan.verdict != SCAN_BROKEN) {
+        seq_range_array_iter_init(&iter, &scan.requested);
+        for (unsigned i = 0; r > 0 && seq_range_array_iter_nth(&iter, i, &uid); i++)
+            if (!mail_index_lookup_seq(box->view, uid, &seq) && orset_local_expunge_moved(s->os, x->folder, uid) < 0)
+                r = session_core_failed(s, x->vname);
+    }
+    mailbox_free(&box);
+    if (r == 0) {
+        s->look_again = TRUE;
+        session_want_tick(s, 100);
+    }
+    return r;
+}
+
+/* The mailbox of an id that is now shown in another id's mailbox becomes that one's, if that has none: its mails stay where
+ * they are and are bound anew by GUID. */
+static int adopt(struct session *s)
+{
+    int r;
+    ARRAY(struct box *) boxes;
+    struct box *const *xp;
+    t_array_init(&boxes, 16);
+    array_append_array(&boxes, &s->boxes);
+    array_foreach(&boxes, xp)
+    {
+        struct box *x = *xp, *home;
+        struct orset_folder f;
+        if (orset_folder_get(s->os, x->folder, &f) < 0 || f.home == x->folder)
+            continue;
+        home = box_by_folder(s, f.home);
+        if (x->gone || x->vname == NULL || !f.live || (home != NULL && !home->gone))
+            continue;
+        if (session_begin(s) < 0)
+            return -1;
+        if ((r = removed_before(s, x)) < 0) {
+            session_rollback(s);
+            return -1;
+        }
+        if (r == 0) {
+            if (session_commit(s) < 0)
+                return -1;
+            continue;
+        }
+        session_note(s, NOTE_INFO, "%s: made here and elsewhere: one mailbox from now on", x->vname);
+        if (home == NULL)
+            home = box_add(s, f.home);
+        memcpy(home->guid, x->guid, sizeof home->guid);
+        box_set_vname(home, x->vname);
+        home->astray = x->astray;
+        home->gone = FALSE;
+        i_zero(&home->at);
+        home->all = TRUE;
+        box_forget(s, x);
+        if (rows_put_box(s, home) < 0) {
+            session_rollback(s);
+            return -1;
+        }
+        if (session_commit(s) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A mailbox that was bound to a folder with a later UIDVALIDITY: no row says so, its own was not known then. */
+static bool validity_behind(struct session *s)
+{
+    struct box *const *x;
+    struct orset_folder f;
+    array_foreach(&s->boxes, x)
+    {
+        if ((*x)->at.uid_validity != 0 && !(*x)->gone && orset_folder_get(s->os, (*x)->folder, &f) == 0 &&
+            f.uid_validity > (*x)->at.uid_validity && f.home == (*x)->folder && f.live)
+            return TRUE;
+    }
+    return FALSE;
+}
+
+static bool anything(struct session *s, const ARRAY_TYPE(seq_range) *pending)
+{
+    struct box *const *x;
+    array_foreach(&s->boxes, x)
+    {
+        if ((*x)->gone || (*x)->astray)
+            return TRUE;
+    }
+    return array_count(pending) > 0 || box_by_folder(s, ORSET_INBOX) == NULL || validity_behind(s);
+}
+
+static int tree_pass(struct session *s)
+{
+    struct collect c;
+    ARRAY_TYPE(seq_range) pending;
+    const struct wanted *w;
+    int r = 0;
+    T_BEGIN {
+        t_array_init(&pending, 8);
+        t_array_init(&c.list, 16);
+        if (adopt(s) < 0 || pending_folders(s, &pending) < 0) {
+            r = -1;
+        } else if (anything(s, &pending)) {
+            if (orset_tree(s->os, collect_wanted, &c) < 0)
+                r = session_core_failed(s, "tree");
+            array_foreach(&c.list, w)
+            {
+                if (r == 0)
+                    r = shape(s, w, &pending);
+            }
+            if (r == 0)
+                r = drop_pending(s, &pending);
+        }
+    }
+    T_END;
+    /* What was bound, raised or made is compared before anything is placed in it. */
+    return r < 0 ? -1 : ingest_marked(s);
+}
+
+int tree_apply(struct session *s)
+{
+    int r = tree_pass(s);
+    return r == 0 && validity_behind(s) ? tree_pass(s) : r;
+}
+
+/* --- delete --------------------------------------------------------------------------------------------------------- */
+
+/* A mailbox that still has mail has some that the state does not know: that is ingested, and the folder lives on. */
+static bool delete_locked(struct session *s, struct box *x)
+{
+    bool done = nobody_moved(s, x, TRUE);
+    if (!done)
+        return FALSE;
+    struct mailbox *box = session_mailbox(s, x->vname, 0);
+    crash_while_deleting(box);
+    done = mailbox_delete_empty(box) == 0 || mailbox_get_last_mail_error(box) == MAIL_ERROR_NOTFOUND;
+    if (!done)
+        session_note(s, NOTE_INFO, "%s: not deleted: %s", x->vname, mailbox_get_last_internal_error(box, NULL));
+    mailbox_free(&box);
+    return done;
+}
+
+static int deleted(struct session *s, struct box *x, bool done)
+{
+    uint32_t folder = x->folder;
+    if (!done) {
+        x->deleting = FALSE;
+        x->all = TRUE;
+        return put_box(s, x);
+    }
+    crash_at("delete");
+    if (session_begin(s) < 0)
+        return -1;
+    box_forget(s, x);
+    (void)orset_done_folder(s->os, folder);
+    return session_commit(s);
+}
+
+static int delete_box(struct session *s, struct box *x)
+{
+    bool done = FALSE;
+    x->deleting = TRUE;
+    if (put_box(s, x) < 0)
+        return -1;
+    int r = session_lock_lists(s);
+    if (r == 0) {
+        done = delete_locked(s, x);
+        session_unlock_lists(s);
+    }
+    return deleted(s, x, done) < 0 ? -1 : r;
+}
+
+/* It was not adopted, or somebody else has its name by now: whose mailbox that is a look at all of them finds out. */
+static bool is_unclear(struct session *s, const struct box *x, const struct orset_folder *f)
+{
+    struct box *const *other, *home = box_by_folder(s, f->home);
+    bool unclear = f->live && f->home != x->folder && (home == NULL || home->gone);
+    array_foreach(&s->boxes, other)
+    {
+        if (*other != x && !(*other)->gone && x->vname != NULL && (*other)->vname != NULL && strcmp((*other)->vname, x->vname) == 0)
+            unclear = TRUE;
+    }
+    if (unclear) {
+        s->look_again = TRUE;
+        session_want_tick(s, 100);
+    }
+    return unclear;
+}
+
+int tree_apply_deletions(struct session *s)
+{
+    ARRAY(struct box *) boxes;
+    struct box *const *xp;
+    int r = 0;
+    T_BEGIN {
+        t_array_init(&boxes, 16);
+        array_append_array(&boxes, &s->boxes);
+        array_foreach(&boxes, xp)
+        {
+            struct box *x = *xp;
+            struct orset_folder f;
+            if (r < 0 || x->folder == ORSET_INBOX || orset_folder_get(s->os, x->folder, &f) < 0 ||
+                (f.live && f.home == x->folder))
+                continue;
+            if (x->gone || x->vname == NULL) {
+                if ((r = session_begin(s)) == 0) {
+                    box_forget(s, x);
+                    r = session_commit(s);
+                }
+            } else if (!is_unclear(s, x, &f)) {
+                r = delete_box(s, x);
+            }
+        }
+    }
+    T_END;
+    return r;
+}

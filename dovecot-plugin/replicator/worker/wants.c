@@ -1,0 +1,153 @@
+/* wants - bodies that are not here are asked for: once, of whoever sent the op, and again of the next site when no answer came.
+ *
+ * An answer may lie behind much else in a slow link's lane, and asking again makes that lane longer: the wait doubles each time. A site that
+ * has not got it, or has other bytes under its name (a file that rotted; one GUID saved differently, F40), says so at once, or sends those: then
+ * the next site is asked after a second, doubling. */
+#include "worker.h"
+
+#include <time.h>
+
+#define ASK_AGAIN_SECS 10      /* at first, and when a part of it came */
+#define ASK_AGAIN_SECS_MAX 600
+#define WANTED_MOST 4000
+
+struct wants {
+    struct session *s;
+    uint64_t ask;
+    struct orset_buf list;
+    uint8_t only[32];         /* asked for last */
+    unsigned n, asked, again; /* bodies that are not here; asked for now; of these, without an answer to the last time */
+};
+
+struct wants *wants_begin(struct session *s, uint64_t ask)
+{
+    struct wants *w = i_new(struct wants, 1);
+    w->s = s;
+    w->ask = ask;
+    w->list.alloc = session_alloc();
+    if (array_count(&s->wanted) >= WANTED_MOST)
+        array_clear(&s->wanted);
+    return w;
+}
+
+bool wants_full(const struct wants *w)
+{
+    return w->n >= PARCEL_WANTS_MAX;
+}
+
+struct wanted_body *wanted_body(struct session *s, const uint8_t sha256[32])
+{
+    struct wanted_body *body;
+    array_foreach_modifiable(&s->wanted, body)
+    {
+        if (memcmp(body->sha256, sha256, 32) == 0)
+            return body;
+    }
+    return NULL;
+}
+
+static unsigned wait_of(const struct wanted_body *body)
+{
+    return body->missed ? 1u << (I_MIN(body->misses, 10) - 1) : body->wait;
+}
+
+static bool is_awaited(const struct wanted_body *body)
+{
+    time_t now = time(NULL);
+    return now >= body->asked && now - body->asked < wait_of(body);
+}
+
+void want_missed(struct session *s, struct wanted_body *body)
+{
+    body->misses++;
+    body->missed = TRUE;
+    body->asked = time(NULL);
+    body->offset = spool_size(s, body->sha256);
+    body->until = body->offset + 1;
+    session_want_tick(s, wait_of(body) * 1000);
+}
+
+/* Two mails of the same bytes: all rows are looked at when it comes. */
+static void keep_row(struct wanted_body *body, const struct orset_todo *row, bool fresh)
+{
+    bool same = row != NULL && body->row_len == row->at_len && memcmp(body->row, row->at, row->at_len) == 0;
+    if (fresh && row != NULL && row->at_len <= sizeof body->row) {
+        body->row_len = (uint8_t)row->at_len;
+        memcpy(body->row, row->at, row->at_len);
+    } else if (!same) {
+        body->row_len = 0;
+    }
+}
+
+bool want_awaited(struct wants *w, const struct orset_todo *row)
+{
+    const struct orset_facts *facts = &row->message.facts;
+    struct wanted_body *body = facts->size > PARCEL_MAIL_MAX ? NULL : wanted_body(w->s, facts->sha256); /* larger ones may be here in part */
+    if (body == NULL || !is_awaited(body))
+        return FALSE;
+    keep_row(body, row, FALSE);
+    w->n++;
+    return TRUE;
+}
+
+/* Not again while an answer may still come. */
+void want(struct wants *w, const struct orset_message *m, const struct orset_todo *row)
+{
+    struct session *s = w->s;
+    struct orset_origin o = orset_origin_get(s->os, m->dot.origin);
+    struct parcel_want want = {.site = o.site, .epoch = o.epoch, .number = m->dot.counter, .sha256 = m->facts.sha256,
+                               .offset = spool_size(s, m->facts.sha256)};
+    struct wanted_body *body = wanted_body(s, m->facts.sha256);
+    time_t now = time(NULL);
+    w->n++;
+    if (body != NULL)
+        keep_row(body, row, FALSE);
+    if (w->asked == PARCEL_WANTS_MAX || (body != NULL && want.offset >= body->offset && want.offset < body->until && is_awaited(body)))
+        return;
+    if (body == NULL) {
+        body = array_append_space(&s->wanted);
+        memcpy(body->sha256, m->facts.sha256, 32);
+        body->size = m->facts.size;
+        body->wait = ASK_AGAIN_SECS;
+        keep_row(body, row, TRUE);
+    } else if (body->missed) {
+        body->missed = FALSE; /* an answer came, it was not one that is late */
+    } else if (body->offset != want.offset) {
+        body->wait = ASK_AGAIN_SECS;
+    } else {
+        body->wait = I_MIN(body->wait * 2, ASK_AGAIN_SECS_MAX);
+        w->again++;
+    }
+    body->offset = want.offset;
+    body->until = want.offset + 1;
+    body->asked = now;
+    memcpy(w->only, m->facts.sha256, sizeof w->only);
+    w->asked++;
+    parcel_put_want(&w->list, &want);
+}
+
+void wants_end(struct wants **_w)
+{
+    struct wants *w = *_w;
+    struct session *s = w->s;
+    struct orset_buf b = {.alloc = session_alloc()};
+    *_w = NULL;
+    /* Alone, more of it comes at once (want_parcel() in peer.c): a large mail would take as many round trips as it has parts. */
+    struct wanted_body *body = w->asked == 1 ? wanted_body(s, w->only) : NULL;
+    if (body != NULL)
+        body->until = body->offset + (uint64_t)PARCEL_PARTS_MAX * PARCEL_PART_MAX;
+    if (w->n > 0 && s->npeers > 0)
+        session_want_tick(s, ASK_AGAIN_SECS * 1000);
+    if (w->again > 0)
+        session_note(s, NOTE_INFO, "%u bodies were asked for and did not come in time: asked for again", w->again);
+    if (w->asked > 0 && s->npeers > 0) {
+        uint64_t site = w->ask != 0 ? w->ask : s->peer[s->ask_next++ % s->npeers].site;
+        parcel_put_wants(&b, w->asked);
+        orset_buf_put(&b, w->list.data, w->list.len);
+        if (!b.failed)
+            session_send(s, site, PARCEL_WANT, TRUE, b.data, b.len);
+    }
+    orset_buf_free(&b);
+    orset_buf_free(&w->list);
+    i_free(w);
+}

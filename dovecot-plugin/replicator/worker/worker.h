@@ -1,0 +1,577 @@
+/* worker - dovelane-worker: one user's mailboxes and the user's OR-Set state, kept equal to each other in both directions.
+ *
+ *     main ──frames──▶ link.c ──▶ user.c     OPEN and CLOSE: the user, the lock, the state, commits
+ *                             ├─▶ ingest.c   mailboxes ─▶ ops:   boxes.c (which there are), log.c (what was touched), look_mail.c, look_absent.c
+ *                             │              (what became of it), guids.c, named.c
+ *                             ├─▶ apply.c    state ─▶ mailboxes: tree.c (folders), place.c, sync.c, renumber.c (mails), named.c (all else);
+ *                             │              writing.c (what is begun there)
+ *                             ├─▶ ship.c     ops ─▶ parcels for a peer
+ *                             ├─▶ peer.c     a peer's parcels: ops, exchanges, bodies; rounds.c: UID rounds
+ *                             └─▶ admin.c    verbs of doveadm for this user
+ *     below all of them: open.c (mailboxes), rows.c (what this program itself remembers), names.c (folder names), flags.c, body.c and
+ *     wants.c (mails as bytes)
+ *
+ * Reasons in the comments (F1 ...) are numbered as in docs/replication-protocol.md; the order of commits is that of
+ * docs/replicator.md. Everything here runs with the user's privileges. Functions return 0 (or more) or -1; then why is in
+ * session_error(). What concerns one mail, folder or name only is logged and retried, it stops nobody else (F14). */
+#ifndef WORKER_WORKER_H
+#define WORKER_WORKER_H
+
+#include "../../compat.h"
+
+#include <array.h>
+#include <buffer.h>
+#include <guid.h>
+#include <seq-range-array.h>
+#include <str.h>
+
+#include "../frame.h"
+#include "../parcel.h"
+#include "batch.h"
+#include "exchange.h"
+#include "join.h"
+#include "orset.h"
+#include "state_sqlite.h"
+#include "tree.h"
+#include "uid.h"
+
+/* --- the program ---------------------------------------------------------------------------------------------------- */
+
+struct link; /* the connection with main */
+
+/* What HELLO said; the same for all users. */
+struct group {
+    bool known;
+    uint64_t self;
+    unsigned nsites;
+    uint64_t site[FRAME_SITES_MAX];
+    unsigned nnamespaces;
+    const char *ns[FRAME_NAMESPACES_MAX];
+    const char *public_user;
+    uint64_t backlog;       /* own ops kept for a peer */
+    unsigned brake_count;   /* removals without a client's request, per folder and hour, ... */
+    unsigned brake_percent; /* ... or this share of the folder, if that is more */
+    unsigned brake_wait;    /* ms; counted when no more went for so long */
+};
+
+/* --- one user ------------------------------------------------------------------------------------------------------- */
+
+/* Where the scan of a mailbox's log stopped (F2). The log is never entered at an offset remembered here: the library is
+ * asked for the offset of modseq before, and the record found there must be the one that was read last. */
+struct cursor {
+    uint32_t indexid;  /* 0: none yet */
+    uint32_t file_seq; /* of the last record */
+    uint32_t uid_validity, uid_next;
+    uint64_t before, modseq; /* highest modseq before and after the last record that raised it */
+    uint64_t hash;           /* of that record */
+    uint64_t stamp;          /* of the files a sweep stats; 0: unknown */
+};
+
+/* A place in a mailbox's index log: a record's begin, or its end at some moment. seq 0: none. */
+struct log_pos {
+    uint32_t seq;
+    uint64_t offset;
+};
+
+/* A mail that this program gave another UID: what a client says of the old one, behind that place, is meant for the new one. */
+struct moved {
+    uint32_t uid, new_uid;
+    struct log_pos from; /* where the log ended when the copy was read */
+    time_t at;
+};
+ARRAY_DEFINE_TYPE(moved, struct moved);
+
+/* A mailbox and the folder whose UIDs it has. */
+struct box {
+    uint32_t folder;
+    bool gone;         /* it was there and is not: made again from the state (F1), or deleted by the state's word */
+    bool deleting;     /* the state said so and this program is about to do it */
+    bool held;         /* removals wait for accept or restore */
+    bool all;          /* look at the whole mailbox at the next ingest */
+    bool restored;     /* by an old backup, so that its flags are old ones; in memory only */
+    bool rewound;      /* not looked at since the state was found to be older than the mailbox */
+    bool astray;       /* not where the state wants it: moved aside, or along with its parent */
+    guid_128_t guid;   /* of the local mailbox; zeros: none */
+    char *vname;       /* where it was seen last, not where the state wants it (F4) */
+    char *moving;      /* where this program is about to rename it to, or NULL */
+    struct cursor at;
+    time_t brake_since; /* removals without a client's request since then */
+    uint32_t brake_used;
+    unsigned vanished;      /* mails that went without a client's request and are not judged yet */
+    time_t vanished_since;  /* as many since then */
+    bool saving;       /* a row says that this process saves there (Maildir) */
+    pid_t saver;       /* it says so of an earlier one, which did not end well: what that had not finished looks like new mail. 0: none */
+    struct log_pos writing; /* a row says what this program was about to commit behind there (writing.c) */
+    ARRAY_TYPE(moved) moved; /* by old UID */
+    bool found;  /* when mailboxes were listed last */
+    bool looked; /* ingested since this session began, and nothing was placed that the state does not know of */
+};
+
+/* A mail of a mailbox that is to go. */
+struct removal {
+    uint32_t folder, uid;
+};
+
+/* A mail that could not be saved: a full disk is not asked several times a second. */
+struct failing {
+    uint32_t folder;
+    struct orset_dot dot;
+    unsigned wait;  /* milliseconds between this try and the next */
+    uint64_t again; /* of the monotonic clock */
+};
+
+#define WANTED_ROW_MAX 32
+
+/* A body that was asked for. */
+struct wanted_body {
+    uint8_t sha256[32];
+    uint64_t size, offset, until; /* until: where the parts asked for end */
+    time_t asked;                 /* or when a part came */
+    unsigned wait; /* seconds after which it is asked for again */
+    unsigned misses; /* answers without it: not held there, or other bytes */
+    bool missed;     /* the last answer was one, and came when asked says */
+    uint8_t row_len; /* 0: not known, or more than one */
+    uint8_t row[WANTED_ROW_MAX]; /* of the state's rows (struct orset_todo at): what it is for */
+};
+
+/* What is known of a peer; a row of its own each. */
+struct peer {
+    uint64_t site;
+    uint64_t confirmed; /* own numbers it has, of the present epoch */
+    uint64_t sent;      /* own numbers put into its lane */
+    bool behind;        /* it has what this state has not */
+    bool forgotten;     /* its backlog was dropped: it will have to exchange */
+    time_t lost_since;  /* it speaks of fewer own numbers than are here */
+    bool owed;          /* ops of it came, and no batch to it carried the vector since */
+    struct orset_exchange *exchange;
+    time_t exchange_since; /* the last question */
+};
+
+/* Which file a path names; born, where the file system knows: an inode's number may come again. */
+struct file_id {
+    uint64_t dev, ino, born;
+};
+
+struct session {
+    struct group *group;
+    struct link *link;
+    struct mail_user *user;
+    struct event *event;
+    pool_t pool;
+    const char *dir; /* <control root>/dovelane */
+    const char *root; /* the mails' */
+    struct file_id state_id, root_id;
+    int lock_fd;
+    struct state_sqlite *db;
+    struct orset_store store;
+    struct orset *os;
+    bool created;
+    uint8_t reserve_key[16];
+    uint64_t noted;              /* counter of the last commit */
+    bool stale;                  /* rolled back: what is in memory of the rows is to be read again */
+    ARRAY(struct box *) boxes;
+    struct peer peer[FRAME_SITES_MAX];
+    unsigned npeers;
+    bool exchange_first;         /* a new state or epoch: nothing is ingested before an exchange, or join_until */
+    time_t join_until;
+    bool rewound;                /* the state was found to be older than the mailboxes, and not all of them were looked at since */
+    struct bodies *bodies;       /* that came with the parcel in work */
+    uint64_t unplaced, held;     /* as counted last */
+    bool tree_changed;           /* a mailbox was not where it was */
+    bool served;                 /* a question since it was opened */
+    bool look_again;             /* at all mailboxes: one was half made, or changes */
+    uint64_t look_due;           /* milliseconds of the monotonic clock; 0: not set */
+    bool cut_short;              /* rows say what was about to happen when this was last ended: all mailboxes are looked at before anything else */
+    ARRAY(struct failing) failing; /* mails that could not be saved, and when they are tried again */
+    unsigned other_bytes;        /* mails whose bytes are not those agreed on, as counted last */
+    bool spool_empty;            /* no body waits in bodies/ */
+    ARRAY(struct wanted_body) wanted; /* bodies that were asked for: no others are taken */
+    unsigned arrived;            /* of them, since something was placed last */
+    unsigned ask_next;           /* whom to ask when nobody in particular has them */
+    time_t told;                 /* when keepers were told of dirty folders */
+    unsigned tick;               /* milliseconds until TICK is wanted, 0: none */
+    bool whole; /* opened: its state may be called clean at the end */
+    struct {
+        uint64_t hash;
+        time_t at;
+    } said[32]; /* notes */
+    unsigned said_next;
+    string_t *error;
+};
+
+/* --- link.c --------------------------------------------------------------------------------------------------------- */
+
+/* Serves one connection until it ends. */
+void link_create(int fd, struct mail_storage_service_ctx *, void (*ended)(void));
+void link_destroy(void);
+/* A frame to main. -1: the connection is gone. */
+int link_send(struct link *, const struct frame *);
+/* Sends RESERVE and waits. 0, -1: not written, do not commit. new_epoch_r may be NULL. */
+int link_reserve(struct link *, enum frame_reserve, const uint8_t key[16], uint64_t epoch, uint64_t counter, bool *new_epoch_r);
+
+/* --- sieve.c -------------------------------------------------------------------------------------------------------- */
+
+/* Sieve scripts become attributes of INBOX, if Pigeonhole is installed. */
+void sieve_load(void);
+
+/* --- user.c --------------------------------------------------------------------------------------------------------- */
+
+/* NULL: *permanent_r, *error_r (data stack) say why not. */
+struct session *session_open(struct link *, struct group *, struct mail_storage_service_ctx *, const char *username,
+                             bool *permanent_r, const char **error_r);
+void session_close(struct session **);
+/* An old backup has the place of the state or of the mails, they are gone, or the state is no database: what is open here is
+ * nobody's any more. The session is to be closed and opened again. */
+bool session_replaced(struct session *);
+
+int session_begin(struct session *);
+/* Reserves numbers first, notes the counter after. -1: rolled back. */
+int session_commit(struct session *);
+void session_rollback(struct session *);
+/* Keeps the text and returns -1. */
+int session_fail(struct session *, const char *fmt, ...) ATTR_FORMAT(2, 3);
+/* The same with what the core said. */
+int session_core_failed(struct session *, const char *what);
+const char *session_error(struct session *);
+/* A line in the log, by main: why a merge decided so. */
+enum note_level { NOTE_ERROR, NOTE_WARNING, NOTE_INFO, NOTE_DEBUG };
+/* A debug line that tells why a merge decided so; costs nothing when nobody reads it. */
+#define session_explain(s, ...)                \
+    do {                                       \
+        if (event_want_debug((s)->event))      \
+            e_debug((s)->event, __VA_ARGS__);  \
+    } while (0)
+void session_note(struct session *, enum note_level, const char *fmt, ...) ATTR_FORMAT(3, 4);
+/* New numbers under a new epoch; an exchange comes before the next ingest (F12, F20). */
+/* Exchanges with all, then compares all mailboxes as if they were never looked at. */
+int session_join(struct session *);
+int session_new_epoch(struct session *, const char *why);
+uint64_t clock_msecs(void); /* of the monotonic clock */
+void session_want_tick(struct session *, unsigned msecs);
+const struct orset_alloc *session_alloc(void);
+void session_send(struct session *, uint64_t site, enum parcel_kind, bool bulk, const void *body, size_t len);
+
+bool storage_known(const struct mail_storage *);
+/* The mailbox's storage is one that replicates: sdbox, mdbox, maildir with an index on disk (F8). */
+bool session_storage_ok(struct mail_namespace *, const char **error_r);
+/* Zeros: there is none, or path is NULL. */
+struct file_id file_id(const char *path);
+bool same_file(const struct file_id *then, const char *path);
+/* Is it one of the group's namespaces, and this user's to replicate? */
+bool session_has_namespace(struct session *, struct mail_namespace *);
+/* A file of the worker's own in the user's directory, for reading: never waits, follows no link. What is no regular file is removed, and is
+ * ENOENT. -1 and errno. */
+int session_open_file(struct session *, const char *path);
+/* A client's deletion is under way, of whatever mailbox: its plugin holds the journal's lock. */
+bool session_deleting(struct session *);
+
+/* --- open.c --------------------------------------------------------------------------------------------------------- */
+
+/* Before any user: mailboxes that are being made are opened by nobody (MAIL_ERROR_INUSE) but under the lists' lock. */
+void open_init(void);
+void open_deinit(void);
+struct mailbox *session_mailbox(struct session *, const char *vname, enum mailbox_flags);
+/* Until unlocked nobody makes, renames or deletes a mailbox: Dovecot does that under this lock. Not for
+ * long: clients wait. May be nested. */
+int session_lock_lists(struct session *);
+void session_unlock_lists(struct session *);
+/* Opens it, when a CREATE that is under way has ended; what the library remembers of its index from an earlier time is read anew,
+ * also that somebody deleted it. */
+int session_open_refreshed(struct mailbox *);
+/* Whether what failed with the mailbox just now was the lock of a Maildir's uidlist, which is not waited for: all are looked at again soon then. */
+bool session_box_is_locked(struct session *, struct mailbox *);
+/* Opens the row's mailbox as its index is now. Without a sync, which would keep others waiting (F9). */
+int session_open_mailbox(struct session *, const struct box *, struct mailbox *);
+/* Or has another one its name by now? Then all are looked at soon. */
+bool session_is_box(struct session *, const struct box *, struct mailbox *);
+/* Before a modseq is set. 0, -1 */
+int session_enable_modseq(struct mailbox *);
+
+/* crash.c: dies there when DOVELANE_CRASH_AT names this step; compiled to nothing but in test builds. */
+#ifdef DOVELANE_TEST_CRASH
+void crash_at(const char *step);
+void crash_while_deleting(struct mailbox *); /* step "deleting": its index is marked deleted, and it is there still */
+#else
+#define crash_at(step) ((void)0)
+#define crash_while_deleting(box) ((void)0)
+#endif
+
+/* --- rows.c: this program's own rows, in the core's transactions ---------------------------------------------------- */
+
+int rows_load(struct session *);
+int rows_put_box(struct session *, const struct box *);
+int rows_put_peer(struct session *, const struct peer *);
+int rows_put_join(struct session *);
+int rows_put_rewound(struct session *, bool);
+int rows_put(struct session *, char kind, const void *key, size_t key_len, const void *value, size_t len);
+int rows_del(struct session *, char kind, const void *key, size_t key_len);
+/* 1 and the value, good until the next call on the store; 0; -1 */
+int rows_get(struct session *, char kind, const void *key, size_t key_len, const uint8_t **value, size_t *len);
+int rows_each(struct session *, char kind, orset_row_fn *, void *arg);
+/* Kinds of rows() above that have no struct: */
+#define ROW_SUBSCRIPTIONS 's' /* names as seen last, each with a length */
+#define ROW_RENUMBER 'r'      /* folder: UIDs that a move is about to expunge */
+#define ROW_ROUND 'u'         /* folder: a UID round under way */
+#define ROW_ROUND_ANSWER 'v'  /* folder, site: its bytes */
+#define ROW_ROOT 'd'          /* the mail directory: struct file_id */
+#define ROW_SIEVE 'e'         /* the directory of Sieve scripts, when one was last seen in it: struct file_id, path */
+#define ROW_ATTRIBUTES 'a'    /* folder, key: hash of the value seen last */
+#define ROW_SAVING 'm'        /* folder, a Maildir: process that saves there */
+#define ROW_WRITING 'w'       /* folder: what is about to be committed to its mailbox (writing.c) */
+#define ROW_MOVED 'o'         /* folder: UIDs that got another one lately */
+#define ROW_REWOUND 'x'       /* the state was found to be older than the mailboxes; until all were looked at */
+
+/* Before this program saves into a mailbox. A Maildir's file is there before its line in dovecot-uidlist, where its GUID is: ended in
+ * between, it looks like somebody's new mail. Only the process' number in the file's name tells whose it is. */
+int rows_say_saving(struct session *, struct mailbox *, struct box *);
+int rows_saved(struct session *, struct box *); /* what an earlier process left was looked at; in a transaction */
+int rows_close(struct session *);               /* nothing is half done */
+bool saved_by(struct mail *, pid_t saver);      /* its file has that process' number, and no GUID but its name */
+
+struct box *box_by_folder(struct session *, uint32_t folder);
+/* The mailbox that holds this folder's UIDs: its own, or that of its home. */
+struct box *box_of_folder(struct session *, uint32_t folder);
+struct box *box_by_guid(struct session *, const guid_128_t guid);
+struct box *box_by_vname(struct session *, const char *vname);
+struct box *box_add(struct session *, uint32_t folder);
+void box_free(struct box *); /* what is in memory of it */
+void box_forget(struct session *, struct box *); /* row and all */
+void box_set_vname(struct box *, const char *vname);
+struct peer *session_peer(struct session *, uint64_t site);
+
+/* --- names.c -------------------------------------------------------------------------------------------------------- */
+
+/* The folder name of a mailbox: namespace key, components, NUL between. False: INBOX, or no name (error). */
+bool name_of_vname(struct session *, const char *vname, buffer_t *name);
+bool vname_is_inbox(struct session *, const char *vname);
+/* Where the local layout shows this name, escaped where it must be. NULL: its namespace is not here. */
+const char *vname_of_name(struct session *, const char *name, size_t len);
+/* For the log. */
+const char *name_text(const char *name, size_t len);
+
+/* --- log.c ---------------------------------------------------------------------------------------------------------- */
+
+enum scan_verdict {
+    SCAN_UNBROKEN, /* touched and removed say all that happened since the cursor */
+    SCAN_GAP,      /* the same index, but the log does not reach back: whatever is missing was removed, by whom is not known */
+    SCAN_BROKEN    /* another index: what is missing is damage (F1) */
+};
+
+struct reassert {
+    uint32_t uid;
+    uint8_t flags;
+};
+
+/* What clients said of a mail under the UID that it had before. */
+struct late {
+    uint32_t uid; /* it has now */
+    struct orset_flags set, cut;
+    bool expunged;
+};
+
+/* One record's change of flags: a client's, or one of this program's or another one that acts for no client. */
+struct word {
+    uint32_t uid1, uid2;
+    struct orset_flags set, cut;
+    bool own;
+};
+ARRAY_DEFINE_TYPE(word, struct word *);
+
+struct former {
+    guid_128_t guid;
+    uint32_t uid;
+};
+
+struct scan {
+    enum scan_verdict verdict;
+    const char *why;                  /* not unbroken: for the log */
+    ARRAY_TYPE(seq_range) touched;    /* UIDs to look at */
+    ARRAY_TYPE(seq_range) requested;  /* UIDs a client asked to expunge */
+    ARRAY_TYPE(seq_range) saved;     /* by this program, or another one that acts for no client */
+    ARRAY(struct reassert) reasserts; /* system flags set by an explicit local request, by UID */
+    ARRAY_TYPE(const_string) attributes;
+    ARRAY(struct late) late;
+    /* Of a rewound mailbox only: */
+    ARRAY_TYPE(word) words;       /* in order */
+    ARRAY(struct former) former;  /* mails that this program expunged: where such a mail is there under another UID, it got that one */
+    bool whole;                   /* it was never looked at, and its log is there from its first record on */
+    /* What this program wrote behind where its row says that it was about to: */
+    ARRAY_TYPE(seq_range) own_flags;  /* mails whose flags or keywords it changed */
+    ARRAY_TYPE(seq_range) own_saved;  /* the mails of one transaction */
+    bool anything;
+    struct cursor end;
+};
+
+/* The opened and, where needed, synced mailbox against the cursor. Memory from the data stack. */
+int log_scan(struct session *, struct mailbox *, const struct box *, struct scan *);
+/* Where the log of the opened mailbox ends, as it is seen. */
+struct log_pos log_end(struct mailbox *);
+
+/* --- writing.c ------------------------------------------------------------------------------------------------------ */
+
+/* What is about to be committed to a mailbox is said in a row first. After a crash, or a commit that failed, the mailbox's log tells
+ * whether it happened, and the state hears of it exactly: whatever a client did since then is his. */
+enum writing_kind { WRITING_PLACE = 1, WRITING_FLAGS };
+struct writing {
+    struct log_pos from;
+    struct orset_buf row;
+};
+void writing_begin(struct writing *, struct mailbox *, enum writing_kind);
+/* PLACE: the UID asked for, 0: the next one; in the order of the saves. FLAGS: folder and dot are not used. */
+void writing_add(struct writing *, uint32_t uid, uint32_t folder, struct orset_dot, const struct orset_flags *);
+void writing_free(struct writing *);
+/* Inside a transaction of the state: before, and after. */
+int writing_put(struct session *, struct box *, struct writing *);
+int writing_end(struct session *, struct box *);
+/* Inside ingest's transaction. */
+int writing_recover(struct session *, struct mailbox *, struct box *, const struct scan *);
+/* An earlier one is not known to have ended: nothing else is begun there. */
+bool writing_unfinished(struct session *, const struct box *);
+/* Which of n mails got which UID of one transaction's, by those that were asked for. False: they are not as many. */
+bool writing_assign(const ARRAY_TYPE(seq_range) *saved, const uint32_t *asked, uint32_t *got, unsigned n);
+/* Inside a transaction. */
+int moved_add(struct session *, struct box *, const struct moved *, unsigned n);
+int moved_load(struct session *, struct box *, const uint8_t *value, size_t len);
+
+/* --- ingest.c, boxes.c ---------------------------------------------------------------------------------------------- */
+
+/* INGEST: n 0 looks at all mailboxes. */
+int ingest(struct session *, const struct frame_ingest *);
+/* The tree: mailboxes against rows and folders. Inside a transaction. */
+int boxes_ingest(struct session *);
+/* One mailbox, committed in parts; its expunges go into later. */
+struct ingest {
+    ARRAY(struct removal) removals; /* made into ops when all adds are (F17) */
+    ARRAY(struct box *) looked;     /* whose cursors move with them */
+    ARRAY(struct cursor) cursors;
+    unsigned pending;               /* changes since the last commit */
+};
+int ingest_box(struct session *, struct ingest *, struct box *, bool sweep);
+/* The mailboxes that are to be compared whole, now. */
+int ingest_marked(struct session *);
+int ingest_one(struct session *, struct box *);
+/* What a sweep compares: files that change when the mailbox does. 0: unknown, look. */
+uint64_t ingest_stamp(struct mailbox *);
+/* Decides what was held. */
+int ingest_decide(struct session *, struct box *, bool accept);
+
+/* --- guids.c: Maildir only --- */
+
+struct known_guid {
+    uint32_t uid;
+    const char *guid;
+};
+ARRAY_DEFINE_TYPE(known_guid, struct known_guid);
+/* Writes them into dovecot-uidlist. -1: they wait, which was noted. */
+int guids_restore(struct session *, struct mailbox *, const ARRAY_TYPE(known_guid) *);
+
+/* --- body.c --------------------------------------------------------------------------------------------------------- */
+
+/* Everything of a mail that never changes; reads the body once. guid_text is on the data stack. */
+int body_facts(struct mail *, struct orset_facts *);
+/* Part of the CRLF form. 1; 0: no such mail any more, or its bytes are not those of that SHA-256; -1 */
+int body_read(struct mail *, const uint8_t sha256[32], uint64_t offset, size_t most, buffer_t *part, uint64_t *size_r);
+
+/* mailbox_copy(), whose copy shows as many bytes as the mail has. */
+int copy_mail(struct mail_save_context **, struct mail *);
+/* Saves what the stream has; ends or cancels the save. */
+int save_stream(struct mail_save_context *, struct istream *);
+
+/* Bodies that came with a parcel, by SHA-256; NULL where absent. Points into the parcel. */
+struct bodies *bodies_create(void);
+void bodies_free(struct bodies **);
+void bodies_put(struct bodies *, const uint8_t sha256[32], struct text mail, bool checked); /* checked: body_is() says so */
+unsigned bodies_count(const struct bodies *);
+bool bodies_has(const struct bodies *, const uint8_t sha256[32]);
+bool body_is(struct session *, const uint8_t sha256[32], struct text mail);
+/* The body as a stream, from the parcel in work or the spool, or NULL. Checked against its hash. */
+struct istream *body_open(struct session *, const uint8_t sha256[32]);
+/* A part of a body that was asked for. 1: whole now, 0: *next_r is the offset to ask for, -1 */
+int spool_put(struct session *, const struct parcel_body *, uint64_t *next_r);
+/* What is whole there is dropped unless its bytes are those. */
+bool spool_is(struct session *, const uint8_t sha256[32]);
+void spool_drop(struct session *, const uint8_t sha256[32]);
+/* Removes what is there when nothing waits for it: of mails that were removed before they were whole. */
+void spool_clear(struct session *);
+/* How much of it is there. */
+uint64_t spool_size(struct session *, const uint8_t sha256[32]);
+
+/* --- sync.c --------------------------------------------------------------------------------------------------------- */
+
+/* Between these two a mail is saved, and its file is not waited for ... */
+void sync_gather(void);
+void sync_let(void);
+/* ... but here, for those of many mails at once: they are on the disk, or -1 and errno. Before the mailbox's commit. */
+int sync_gathered(void);
+
+/* --- flags.c -------------------------------------------------------------------------------------------------------- */
+
+/* Dovecot's system flags as the core's bits. */
+uint8_t flags_system(enum mail_flags);
+void flags_of_mail(struct session *, struct mail *, struct orset_flags *);
+const char *flags_text(struct session *, const struct orset_flags *); /* for the log */
+bool flags_equal(const struct orset_flags *, const struct orset_flags *);
+void flags_unite(struct orset_flags *, const struct orset_flags *more);
+void flags_without(struct orset_flags *, const struct orset_flags *less);
+/* A Maildir's file names carry keywords as letters; dovecot-keywords, which names them, is written later, and a crash between leaves
+ * letters that Dovecot calls unknown-0, unknown-1, ... True when there were such: nobody set them, and whose place they took is damage. */
+bool flags_drop_nameless(struct session *, const struct mailbox *, struct orset_flags *);
+/* Without the keywords that the mailbox cannot hold: they are not seen there (F29). */
+void flags_holdable(struct session *, struct mailbox *, const struct orset_flags *wanted, struct orset_flags *seen);
+/* Keywords that the mailbox cannot hold are left out (F29). *keywords is NULL for none, else the caller's. */
+void flags_to_dovecot(struct session *, struct mailbox *, const struct orset_flags *, enum mail_flags *,
+                      struct mail_keywords **);
+
+/* --- wants.c -------------------------------------------------------------------------------------------------------- */
+
+struct wants *wants_begin(struct session *, uint64_t ask);
+/* row: of a mail that is to be placed, else NULL. */
+void want(struct wants *, const struct orset_message *, const struct orset_todo *row);
+bool wants_full(const struct wants *); /* as many as can be asked for at once */
+void wants_end(struct wants **);       /* asks */
+struct wanted_body *wanted_body(struct session *, const uint8_t sha256[32]); /* NULL: not asked for */
+/* Counts a mail whose body was asked for, and whose answer may still come: there is nothing else to do for it now. */
+bool want_awaited(struct wants *, const struct orset_todo *row);
+/* Who was asked has not got it: somebody else is asked at a later TICK. */
+void want_missed(struct session *, struct wanted_body *);
+
+/* --- apply.c, tree.c, place.c, named.c ------------------------------------------------------------------------------ */
+
+/* Does what the mailboxes still lack, in the core's order. Mails without a body are asked for from ask (0: nobody). */
+int apply(struct session *, uint64_t ask);
+int tree_apply(struct session *);         /* folders that came or changed */
+int tree_apply_deletions(struct session *);
+int place_apply(struct session *, uint64_t ask);
+/* The mails of these rows alone, whose bodies came. */
+int place_rows(struct session *, uint64_t ask, const struct wanted_body *rows, unsigned n);
+int renumber_apply(struct session *);
+int bodies_apply(struct session *, uint64_t ask); /* mails whose bytes are not those agreed on */
+/* Ends a change of UIDs that a crash cut short; row: what it left. uids: old ones, added to. */
+int renumber_recover(struct session *, struct mailbox *, struct box *, const uint8_t *row, size_t len, ARRAY_TYPE(seq_range) *uids);
+int subscriptions_ingest(struct session *);
+int attributes_ingest(struct session *, struct mailbox *, uint32_t folder, const ARRAY_TYPE(const_string) *keys);
+int attributes_restore(struct session *, struct mailbox *, uint32_t folder); /* those that are lost with an index; in a transaction */
+int server_attributes_ingest(struct session *); /* those that no index log tells of */
+int subscription_apply(struct session *, const char *name, size_t len);
+int attribute_apply(struct session *, uint32_t folder, const char *key, size_t len); /* 1: it waits */
+
+/* The mail with that UID, or NULL. */
+struct mail *mail_by_uid(struct mailbox_transaction_context *, uint32_t uid);
+
+/* --- ship.c, peer.c, rounds.c, admin.c ------------------------------------------------------------------------------ */
+
+int ship(struct session *, uint64_t site, enum frame_ship how);
+int ship_new(struct session *); /* to all */
+/* A peer's parcel. FRAME_REFUSED: it will never be understood. */
+enum frame_result peer_parcel(struct session *, const struct frame_parcel *);
+int peer_ask(struct session *, uint64_t site); /* begins an exchange */
+int peer_exchanges_run(struct session *); /* those that got no answer begin anew */
+int peer_drop_confirmed(struct session *);
+int rounds_run(struct session *);
+void rounds_wanted(struct session *); /* asks for a TICK when a folder is dirty */
+enum frame_result rounds_parcel(struct session *, const struct frame_parcel *);
+enum frame_result admin(struct session *, const char *const *args);
+/* A row of an admin's answer. */
+void link_reply(struct link *, const char *fmt, ...) ATTR_FORMAT(2, 3);
+
+#endif

@@ -1,0 +1,279 @@
+/* writing - what this program is about to commit to a mailbox, and whether it did.
+ *
+ *     the state's commit: a row with what will be written, and where the mailbox's log ended
+ *     the mailbox's commit
+ *     the state's commit: what was written is there, the row goes
+ *
+ * After a crash between, the log tells: behind that place it has the transaction, which is one record of appends, or flag changes marked as
+ * this program's, or it has not. So a mail that a client removed or changed before the state heard of it is not placed again, a flag that
+ * came from a peer is not taken for a client's, and the reverse.
+ *
+ * A mail that got another UID has two while clients look at it; what one of them says of the old UID, even when that is gone, is in the log
+ * and is said of the new one then (struct moved, struct late). */
+#include "worker.h"
+
+#include <mail-index-private.h>
+#include <mail-storage-private.h>
+
+#include <time.h>
+
+#define WRITING_VERSION 1
+#define MOVED_SECS 3600 /* nobody has a view of a mailbox that is older, or so it is hoped */
+#define MOVED_MAX 100000
+
+/* --- rows ----------------------------------------------------------------------------------------------------------- */
+
+static void put_flags(struct orset_buf *b, const struct orset_flags *f)
+{
+    orset_buf_u8(b, f->system);
+    orset_buf_num(b, f->nkeywords);
+    for (unsigned i = 0; i < f->nkeywords; i++)
+        orset_buf_num(b, f->keyword[i]);
+}
+
+static void read_flags(struct orset_reader *r, struct orset_flags *f)
+{
+    f->system = orset_read_u8(r);
+    f->nkeywords = (uint16_t)orset_read_num(r, ORSET_MESSAGE_KEYWORDS_MAX);
+    for (unsigned i = 0; i < f->nkeywords; i++)
+        f->keyword[i] = (uint16_t)orset_read_num(r, ORSET_KEYWORDS_MAX);
+}
+
+static struct orset_key key_of(const struct box *x)
+{
+    struct orset_key k = {0};
+    orset_key_num(&k, x->folder);
+    return k;
+}
+
+void writing_begin(struct writing *w, struct mailbox *box, enum writing_kind kind)
+{
+    i_zero(w);
+    w->from = log_end(box);
+    w->row.alloc = session_alloc();
+    orset_buf_u8(&w->row, WRITING_VERSION);
+    orset_buf_num(&w->row, w->from.seq);
+    orset_buf_num(&w->row, w->from.offset);
+    orset_buf_u8(&w->row, (uint8_t)kind);
+}
+
+void writing_add(struct writing *w, uint32_t uid, uint32_t folder, struct orset_dot dot, const struct orset_flags *flags)
+{
+    orset_buf_num(&w->row, uid);
+    orset_buf_num(&w->row, folder);
+    orset_buf_num(&w->row, dot.origin);
+    orset_buf_num(&w->row, dot.counter);
+    put_flags(&w->row, flags);
+}
+
+void writing_free(struct writing *w)
+{
+    orset_buf_free(&w->row);
+}
+
+int writing_put(struct session *s, struct box *x, struct writing *w)
+{
+    struct orset_key k = key_of(x);
+    if (w->row.failed)
+        return session_fail(s, "out of memory");
+    if (rows_put(s, ROW_WRITING, k.b, k.n, w->row.data, w->row.len) < 0)
+        return -1;
+    x->writing = w->from;
+    return 0;
+}
+
+int writing_end(struct session *s, struct box *x)
+{
+    struct orset_key k = key_of(x);
+    i_zero(&x->writing);
+    return rows_del(s, ROW_WRITING, k.b, k.n);
+}
+
+bool writing_unfinished(struct session *s, const struct box *x)
+{
+    if (x->writing.seq == 0)
+        return FALSE;
+    s->cut_short = TRUE; /* looking at the mailbox ends it */
+    session_want_tick(s, 1000);
+    return TRUE;
+}
+
+/* --- what became of it ---------------------------------------------------------------------------------------------- */
+
+struct written {
+    uint32_t uid, folder;
+    struct orset_dot dot;
+    struct orset_flags flags;
+};
+
+bool writing_assign(const ARRAY_TYPE(seq_range) *saved, const uint32_t *asked, uint32_t *got, unsigned n)
+{
+    struct seq_range_iter iter;
+    ARRAY_TYPE(seq_range) left;
+    uint32_t uid;
+    if (n == 0 || seq_range_count(saved) != n)
+        return FALSE;
+    /* The library keeps a UID that was asked for where it can, and gives the others what is behind those, in order. */
+    t_array_init(&left, 8);
+    array_append_array(&left, saved);
+    for (unsigned i = 0; i < n; i++) {
+        got[i] = asked[i] != 0 && seq_range_array_remove(&left, asked[i]) ? asked[i] : 0;
+    }
+    seq_range_array_iter_init(&iter, &left);
+    for (unsigned i = 0, at = 0; i < n; i++) {
+        if (got[i] != 0)
+            continue;
+        if (!seq_range_array_iter_nth(&iter, at++, &uid))
+            return FALSE;
+        got[i] = uid;
+    }
+    return TRUE;
+}
+
+/* The mails are those that were to be placed: bound, with the flags they were saved with. One that a client removed since is bound as well,
+ * and then removed by what the log says; one whose message was removed elsewhere meanwhile is to go. */
+static int placed(struct session *s, struct box *x, const struct scan *scan, const struct written *v, unsigned n)
+{
+    uint32_t *asked = t_new(uint32_t, n + 1), *got = t_new(uint32_t, n + 1);
+    for (unsigned i = 0; i < n; i++)
+        asked[i] = v[i].uid;
+    if (!writing_assign(&scan->own_saved, asked, got, n))
+        return 0; /* nothing was saved; or, without a log, what was is found by its GUID */
+    session_note(s, NOTE_INFO, "%s: %u mails were being saved when this was cut short: they are there", x->vname, n);
+    for (unsigned i = 0; i < n; i++)
+        if (orset_done_place(s->os, v[i].folder, v[i].dot, got[i], &v[i].flags) < 0)
+            return session_core_failed(s, x->vname);
+    return 0;
+}
+
+static int flags_written(struct session *s, struct mailbox *box, struct box *x, const struct scan *scan, const struct written *v,
+                         unsigned n)
+{
+    struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane flags");
+    int r = 0;
+    for (unsigned i = 0; i < n && r >= 0; i++) {
+        bool done = seq_range_exists(&scan->own_flags, v[i].uid);
+        struct mail *mail = !done && scan->verdict == SCAN_GAP ? mail_by_uid(trans, v[i].uid) : NULL;
+        struct orset_flags now;
+        if (mail != NULL) { /* the log does not reach back: the mail itself tells, unless somebody changed it since */
+            flags_of_mail(s, mail, &now);
+            done = flags_equal(&now, &v[i].flags);
+            mail_free(&mail);
+        }
+        if (done && (r = orset_done_flags(s->os, x->folder, v[i].uid, &v[i].flags)) == ORSET_E_ABSENT)
+            r = 0;
+    }
+    (void)mailbox_transaction_commit(&trans);
+    return r < 0 ? session_core_failed(s, x->vname) : 0;
+}
+
+int writing_recover(struct session *s, struct mailbox *box, struct box *x, const struct scan *scan)
+{
+    struct orset_key k = key_of(x);
+    const uint8_t *value;
+    ARRAY(struct written) list;
+    size_t len;
+    int r = rows_get(s, ROW_WRITING, k.b, k.n, &value, &len);
+    if (r < 0)
+        return -1;
+    if (r > 0 && scan->verdict != SCAN_BROKEN) {
+        struct orset_reader in = {value, value + len, false};
+        t_array_init(&list, 16);
+        (void)orset_read_u8(&in);
+        (void)orset_read_num(&in, UINT32_MAX);
+        (void)orset_read_num(&in, UINT64_MAX);
+        enum writing_kind kind = (enum writing_kind)orset_read_u8(&in);
+        while (in.at != in.end && !in.bad) {
+            struct written *w = array_append_space(&list);
+            w->uid = (uint32_t)orset_read_num(&in, UINT32_MAX);
+            w->folder = (uint32_t)orset_read_num(&in, ORSET_FOLDERS_MAX);
+            w->dot.origin = (uint16_t)orset_read_num(&in, ORSET_ORIGINS_MAX);
+            w->dot.counter = orset_read_num(&in, ORSET_COUNTER_MAX);
+            read_flags(&in, &w->flags);
+        }
+        if (in.bad)
+            return session_fail(s, "%s: the row of what was being written cannot be read", x->vname);
+        unsigned n = array_count(&list);
+        r = n == 0 ? 0
+            : kind == WRITING_PLACE
+                ? placed(s, x, scan, array_front(&list), n)
+                : flags_written(s, box, x, scan, array_front(&list), n);
+        if (r < 0)
+            return -1;
+    }
+    return writing_end(s, x);
+}
+
+/* --- mails with another UID ----------------------------------------------------------------------------------------- */
+
+static int by_old_uid(const struct moved *a, const struct moved *b)
+{
+    return a->uid < b->uid ? -1 : a->uid > b->uid;
+}
+
+static int put_moved(struct session *s, const struct box *x)
+{
+    struct orset_buf b = {.alloc = session_alloc()};
+    struct orset_key k = key_of(x);
+    const struct moved *m;
+    orset_buf_u8(&b, WRITING_VERSION);
+    array_foreach(&x->moved, m)
+    {
+        orset_buf_num(&b, m->uid);
+        orset_buf_num(&b, m->new_uid);
+        orset_buf_num(&b, m->from.seq);
+        orset_buf_num(&b, m->from.offset);
+        orset_buf_num(&b, (uint64_t)m->at);
+    }
+    int r = b.failed ? session_fail(s, "out of memory") : rows_put(s, ROW_MOVED, k.b, k.n, b.data, b.len);
+    orset_buf_free(&b);
+    return r;
+}
+
+int moved_load(struct session *s, struct box *x, const uint8_t *value, size_t len)
+{
+    struct orset_reader in = {value, value + len, false};
+    if (orset_read_u8(&in) != WRITING_VERSION)
+        return -1;
+    if (!array_is_created(&x->moved))
+        i_array_init(&x->moved, 16);
+    array_clear(&x->moved);
+    while (in.at != in.end && !in.bad) {
+        struct moved *m = array_append_space(&x->moved);
+        m->uid = (uint32_t)orset_read_num(&in, UINT32_MAX);
+        m->new_uid = (uint32_t)orset_read_num(&in, UINT32_MAX);
+        m->from.seq = (uint32_t)orset_read_num(&in, UINT32_MAX);
+        m->from.offset = orset_read_num(&in, UINT64_MAX);
+        m->at = (time_t)orset_read_num(&in, INT64_MAX);
+    }
+    (void)s;
+    return in.bad ? -1 : 0;
+}
+
+int moved_add(struct session *s, struct box *x, const struct moved *v, unsigned n)
+{
+    time_t now = time(NULL);
+    unsigned kept = 0, count;
+    if (n == 0)
+        return 0;
+    ARRAY_TYPE(moved) fresh;
+    t_array_init(&fresh, n);
+    array_append(&fresh, v, n);
+    array_sort(&fresh, by_old_uid);
+    if (!array_is_created(&x->moved))
+        i_array_init(&x->moved, n);
+    struct moved *old = array_get_modifiable(&x->moved, &count);
+    for (unsigned i = 0; i < count; i++) {
+        struct moved key = {.uid = old[i].new_uid};
+        if (now - old[i].at > MOVED_SECS || count - i + n > MOVED_MAX)
+            continue;
+        const struct moved *again = array_bsearch(&fresh, &key, by_old_uid);
+        if (again != NULL)
+            old[i].new_uid = again->new_uid;
+        old[kept++] = old[i];
+    }
+    array_delete(&x->moved, kept, count - kept);
+    array_append_array(&x->moved, &fresh);
+    array_sort(&x->moved, by_old_uid);
+    return put_moved(s, x);
+}

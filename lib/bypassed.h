@@ -1,0 +1,36 @@
+/* bypassed - what Postfix's settings do to a mail of a service, and a diverted mail would miss: aliases, BCCs, filters, results of tables.
+ *
+ * Postfix does these when it queues a mail or delivers it itself (postconf(5), cleanup(8), access(5), header_checks(5)). Both the milter, which then does
+ * not divert, and the admin's check judge by this one walk. Blocks: runs postmap(1) and reads the tables' files. */
+#ifndef DOVELANE_LIB_BYPASSED_H
+#define DOVELANE_LIB_BYPASSED_H
+
+#include "config.h"
+#include "postconf.h"
+
+enum bypassed_kind {
+    BYPASSED_SETTING,        /* the parameter is set at all: no mail may be diverted */
+    BYPASSED_RESULT,         /* one of its tables can answer HOLD, FILTER, REDIRECT or BCC: no mail may be diverted */
+    BYPASSED_FOR_SENDERS,    /* a table of addresses: a mail whose sender is in it is not to be diverted */
+    BYPASSED_FOR_RECIPIENTS, /* the same of recipients */
+};
+
+struct bypassed {
+    enum bypassed_kind kind;
+    const char *parameter; /* "always_bcc", or the name of a restriction class */
+    const char *what;      /* its value; the result and where it stands; one table of addresses */
+    bool ignored;          /* `ignore` names the parameter or that table */
+};
+
+/* What was found lives until fn returns. */
+typedef void bypassed_fn(void *arg, const struct bypassed *);
+/* Each word of a list that was read, a table or not: whose change means that the walk is to be done again. */
+typedef bool bypassed_word_fn(void *arg, const char *word);
+
+/* Walks through all that concerns a service ("smtp/inet"; NULL: main.cf alone). ignore: names of parameters and tables that a diverted mail may miss;
+ * tables are not looked into where it names them or their parameter. */
+void bypassed_by_service(const struct postconf *, const char *service, const struct config_list *ignore, bypassed_fn *, bypassed_word_fn *, void *arg);
+/* The same for what Postfix's smtp(8) and lmtp(8) do as they deliver, whatever service the mail came by. */
+void bypassed_by_delivery(const struct postconf *, const struct config_list *ignore, bypassed_fn *, void *arg);
+
+#endif

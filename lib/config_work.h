@@ -1,0 +1,19 @@
+/* config_work - what the files of the config share. Belongs to config*.c alone. */
+#ifndef DOVELANE_CONFIG_WORK_H
+#define DOVELANE_CONFIG_WORK_H
+
+#include "config.h"
+
+/* Of a node or a replica. */
+bool config_name_ok(const char *name);
+
+/* NULL, or what is wrong with it as a whole (malloc'd): naming the settings, their values and the way out. */
+char *config_wrong(const struct config *, const char *path);
+
+/* The same for one node, beside those before it. */
+char *config_node_wrong(const struct config *, size_t node, const char *path);
+
+void config_node_clear(struct config_node *);
+void config_list_add(struct config_list *, const char *text);
+
+#endif

@@ -1,0 +1,42 @@
+/* deposit - a mail as a request to the store: one entry per destination, all with the same body. What both ways in (milter, proxy) do alike. */
+#ifndef DOVELANE_DEPOSIT_H
+#define DOVELANE_DEPOSIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "envelope.h"
+#include "store.h"
+
+struct mail_recipient {
+    char *given;       /* "<a@example.net>" as Postfix gave it: what smfi_delrcpt wants, and what Postfix is told again */
+    char *destination; /* "lmtp:[10.0.0.5]:24"; NULL: none, it is Postfix's */
+    bool again;        /* the same address was given before: stored once, as Postfix would deliver it */
+    struct recipient r;
+};
+
+void mail_recipient_free(struct mail_recipient *);
+
+struct deposit {
+    struct store_request request;
+    struct buf *meta;  /* per entry */
+    const char *unfit; /* why the mail cannot be kept, or NULL */
+    size_t held;       /* entries that a standing rule holds (holds.h) */
+};
+
+/* Makes the entries of the recipients that have a destination. Everything is borrowed until deposit_free; the envelope's own recipients are not looked at. */
+void deposit_make(struct deposit *, const struct envelope *, const struct mail_recipient *, size_t nrecipients, const char *body, size_t len);
+void deposit_free(struct deposit *);
+
+/* The index of a destination's entry; nentries when it has none. */
+size_t deposit_entry(const struct deposit *, const char *destination);
+
+/* Nothing is left to do for it: it is held by all its owners, or delivered already. */
+bool deposit_done(const struct store_entry *);
+size_t deposit_count_done(const struct deposit *);
+size_t deposit_count_delivered(const struct deposit *);
+
+/* A line per entry: what became of it. Held ones only with log_level = debug. */
+void deposit_log(const struct deposit *);
+
+#endif

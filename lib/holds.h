@@ -1,0 +1,16 @@
+/* holds - standing rules of `dovelane hold --add`: mail that fits one is stored as held. (A HOLD result of Postfix's own tables never reaches a diverted
+ * mail.) What the rules are is heard as the switch is (switch.h); of two hosts that heard at different times, one may hold what the other delivers. */
+#ifndef DOVELANE_HOLDS_H
+#define DOVELANE_HOLDS_H
+
+#include <stdbool.h>
+
+#include "match.h"
+
+/* The rules from now on: lines as match_print writes them, an empty line between two rules. A rule that cannot be read is logged and left out. */
+void holds_set(const char *text);
+
+/* From any thread. */
+bool holds_fit(const struct match_facts *);
+
+#endif

@@ -1,0 +1,216 @@
+#include "members.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clock.h"
+
+static void clear(struct member *m)
+{
+    free(m->name);
+    free(m->redis);
+    free(m->standby);
+    free(m->tls);
+    free(m->tls_name);
+}
+
+void members_free(struct members *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        clear(&t->v[i]);
+    free(t->v);
+    *t = (struct members){0};
+}
+
+const struct member *members_find(const struct members *t, const char *name)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (!strcmp(t->v[i].name, name))
+            return &t->v[i];
+    return NULL;
+}
+
+/* ---- text ---- */
+
+static const char *dash(const char *text)
+{
+    return *text ? text : "-";
+}
+
+static void write_one(const struct member *m, struct buf *out)
+{
+    if (m->gone)
+        buf_printf(out, "%llu gone %s\n", m->serial, m->name);
+    else
+        buf_printf(out, "%llu node %s %s %s %s %s\n", m->serial, m->name, m->redis, dash(m->standby), dash(m->tls), dash(m->tls_name));
+}
+
+void members_write(const struct members *t, struct buf *out)
+{
+    for (size_t i = 0; i < t->n; i++)
+        write_one(&t->v[i], out);
+}
+
+static char *undash(const char *text)
+{
+    return mem_strdup(strcmp(text, "-") ? text : "");
+}
+
+/* line: without its end; it is written into. */
+static bool read_one(char *line, struct member *out)
+{
+    char *word[8], *rest = NULL, *end;
+    size_t n = 0;
+    for (char *w = strtok_r(line, " ", &rest); w && n < 8; w = strtok_r(NULL, " ", &rest))
+        word[n++] = w;
+    if (n < 3 || *word[0] < '0' || *word[0] > '9')
+        return false;
+    bool gone = !strcmp(word[1], "gone");
+    unsigned long long serial = strtoull(word[0], &end, 10);
+    if (*end || strlen(word[2]) > 64 || (gone ? n != 3 : n != 7 || strcmp(word[1], "node")))
+        return false;
+    *out = (struct member){serial,
+                           gone,
+                           mem_strdup(word[2]),
+                           gone ? mem_strdup("") : mem_strdup(word[3]),
+                           gone ? mem_strdup("") : undash(word[4]),
+                           gone ? mem_strdup("") : undash(word[5]),
+                           gone ? mem_strdup("") : undash(word[6])};
+    return true;
+}
+
+/* ---- uniting ---- */
+
+/* Of two that were said with one serial the one that takes out counts, and of two others any, as long as it is the same one everywhere. */
+static bool counts_more(const struct member *a, const struct member *b)
+{
+    if (a->serial != b->serial)
+        return a->serial > b->serial;
+    if (a->gone != b->gone)
+        return a->gone;
+    struct buf one = {0}, other = {0};
+    write_one(a, &one);
+    write_one(b, &other);
+    bool more = strcmp(one.data, other.data) > 0;
+    buf_free(&one);
+    buf_free(&other);
+    return more;
+}
+
+/* old: the record that it replaces, or NULL. */
+static bool has_room(const struct members *t, const struct member *m, const struct member *old)
+{
+    struct buf text = {0}, less = {0};
+    members_write(t, &text);
+    write_one(m, &text);
+    if (old)
+        write_one(old, &less);
+    bool has = text.len - less.len <= MEMBERS_TEXT_MOST;
+    buf_free(&text);
+    buf_free(&less);
+    return has;
+}
+
+/* A record beyond these would count more than anything that can be said after it, or keep the table from being read. */
+static bool in_bounds(const struct member *m)
+{
+    const char *const word[] = {m->redis, m->standby, m->tls, m->tls_name};
+    bool good = m->serial && m->serial <= MEMBERS_SERIAL_MOST && strlen(m->name) <= 64;
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+        good &= strlen(word[i]) <= MEMBERS_WORD_MOST;
+    return good;
+}
+
+bool members_say(struct members *t, const struct member *m)
+{
+    if (!in_bounds(m))
+        return false;
+    size_t i = 0;
+    while (i < t->n && strcmp(t->v[i].name, m->name) < 0)
+        i++;
+    bool there = i < t->n && !strcmp(t->v[i].name, m->name);
+    if ((there ? !counts_more(m, &t->v[i]) : t->n == MEMBERS_MOST) || !has_room(t, m, there ? &t->v[i] : NULL))
+        return false;
+    struct member copy = {m->serial, m->gone, mem_strdup(m->name), mem_strdup(m->redis), mem_strdup(m->standby), mem_strdup(m->tls), mem_strdup(m->tls_name)};
+    if (there) {
+        clear(&t->v[i]);
+    } else {
+        t->v = mem_grow(t->v, (t->n + 1) * sizeof *t->v);
+        memmove(&t->v[i + 1], &t->v[i], (t->n++ - i) * sizeof *t->v);
+    }
+    t->v[i] = copy;
+    return true;
+}
+
+bool members_read(struct members *t, const char *text)
+{
+    bool changed = false;
+    for (const char *end; *text; text = *end ? end + 1 : end) {
+        struct member m;
+        end = text + strcspn(text, "\n");
+        char *line = mem_strndup(text, (size_t)(end - text));
+        if (read_one(line, &m)) {
+            changed |= members_say(t, &m);
+            clear(&m);
+        }
+        free(line);
+    }
+    return changed;
+}
+
+unsigned long long members_serial(const struct members *t, const char *name)
+{
+    unsigned long long serial = (unsigned long long)clock_wall() / 1000;
+    const struct member *m = members_find(t, name);
+    return m && m->serial >= serial ? m->serial + 1 : serial;
+}
+
+/* ---- the file ---- */
+
+/* The proxy is a user of its own, with a directory of its own. */
+char *members_file(const char *state_directory, const char *program)
+{
+    return mem_printf("%s%s/nodes-%s", state_directory, strcmp(program, "dovelane-proxy") ? "" : "/proxy", program);
+}
+
+void members_load(struct members *t, const char *file)
+{
+    FILE *f = fopen(file, "re");
+    if (!f)
+        return;
+    char *text = mem_zero(MEMBERS_TEXT_MOST + 1);
+    text[fread(text, 1, MEMBERS_TEXT_MOST, f)] = '\0';
+    fclose(f);
+    members_read(t, text);
+    free(text);
+}
+
+static int sync_directory(const char *file)
+{
+    const char *slash = strrchr(file, '/');
+    char *directory = slash && slash != file ? mem_strndup(file, (size_t)(slash - file)) : mem_strdup(slash ? "/" : ".");
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(directory);
+    int r = fd < 0 ? -1 : fsync(fd);
+    if (fd >= 0)
+        close(fd);
+    return r;
+}
+
+int members_save(const struct members *t, const char *file)
+{
+    struct buf text = {0};
+    members_write(t, &text);
+    char *fresh = mem_printf("%s.new", file);
+    int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    bool good = fd >= 0 && (!text.len || write(fd, text.data, text.len) == (ssize_t)text.len) && fsync(fd) == 0;
+    if (fd >= 0)
+        close(fd);
+    good = good && rename(fresh, file) == 0 && sync_directory(file) == 0;
+    free(fresh);
+    buf_free(&text);
+    return good ? 0 : -1;
+}

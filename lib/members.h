@@ -1,0 +1,58 @@
+/* members - the nodes of a group that stand in no file of this host: what nodes say of themselves, and which were taken out for good
+ * (docs/takeover.md, "Membership").
+ *
+ * A table has one record per name. Each relay writes its own node's; `dovelane nodes --forget` and `--join` write one in another's name. Of two records of one
+ * name the higher serial counts, so that tables can be united in any order. They are kept in every node's Redis (SIGNAL_NODES) and in a file of each
+ * program that uses them. As text, a line per record:
+ *
+ *     <serial> node <name> <redis> <standby or -> <tls or -> <tls_name or ->
+ *     <serial> gone <name> */
+#ifndef DOVELANE_MEMBERS_H
+#define DOVELANE_MEMBERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "mem.h"
+
+#define MEMBERS_MOST 256        /* records; what comes beyond is passed over */
+#define MEMBERS_TEXT_MOST 65536 /* bytes of a text that is read, and of a table: what would make it longer is not taken */
+#define MEMBERS_WORD_MOST 255   /* bytes of an address or a TLS name */
+#define MEMBERS_SERIAL_MOST (1ull << 53)
+
+struct member {
+    unsigned long long serial; /* milliseconds since 1970 when it was said, or one more than the one before */
+    bool gone;                 /* taken out for good: the texts are "" */
+    char *name, *redis, *standby, *tls, *tls_name; /* as in a node section of dovelane.conf; "": not set */
+};
+
+/* By name. {0} is an empty one. */
+struct members {
+    size_t n;
+    struct member *v;
+};
+
+void members_free(struct members *);
+const struct member *members_find(const struct members *, const char *name); /* NULL: none */
+
+/* Takes a record over (copied) when it counts more than what is there, and is within the bounds. True when it does, and the table has changed. */
+bool members_say(struct members *, const struct member *);
+
+/* The same for each record of a text. What is not understood is passed over. */
+bool members_read(struct members *, const char *text);
+
+void members_write(const struct members *, struct buf *out);
+
+/* A serial that counts more than what is here of that name. */
+unsigned long long members_serial(const struct members *, const char *name);
+
+/* The file of a program ("dovelane-relay"), malloc'd. */
+char *members_file(const char *state_directory, const char *program);
+
+/* Unites the table with a file; one that is missing has nothing in it. */
+void members_load(struct members *, const char *file);
+
+/* Replaces the file; it is on the disk then. -1 with errno. */
+int members_save(const struct members *, const char *file);
+
+#endif

@@ -1,0 +1,20 @@
+/* newcomers - membership = learned, for the ways in: which nodes joined or were taken out is read from the nodes' servers, kept in this program's file, and then used by a
+ * new process that takes the socket over (handover.h), as after an admin's reload.
+ *
+ * Not before every relay that beats knows the newcomer: mail that is placed on nodes which do not know each other would not be stored. Belongs to the
+ * thread of switch.h, whose connections it uses. */
+#ifndef DOVELANE_NEWCOMERS_H
+#define DOVELANE_NEWCOMERS_H
+
+#include "config.h"
+#include "wire.h"
+
+struct newcomers;
+
+/* NULL with membership = file. Both must stay. */
+struct newcomers *newcomers_open(const struct config *, const char *program);
+
+/* Asks the server of a node, once a second at most, and does what follows from the answers. newcomers may be NULL. */
+void newcomers_look(struct newcomers *, size_t node, struct wire *);
+
+#endif

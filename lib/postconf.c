@@ -1,0 +1,196 @@
+/* postconf - see postconf.h. */
+#include "postconf.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem.h"
+#include "run.h"
+
+struct setting {
+    char *name; /* "header_checks", "smtp/inet/smtpd_milters" */
+    char *value;
+};
+
+struct postconf {
+    char *directory;
+    struct setting *setting; /* by name */
+    size_t n;
+    struct postconf_service *service;
+    size_t nservices;
+};
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct setting *)a)->name, ((const struct setting *)b)->name);
+}
+
+/* "name = value" per line. */
+static void take_settings(struct postconf *p, char *text)
+{
+    for (char *save, *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char *is = strstr(line, " =");
+        if (!is)
+            continue;
+        *is = '\0';
+        for (is += 2; *is == ' '; is++)
+            ;
+        p->setting = mem_grow(p->setting, (p->n + 1) * sizeof *p->setting);
+        p->setting[p->n++] = (struct setting){mem_strdup(line), mem_strdup(is)};
+    }
+}
+
+/* "name type private unpriv chroot wakeup maxproc command args..." per line. */
+static void take_services(struct postconf *p, char *text)
+{
+    for (char *save, *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char *field[8], *inner;
+        size_t n = 0;
+        if (isspace((unsigned char)*line)) /* goes on with options */
+            continue;
+        for (char *word = strtok_r(line, " \t", &inner); word && n < 8; word = strtok_r(NULL, " \t", &inner))
+            field[n++] = word;
+        if (n < 8)
+            continue;
+        p->service = mem_grow(p->service, (p->nservices + 1) * sizeof *p->service);
+        /* "-" is the default: no chroot since Postfix 3.0 */
+        p->service[p->nservices++] = (struct postconf_service){
+            .key = mem_printf("%s/%s", field[0], field[1]),
+            .name = mem_strdup(field[0]),
+            .inet = !strcmp(field[1], "inet"),
+            .chroot = *field[4] == 'y',
+            .command = mem_strdup(field[7]),
+        };
+    }
+}
+
+/* Its output is left in r. False: there is none, and *error_r says why, if that is wrong. directory: NULL for Postfix's own. */
+static bool ask(const char *directory, const char *const *how, struct run_result *r, char **error_r)
+{
+    const char *argv[8] = {"postconf"};
+    size_t n = 1;
+    if (directory) {
+        argv[n++] = "-c";
+        argv[n++] = directory;
+    }
+    while (*how)
+        argv[n++] = *how++;
+    *r = run(argv, NULL, 0, 20000);
+    if (r->status == 0 && r->out.data)
+        return true;
+    if (r->status == 0) /* no -o in all of master.cf */
+        return false;
+    char *end = r->err.data ? strchr(r->err.data, '\n') : NULL;
+    if (end)
+        *end = '\0';
+    *error_r = mem_printf("postconf%s%s %s: %s", directory ? " -c " : "", directory ? directory : "", argv[n - 1], r->failure ? r->failure : r->err.data ? r->err.data : "failed");
+    return false;
+}
+
+static void take_directory(struct postconf *p, char *text)
+{
+    text[strcspn(text, "\n")] = '\0';
+    p->directory = mem_strdup(text);
+}
+
+struct postconf *postconf_read(const char *directory, char **error_r)
+{
+    struct postconf *p = mem_zero(sizeof *p);
+    static const struct {
+        const char *how[3];
+        void (*take)(struct postconf *, char *text);
+    } part[] = {{{"-h", "config_directory"}, take_directory}, {{"-x"}, take_settings}, {{"-Px"}, take_settings}, {{"-M"}, take_services}};
+    *error_r = NULL;
+    if (directory) /* asked for it alone, postconf of Postfix 3.10 forgets its -c */
+        p->directory = mem_strdup(directory);
+    for (size_t i = p->directory ? 1 : 0; i < sizeof part / sizeof *part && !*error_r; i++) {
+        struct run_result r;
+        if (ask(directory, part[i].how, &r, error_r))
+            part[i].take(p, r.out.data);
+        run_free(&r);
+    }
+    if (*error_r) {
+        postconf_free(p);
+        return NULL;
+    }
+    if (p->n)
+        qsort(p->setting, p->n, sizeof *p->setting, by_name);
+    return p;
+}
+
+void postconf_free(struct postconf *p)
+{
+    if (!p)
+        return;
+    for (size_t i = 0; i < p->n; i++) {
+        free(p->setting[i].name);
+        free(p->setting[i].value);
+    }
+    for (size_t i = 0; i < p->nservices; i++) {
+        free(p->service[i].key);
+        free(p->service[i].name);
+        free(p->service[i].command);
+    }
+    free(p->setting);
+    free(p->service);
+    free(p->directory);
+    free(p);
+}
+
+const char *postconf_directory(const struct postconf *p)
+{
+    return p->directory;
+}
+
+const struct postconf_service *postconf_service(const struct postconf *p, size_t i)
+{
+    return i < p->nservices ? &p->service[i] : NULL;
+}
+
+const struct postconf_service *postconf_listener(const struct postconf *p, const char *address)
+{
+    const char *colon = strrchr(address, ':');
+    for (size_t i = 0; colon && i < p->nservices; i++) {
+        const char *name = p->service[i].name, *port = strrchr(name, ':');
+        if (p->service[i].inet && !strcmp(port ? port + 1 : name, colon + 1))
+            return &p->service[i];
+    }
+    return NULL;
+}
+
+static const char *find(const struct postconf *p, char *name)
+{
+    struct setting key = {.name = name};
+    struct setting *found = p->n ? bsearch(&key, p->setting, p->n, sizeof key, by_name) : NULL;
+    return found ? found->value : NULL;
+}
+
+const char *postconf_get(const struct postconf *p, const char *service, const char *name)
+{
+    char *own = service ? mem_printf("%s/%s", service, name) : mem_strdup(name), *common = mem_strdup(name);
+    const char *value = find(p, own);
+    if (!value)
+        value = find(p, common);
+    free(own);
+    free(common);
+    return value ? value : "";
+}
+
+bool postconf_words(const char *list, postconf_word_fn *fn, void *arg)
+{
+    for (const char *s = list;;) {
+        while (*s && (isspace((unsigned char)*s) || *s == ','))
+            s++;
+        if (!*s)
+            return true;
+        const char *from = s;
+        for (int depth = 0; *s && (depth > 0 || !(isspace((unsigned char)*s) || *s == ',')); s++)
+            depth += *s == '{' ? 1 : *s == '}' ? -1 : 0;
+        char *word = mem_strndup(from, (size_t)(s - from));
+        bool on = fn(arg, word);
+        free(word);
+        if (!on)
+            return false;
+    }
+}

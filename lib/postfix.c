@@ -1,0 +1,343 @@
+/* postfix - see postfix.h. What was read is one struct, made anew at each change and swapped in whole. */
+#include "postfix.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bypassed.h"
+#include "log.h"
+#include "mem.h"
+#include "postconf.h"
+
+struct facts {
+    unsigned refs;
+    char **finding; /* "always_bcc = a@b" */
+    size_t nfindings;
+    char **file; /* what was read, for the next look at whether it changed */
+    size_t nfiles;
+    uint64_t state; /* of these files */
+    bool named;     /* a service names our socket */
+    struct postfix_header header;
+    struct maps *maps;
+    char delimiter[POSTFIX_DELIMITER];
+};
+
+static struct {
+    const struct config *config;
+    enum postfix_way way;
+    pthread_mutex_t lock;
+    struct facts *facts; /* NULL: not checked */
+} postfix = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+static const struct postfix_header default_header = {.drop = "bcc,content-length,resent-bcc,return-path,", .hops = 50};
+
+/* ---- what is read ---- */
+
+static void add_text(char ***list, size_t *n, char *text)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (!strcmp((*list)[i], text)) {
+            free(text);
+            return;
+        }
+    *list = mem_grow(*list, (*n + 1) * sizeof **list);
+    (*list)[(*n)++] = text;
+}
+
+/* A table's file and the ones that postmap makes of it. */
+static bool note_file(void *arg, const char *word)
+{
+    struct facts *f = arg;
+    const char *path = strstr(word, ":/");
+    if (path) {
+        static const char *const suffix[] = {"", ".db", ".lmdb", ".cdb", ".dir"};
+        char *file = mem_strndup(path + 1, strcspn(path + 1, " \t,{}"));
+        for (size_t i = 0; i < COUNT(suffix); i++)
+            add_text(&f->file, &f->nfiles, mem_printf("%s%s", file, suffix[i]));
+        free(file);
+    }
+    return true;
+}
+
+static uint64_t state_of(const struct facts *f)
+{
+    uint64_t hash = 1469598103934665603u;
+    for (size_t i = 0; i < f->nfiles; i++) {
+        struct stat st = {0};
+        if (stat(f->file[i], &st) < 0)
+            st.st_ino = 0;
+        /* ctime: also who may read it */
+        const uint64_t word[] = {(uint64_t)st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec, (uint64_t)st.st_ctim.tv_sec,
+                                 (uint64_t)st.st_ctim.tv_nsec};
+        for (size_t k = 0; k < COUNT(word); k++)
+            hash = (hash ^ word[k]) * 1099511628211u;
+    }
+    return hash;
+}
+
+static void take(void *arg, const struct bypassed *b)
+{
+    struct facts *f = arg;
+    if (b->ignored)
+        return;
+    if (b->kind == BYPASSED_FOR_SENDERS || b->kind == BYPASSED_FOR_RECIPIENTS)
+        maps_add(f->maps, b->kind == BYPASSED_FOR_SENDERS ? MAPS_SENDER : MAPS_RECIPIENT, b->parameter, b->what);
+    else
+        add_text(&f->finding, &f->nfindings, mem_printf("%s = %.200s", b->parameter, b->what));
+}
+
+/* "dovelane/milter.sock" of "/var/spool/postfix/dovelane/milter.sock": how a chrooted smtpd names it. */
+static const char *last_two(const char *path)
+{
+    const char *s = path + strlen(path);
+    for (unsigned slashes = 0; s > path; s--)
+        if (s[-1] == '/' && ++slashes == 2)
+            break;
+    return s;
+}
+
+static void add_finding(struct facts *f, const char *parameter, const char *value)
+{
+    if (*value && strcmp(value, "no") != 0 && !config_list_has(&postfix.config->ignore, parameter))
+        add_text(&f->finding, &f->nfindings, mem_printf("%s = %.200s", parameter, value));
+}
+
+/* cleanup(8) compares names without case; what does not fit in forbids diverting. */
+static void note_header(struct facts *f, const char *drop, const char *hops)
+{
+    size_t len = 0;
+    long limit = strtol(hops, NULL, 10);
+    f->header = default_header;
+    if (limit > 0)
+        f->header.hops = (unsigned)limit;
+    if (strlen(drop) + 2 > sizeof f->header.drop) {
+        add_finding(f, "message_drop_headers", drop); /* more than 510 bytes of names */
+        return;
+    }
+    for (const char *s = drop; *s; s++) {
+        bool part = *s == ',' || *s == ' ' || *s == '\t' || *s == '\n';
+        if (!part)
+            f->header.drop[len++] = (char)tolower((unsigned char)*s);
+        else if (len && f->header.drop[len - 1] != ',')
+            f->header.drop[len++] = ',';
+    }
+    if (len && f->header.drop[len - 1] != ',')
+        f->header.drop[len++] = ',';
+    f->header.drop[len] = '\0';
+}
+
+/* The smtpd behind the proxy: with the milter these were over when the mail was diverted, or had a verdict that the milter saw. */
+static void take_behind_proxy(struct facts *f, const struct postconf *conf, const char *service)
+{
+    static const char *const content[] = {"header_checks", "mime_header_checks", "nested_header_checks", "body_checks"};
+    static const char *const strict[] = {"strict_7bit_headers", "strict_8bitmime", "strict_8bitmime_body", "strict_mime_encoding_domain", "message_strip_characters",
+                                         "message_reject_characters"};
+    char *cleanup = mem_printf("%s/unix", postconf_get(conf, service, "cleanup_service_name"));
+    const char *overrides = postconf_get(conf, service, "receive_override_options");
+    if (!strstr(overrides, "no_milters"))
+        add_finding(f, "smtpd_milters", postconf_get(conf, service, "smtpd_milters"));
+    for (size_t i = 0; i < COUNT(content) && !strstr(overrides, "no_header_body_checks"); i++)
+        add_finding(f, content[i], postconf_get(conf, cleanup, content[i]));
+    for (size_t i = 0; i < COUNT(strict); i++)
+        add_finding(f, strict[i], postconf_get(conf, cleanup, strict[i]));
+    /* Headers are completed, with this in the place of a missing domain, also for clients of other hosts. */
+    add_finding(f, "remote_header_rewrite_domain", postconf_get(conf, cleanup, "remote_header_rewrite_domain"));
+    add_finding(f, "always_add_missing_headers", postconf_get(conf, cleanup, "always_add_missing_headers"));
+    note_header(f, postconf_get(conf, cleanup, "message_drop_headers"), postconf_get(conf, cleanup, "hopcount_limit"));
+    free(cleanup);
+}
+
+static void take_service(struct facts *f, const struct postconf *conf)
+{
+    const struct config *c = postfix.config;
+    const struct postconf_service *s;
+    if (postfix.way == POSTFIX_PROXY) {
+        s = postconf_listener(conf, c->proxy_next);
+        f->named = s != NULL;
+        bypassed_by_service(conf, s ? s->key : NULL, &c->ignore, take, note_file, f);
+        take_behind_proxy(f, conf, s ? s->key : "smtp/inet");
+        return;
+    }
+    for (size_t i = 0; (s = postconf_service(conf, i)); i++) {
+        if (!strcmp(s->command, "smtpd") && strstr(postconf_get(conf, s->key, "smtpd_milters"), last_two(c->milter_socket))) {
+            f->named = true;
+            bypassed_by_service(conf, s->key, &c->ignore, take, note_file, f);
+        }
+    }
+    if (!f->named)
+        bypassed_by_service(conf, NULL, &c->ignore, take, note_file, f);
+}
+
+static struct facts *read_facts(void)
+{
+    const struct config *c = postfix.config;
+    struct facts *f = mem_zero(sizeof *f);
+    char *error = NULL;
+    f->refs = 1;
+    f->header = default_header;
+    add_text(&f->file, &f->nfiles, mem_printf("%s/main.cf", c->postfix_config));
+    add_text(&f->file, &f->nfiles, mem_printf("%s/master.cf", c->postfix_config));
+    uint64_t before = state_of(f);
+    struct postconf *conf = postconf_read(c->postfix_config, &error);
+    snprintf(f->delimiter, sizeof f->delimiter, "%s", conf ? postconf_get(conf, NULL, "recipient_delimiter") : "");
+    f->maps = maps_new(c->postfix_config, f->delimiter);
+    if (conf) {
+        take_service(f, conf);
+        bypassed_by_delivery(conf, &c->ignore, take, f);
+    } else {
+        add_text(&f->finding, &f->nfindings, mem_printf("postfix_config = %s: %s", c->postfix_config, error));
+        f->named = true; /* one complaint is enough */
+    }
+    size_t all = f->nfiles;
+    f->nfiles = 2;
+    bool good = conf && state_of(f) == before;
+    f->nfiles = all;
+    f->state = good ? state_of(f) : 0; /* not read, or changed while it was read: again at the next look */
+    postconf_free(conf);
+    free(error);
+    return f;
+}
+
+/* ---- sharing ---- */
+
+static struct facts *hold(void)
+{
+    pthread_mutex_lock(&postfix.lock);
+    struct facts *f = postfix.facts;
+    if (f)
+        f->refs++;
+    pthread_mutex_unlock(&postfix.lock);
+    return f;
+}
+
+static void release(struct facts *f)
+{
+    pthread_mutex_lock(&postfix.lock);
+    bool last = f && --f->refs == 0;
+    pthread_mutex_unlock(&postfix.lock);
+    if (!last)
+        return;
+    for (size_t i = 0; i < f->nfindings; i++)
+        free(f->finding[i]);
+    for (size_t i = 0; i < f->nfiles; i++)
+        free(f->file[i]);
+    free(f->finding);
+    free(f->file);
+    maps_free(f->maps);
+    free(f);
+}
+
+static bool same_findings(const struct facts *a, const struct facts *b)
+{
+    bool same = a && a->nfindings == b->nfindings;
+    for (size_t i = 0; same && i < b->nfindings; i++)
+        same = !strcmp(a->finding[i], b->finding[i]);
+    return same;
+}
+
+static void tell(const struct facts *before, const struct facts *f)
+{
+    const char *directory = postfix.config->postfix_config;
+    if (!f->named && (!before || before->named) && postfix.way == POSTFIX_PROXY)
+        log_warning("%s/master.cf: no smtpd service listens on proxy_next = %s; main.cf's settings are taken for its", directory, postfix.config->proxy_next);
+    else if (!f->named && (!before || before->named))
+        log_warning("%s/master.cf: no smtpd service names milter_socket = %s in smtpd_milters; main.cf's settings are taken for its", directory, postfix.config->milter_socket);
+    if (same_findings(before, f))
+        return;
+    for (size_t i = 0; i < f->nfindings; i++)
+        log_warning("diverting is off: %s: Postfix would do this to a mail only when it queues it itself; change it, or take it on yourself: ignore = { \"%.*s\" }",
+                    f->finding[i], (int)strcspn(f->finding[i], " "), f->finding[i]);
+    if (before && before->nfindings && !f->nfindings)
+        log_info("nothing in Postfix's settings forbids diverting any more");
+}
+
+static void swap(struct facts *f)
+{
+    struct facts *before = hold();
+    tell(before, f);
+    pthread_mutex_lock(&postfix.lock);
+    struct facts *old = postfix.facts;
+    postfix.facts = f;
+    pthread_mutex_unlock(&postfix.lock);
+    release(before);
+    release(old);
+}
+
+static void *watch(void *arg)
+{
+    for (;;) {
+        sleep(2);
+        struct facts *f = hold();
+        bool changed = state_of(f) != f->state;
+        release(f);
+        if (changed)
+            swap(read_facts());
+    }
+    return arg;
+}
+
+void postfix_open(const struct config *config, enum postfix_way way)
+{
+    pthread_t thread;
+    postfix.way = way;
+    postfix.config = config;
+    if (!*config->postfix_config) {
+        log_warning("postfix_config is empty: what Postfix would do to a mail (aliases, BCCs, filters) is not looked at");
+        return;
+    }
+    swap(read_facts());
+    if (pthread_create(&thread, NULL, watch, NULL) == 0)
+        pthread_detach(thread);
+    else
+        log_error("no thread to watch %s: restart this program when it changes", config->postfix_config);
+}
+
+bool postfix_forbids(char *detail, size_t size)
+{
+    struct facts *f = hold();
+    bool forbids = f && f->nfindings;
+    if (forbids)
+        snprintf(detail, size, "%.*s", (int)strcspn(f->finding[0], " "), f->finding[0]);
+    release(f);
+    return forbids;
+}
+
+void postfix_header(struct postfix_header *out)
+{
+    pthread_mutex_lock(&postfix.lock);
+    *out = postfix.facts ? postfix.facts->header : default_header;
+    pthread_mutex_unlock(&postfix.lock);
+}
+
+void postfix_delimiter(char out[POSTFIX_DELIMITER])
+{
+    pthread_mutex_lock(&postfix.lock);
+    memcpy(out, postfix.facts ? postfix.facts->delimiter : "", postfix.facts ? POSTFIX_DELIMITER : 1);
+    pthread_mutex_unlock(&postfix.lock);
+}
+
+/* The answer is kept already, or none is needed. */
+bool postfix_knows(enum maps_of of, const char *address)
+{
+    struct facts *f = hold();
+    bool knows = !f || maps_know(f->maps, of, address);
+    release(f);
+    return knows;
+}
+
+bool postfix_changes(enum maps_of of, const char *address, int64_t until, char *detail, size_t size)
+{
+    struct facts *f = hold();
+    bool changes = f && maps_change(f->maps, of, address, until, detail, size);
+    release(f);
+    return changes;
+}

@@ -1,0 +1,41 @@
+/* postfix - the Postfix that the milter or the proxy works for: which of its settings a diverted mail would miss (docs/design.md, "Mail in" 9).
+ *
+ * Read at start and whenever main.cf, master.cf or a table of theirs changed (looked at every two seconds). Thread safe. */
+#ifndef DOVELANE_POSTFIX_H
+#define DOVELANE_POSTFIX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config.h"
+#include "maps.h"
+
+/* Which service's settings count. Of the milter: of the smtpd that names milter_socket in smtpd_milters. Of the proxy: of the one that listens on proxy_next,
+ * whose cleanup(8) would have got the mail: its milters and its header and body checks see no diverted mail either. */
+enum postfix_way { POSTFIX_MILTER, POSTFIX_PROXY };
+
+/* Reads once and logs what was found; then a thread of its own goes on looking. config must outlive the program. */
+void postfix_open(const struct config *, enum postfix_way);
+
+/* What cleanup(8) does to the header of each mail (message_drop_headers, hopcount_limit); Postfix's defaults when its settings are not looked at. */
+struct postfix_header {
+    char drop[512]; /* "bcc,content-length,": names in small letters, a comma behind each */
+    unsigned hops;  /* a mail with so many Received lines is in a loop */
+};
+void postfix_header(struct postfix_header *);
+
+/* recipient_delimiter: any of these letters begins an address' extension; "" when there is none. */
+#define POSTFIX_DELIMITER 16
+void postfix_delimiter(char out[POSTFIX_DELIMITER]);
+
+/* True when nothing may be diverted; detail names the first parameter that forbids it. */
+bool postfix_forbids(char *detail, size_t size);
+
+/* True when Postfix would change that address. Blocks as maps_change does. */
+bool postfix_changes(enum maps_of, const char *address, int64_t until, char *detail, size_t size);
+
+/* True when postfix_changes would answer without asking a map: it does not block then. */
+bool postfix_knows(enum maps_of, const char *address);
+
+#endif

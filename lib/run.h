@@ -1,0 +1,17 @@
+/* run - another program, run to its end: what goes in, what comes out, and not longer than it may take. */
+#ifndef DOVELANE_RUN_H
+#define DOVELANE_RUN_H
+
+#include "mem.h"
+
+struct run_result {
+    struct buf out, err; /* at most 16 MiB each; the rest is read and dropped */
+    int status;          /* exit status; 128 + signal; -1: not started or over time */
+    const char *failure; /* NULL, or why status is -1 */
+};
+
+/* argv[0] is looked for in PATH (plus the sbin directories). input may be NULL. Blocks for at most timeout_ms, then kills it. */
+struct run_result run(const char *const *argv, const char *input, size_t input_len, int timeout_ms);
+void run_free(struct run_result *);
+
+#endif

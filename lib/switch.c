@@ -1,0 +1,277 @@
+#include "switch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "holds.h"
+#include "log.h"
+#include "mem.h"
+#include "newcomers.h"
+#include "signals.h"
+#include "wire.h"
+
+#define LOOK 0.25       /* seconds between two looks into a node */
+#define FIRST_WAIT 1000 /* milliseconds for hearing all nodes at the start */
+
+#define TEXT_MOST 65536 /* of the rules */
+
+struct said {
+    unsigned long long serial; /* 0: nobody has ever said anything, which means on */
+    bool on;
+    char *text; /* as it is written: "<serial> on|off <who>", and lines behind it */
+};
+
+/* One thing that is said, in every node and in a file. */
+enum { DIVERT, HOLDS, NOTICES };
+struct notice {
+    const char *key, *what;
+    struct said said;
+    char *file;
+    bool unkept; /* the file has it not, and that was logged */
+};
+
+struct ear;
+struct question {
+    struct ear *ear;
+    struct notice *notice;
+    bool asked, heard;
+};
+
+struct ear {
+    struct wire *wire;
+    const char *node;
+    bool refused;
+    struct question question[NOTICES];
+    char name[240]; /* of the connection, as it was set */
+};
+
+static struct {
+    const struct config *config;
+    struct notice notice[NOTICES]; /* the thread's */
+    char host[80], digest[CONFIG_DIGEST];
+    struct ear *ear;
+    atomic_bool on;
+    atomic_size_t heard; /* answers to a first question */
+    struct ev_loop *loop;
+    struct newcomers *newcomers;
+} sw = {.notice = {{.key = SIGNAL_DIVERT, .what = "divert"}, {.key = SIGNAL_HOLDS, .what = "holds"}}};
+
+bool switch_on(void)
+{
+    return atomic_load_explicit(&sw.on, memory_order_relaxed);
+}
+
+static bool parse(const char *text, struct said *out)
+{
+    char word[8] = "";
+    *out = (struct said){.on = true};
+    unsigned long long serial;
+    if (sscanf(text, "%20llu %7[a-z]", &serial, word) != 2 || !serial || (strcmp(word, "on") && strcmp(word, "off")))
+        return false;
+    *out = (struct said){serial, !strcmp(word, "on"), mem_strdup(text)};
+    return true;
+}
+
+static bool counts_more(const struct said *a, const struct said *b)
+{
+    return a->serial > b->serial || (a->serial == b->serial && !a->on && b->on);
+}
+
+static int first_line(const struct said *s)
+{
+    return s->text ? (int)strcspn(s->text, "\r\n") : 0;
+}
+
+/* ---- the files ---- */
+
+static void write_file(struct notice *n)
+{
+    char *fresh = mem_printf("%s.new", n->file);
+    int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    bool good = fd >= 0 && dprintf(fd, "%s", n->said.text) > 0 && fsync(fd) == 0;
+    if (fd >= 0)
+        close(fd);
+    good = good && rename(fresh, n->file) == 0;
+    if (!good && !n->unkept)
+        log_warning("%s: %s: after a restart only the nodes know it", n->file, strerror(errno));
+    n->unkept = !good;
+    free(fresh);
+}
+
+/* Doubt means off: the file is there, but what it says cannot be known. */
+static void read_file(struct notice *n)
+{
+    char *text = mem_zero(TEXT_MOST + 1);
+    int fd = open(n->file, O_RDONLY | O_CLOEXEC);
+    bool there = fd >= 0 || errno != ENOENT;
+    ssize_t got = fd < 0 ? -1 : read(fd, text, TEXT_MOST);
+    if (fd >= 0)
+        close(fd);
+    if (there && (got <= 0 || !parse(text, &n->said))) {
+        log_error("%s cannot be understood: %s", n->file, n == &sw.notice[DIVERT] ? "diverting is off until `dovelane divert on`" : "it counts as no standing rules");
+        n->said = (struct said){.on = false};
+    }
+    free(text);
+}
+
+/* ---- what is heard ---- */
+
+static void obey(struct notice *n)
+{
+    const char *rules = n->said.text ? strchr(n->said.text, '\n') : NULL;
+    if (n == &sw.notice[DIVERT])
+        atomic_store(&sw.on, n->said.on);
+    else
+        holds_set(rules ? rules + 1 : "");
+}
+
+static void adopt(struct notice *n, struct said *s, const char *node)
+{
+    bool was = switch_on();
+    free(n->said.text);
+    n->said = *s;
+    obey(n);
+    write_file(n);
+    if (n == &sw.notice[HOLDS])
+        log_info("standing rules of `dovelane hold` changed (%.*s)", first_line(s), s->text);
+    else if (s->on != was)
+        log_warning("diverting is %s, says node %s (%.*s)", s->on ? "on" : "off: all mail goes to Postfix's queue", node, first_line(s), s->text);
+}
+
+static void ignore(struct wire *w, redisReply *reply, void *arg)
+{
+    struct ear *ear = arg;
+    bool refused = reply && reply->type == REDIS_REPLY_ERROR;
+    if (refused && !ear->refused)
+        log_warning("node %s: %s", ear->node, reply->str);
+    ear->refused = refused;
+}
+
+static void tell(struct ear *ear, const struct notice *n)
+{
+    char serial[24];
+    snprintf(serial, sizeof serial, "%llu", n->said.serial);
+    wire_sendf(ear->wire, ignore, ear, "EVAL %s 1 %s %s %s %s", SIGNAL_NEWER, n->key, n->said.text, serial, n->said.on ? "on" : "off");
+}
+
+static void name_connection(struct ear *ear)
+{
+    char name[sizeof ear->name];
+    snprintf(name, sizeof name, "dovelane-switch:%s:%s:%llu:%s:%llu%s", sw.host, switch_on() ? "on" : "off", sw.notice[DIVERT].said.serial, sw.digest,
+             sw.notice[HOLDS].said.serial, wire_on_standby(ear->wire) ? ":standby" : "");
+    if (!strcmp(name, ear->name))
+        return;
+    snprintf(ear->name, sizeof ear->name, "%s", name);
+    wire_sendf(ear->wire, ignore, ear, "CLIENT SETNAME %s", name);
+}
+
+static void on_value(struct wire *w, redisReply *reply, void *arg)
+{
+    struct question *q = arg;
+    struct said theirs = {.on = true}, *ours = &q->notice->said;
+    q->asked = false;
+    if (!reply || (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL))
+        return;
+    /* One that cannot be understood is somebody's own key: ours replaces it. */
+    if (reply->type == REDIS_REPLY_STRING && reply->len < TEXT_MOST)
+        parse(reply->str, &theirs);
+    if (theirs.serial && counts_more(&theirs, ours)) {
+        adopt(q->notice, &theirs, q->ear->node);
+    } else {
+        if (ours->serial && counts_more(ours, &theirs))
+            tell(q->ear, q->notice);
+        free(theirs.text);
+    }
+    if (!q->heard)
+        atomic_fetch_add(&sw.heard, 1);
+    q->heard = true;
+}
+
+static void look(struct ear *ear)
+{
+    if (!wire_up(ear->wire))
+        return;
+    name_connection(ear);
+    for (size_t i = 0; i < NOTICES; i++)
+        if (!ear->question[i].asked)
+            ear->question[i].asked = wire_sendf(ear->wire, on_value, &ear->question[i], "GET %s", ear->question[i].notice->key);
+}
+
+static void on_look(struct ev_loop *loop, ev_timer *t, int events)
+{
+    for (size_t i = 0; i < sw.config->nnodes; i++) {
+        look(&sw.ear[i]);
+        if (wire_up(sw.ear[i].wire))
+            newcomers_look(sw.newcomers, i, sw.ear[i].wire);
+    }
+}
+
+static void on_wire(struct wire *w, bool up, const char *why, void *arg)
+{
+    struct ear *ear = arg;
+    *ear->name = '\0';
+    for (size_t i = 0; i < NOTICES; i++)
+        ear->question[i].asked = false;
+    if (up)
+        look(ear);
+}
+
+static void *listen_to_nodes(void *arg)
+{
+    static ev_timer timer;
+    for (size_t i = 0; i < sw.config->nnodes; i++) {
+        sw.ear[i].node = sw.config->node[i].name;
+        for (size_t k = 0; k < NOTICES; k++)
+            sw.ear[i].question[k] = (struct question){.ear = &sw.ear[i], .notice = &sw.notice[k]};
+        struct config_link link = config_node_link(sw.config, i);
+        sw.ear[i].wire = wire_open(sw.loop, &link, false, on_wire, &sw.ear[i]);
+    }
+    ev_timer_init(&timer, on_look, LOOK, LOOK);
+    ev_timer_start(sw.loop, &timer);
+    ev_run(sw.loop, 0);
+    return NULL;
+}
+
+void switch_open(const struct config *config, const char *part)
+{
+    char *directory = mem_printf("%s%s%s", config->state_directory, part ? "/" : "", part ? part : "");
+    pthread_t thread;
+    sw.config = config;
+    config_digest(config, sw.digest);
+    sw.ear = mem_zero(config->nnodes * sizeof *sw.ear);
+    snprintf(sw.host, sizeof sw.host, "%s", config->host_name);
+    if (!*sw.host && gethostname(sw.host, sizeof sw.host - 1))
+        snprintf(sw.host, sizeof sw.host, "unnamed");
+    size_t len = strlen(sw.host);
+    if (part)
+        snprintf(sw.host + len, sizeof sw.host - len, "/%s", part);
+    /* A connection's name is one word. */
+    for (char *p = sw.host; *p; p++)
+        if (*p <= ' ' || *p > '~' || *p == ':')
+            *p = '-';
+    if (access(directory, W_OK) < 0)
+        log_warning("%s (state_directory): %s: after a restart only the nodes know what `dovelane divert` and `hold --add` said", directory, strerror(errno));
+    for (size_t i = 0; i < NOTICES; i++) {
+        sw.notice[i].said.on = true;
+        sw.notice[i].file = mem_printf("%s/%s", directory, sw.notice[i].what);
+        read_file(&sw.notice[i]);
+        obey(&sw.notice[i]);
+    }
+    if (!switch_on())
+        log_warning("diverting is off: all mail goes to Postfix's queue until `dovelane divert on` (%.*s)", first_line(&sw.notice[DIVERT].said),
+                    sw.notice[DIVERT].said.text ? sw.notice[DIVERT].said.text : "");
+    sw.newcomers = newcomers_open(config, part ? "dovelane-proxy" : "dovelane-milter");
+    sw.loop = ev_loop_new(0);
+    if (!sw.loop || pthread_create(&thread, NULL, listen_to_nodes, NULL))
+        log_fatal("no thread for the switch");
+    pthread_detach(thread);
+    free(directory);
+    for (int i = 0; i < FIRST_WAIT / 10 && atomic_load(&sw.heard) < NOTICES * config->nnodes; i++)
+        usleep(10000);
+}

@@ -1,0 +1,23 @@
+/* switch - `dovelane divert on|off`: whether this program (the milter, the proxy) diverts at all; and the standing rules of `dovelane hold`, which travel the same way.
+ *
+ * What was said last is kept in every node's Redis (SIGNAL_DIVERT, SIGNAL_HOLDS) and in files of every milter's host (in state_directory), with a serial
+ * number: the highest counts, and of two with one number, off. A milter looks into every node that it reaches four times a second, and tells what it knows to
+ * those that know less (a Redis that was restarted has forgotten). So it is lost only when all nodes and all files are lost at one time. Its connections are
+ * its own: a node that is no use for storing can still be heard.
+ *
+ * Each connection's name tells the admin what this milter obeys: dovelane-switch:<host>:<on|off>:<serial>:<config_digest>:<serial of the rules>. */
+#ifndef DOVELANE_SWITCH_H
+#define DOVELANE_SWITCH_H
+
+#include <stdbool.h>
+
+#include "config.h"
+
+/* Reads the file, starts the thread, and waits until every node was heard, a second at most. A file that cannot be understood means off.
+ * part: NULL for the milter; "proxy": that way in of the same host, with a user and files of its own (state_directory/proxy, "<host>/proxy"). */
+void switch_open(const struct config *, const char *part);
+
+/* From any thread. */
+bool switch_on(void);
+
+#endif

@@ -1,0 +1,140 @@
+/* dovelane-proxy - the second way in: Postfix's before-queue proxy (smtpd_proxy_filter), which puts accepted mail into lanes on enough nodes before the client is
+ * told 250, and passes on to proxy_next what is Postfix's.
+ *
+ * docs/admin-guide.md has the lines for master.cf, and what this way in gives and takes beside the milter. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "handover.h"
+#include "listener.h"
+#include "log.h"
+#include "lookup.h"
+#include "metrics.h"
+#include "notify.h"
+#include "postfix.h"
+#include "program.h"
+#include "proxy.h"
+#include "session.h"
+#include "switch.h"
+
+#define LEAVE_WITHIN 50. /* seconds; our unit's TimeoutStopSec is 60 */
+
+struct proxy proxy;
+
+static ev_timer sweep, leaving;
+static ev_signal stop_signal[3];
+static double left;
+
+static void on_sweep(struct ev_loop *loop, ev_timer *t, int events)
+{
+    session_sweep();
+}
+
+/* Mails that are under way get their answer. */
+static void on_leaving(struct ev_loop *loop, ev_timer *t, int events)
+{
+    left += t->repeat;
+    session_leave();
+    if (session_count() == 0 && (store_owed(proxy.store) == 0 || left > 2)) {
+        ev_break(loop, EVBREAK_ALL);
+    } else if (left > LEAVE_WITHIN) {
+        log_warning("ended in the middle of %zu sessions: their mails may be sent more than once", session_count());
+        ev_break(loop, EVBREAK_ALL);
+    }
+}
+
+static void on_stop(struct ev_loop *loop, ev_signal *w, int events)
+{
+    if (proxy.leaving)
+        return;
+    proxy.leaving = true;
+    notify("STOPPING=1");
+    listener_close();
+    ev_timer_init(&leaving, on_leaving, 0., 0.05);
+    ev_timer_start(loop, &leaving);
+}
+
+static void catch_signals(void)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    for (int i = 0; i < 3; i++) {
+        ev_signal_init(&stop_signal[i], on_stop, numbers[i]);
+        ev_signal_start(proxy.loop, &stop_signal[i]);
+    }
+}
+
+static long long sessions(void)
+{
+    return metric_value(proxy_sessions);
+}
+
+static bool busy(void)
+{
+    return false;
+}
+
+static char *check(const struct config *c)
+{
+    return *c->proxy_next ? NULL : mem_printf("proxy_next is empty: name the smtpd port behind the proxy, \"127.0.0.1:10028\"");
+}
+
+static void name_us(const struct config *c)
+{
+    if (*c->host_name)
+        snprintf(proxy.name, sizeof proxy.name, "%s", c->host_name);
+    else if (gethostname(proxy.name, sizeof proxy.name - 1))
+        snprintf(proxy.name, sizeof proxy.name, "localhost");
+}
+
+static void warn_routes(const struct config *c)
+{
+    if (!c->route.n)
+        log_warning("route is empty: all mail goes on to proxy_next");
+    for (size_t i = 0; i < c->route.n; i++) {
+        const char *hop = c->route.v[i] + strcspn(c->route.v[i], "=");
+        if (*hop && !config_list_has(&c->divert, hop + 1))
+            log_warning("route = \"%s\": its next hop is not in divert: that mail goes on to proxy_next", c->route.v[i]);
+    }
+    if (c->divert.n && !*c->bounce_port)
+        log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and nobody is told");
+}
+
+int main(int argc, char **argv)
+{
+    struct program p;
+    char *error = NULL;
+    handover_prepare(argv);
+    program_start(&p, "dovelane-proxy", false, check, argc, argv);
+    if ((error = check(p.config)))
+        log_fatal("%s", error);
+    proxy.config = p.config;
+    proxy.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/run.c) */
+    if (!proxy.loop)
+        log_fatal("libev finds no way to wait for events");
+    proxy.route = route_new(p.config);
+    name_us(p.config);
+    catch_signals();
+    proxy.store = store_open_on(proxy.loop, p.config, p.node, &error);
+    if (!proxy.store)
+        log_fatal("%s", error);
+    switch_open(p.config, "proxy"); /* before the first mail */
+    postfix_open(p.config, POSTFIX_PROXY);
+    lookup_open(proxy.loop);
+    ev_timer_init(&sweep, on_sweep, 10., 10.);
+    ev_timer_start(proxy.loop, &sweep);
+    handover_await(proxy.loop, proxy.store, &proxy.leaving);
+    if (proxy.leaving) /* the old one goes on */
+        _exit(0);
+    if (!listener_open(p.config->proxy_socket, p.config->proxy_user, handover_takes_over()))
+        return 1;
+    warn_routes(p.config);
+    log_info("started: version %s, %zu routes to %zu next hops that are diverted, copies = %lld of %zu nodes, on_store_failure = %s", DOVELANE_VERSION, p.config->route.n,
+             p.config->divert.n, (long long)p.config->copies, p.config->nnodes, p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail");
+    handover_ready(proxy.store, (struct handover_work){sessions, busy});
+    ev_run(proxy.loop, 0);
+    log_info("ended");
+    /* Threads that ask maps may still be at it: the process ends as a whole. */
+    _exit(0);
+}

@@ -1,0 +1,331 @@
+/* The content is complete, and some of it is for lanes: who gets what, and what Postfix is answered. There is one answer for all recipients.
+ *
+ *   none is Postfix's:  STORE ─ all held ─▶ 250
+ *   some are:           PREPARE (proxy_next takes them all, all but the last dot is there) ─▶ STORE ─ all held ─▶ DOT ─▶ 250
+ *   not all are held:   policy queue: REST (a mail to proxy_next for what is nowhere) ─▶ 250
+ *                       policy tempfail: REVOKE ─▶ 451; unless something was delivered already: a client's retry would deliver it twice, so as with queue
+ *   proxy_next refuses: REVOKE ─▶ its answer. What is delivered by then cannot be taken back: a retry may send it more than once, and the log says so.
+ *
+ * What is stored is promised only as long as store_check says so: it is asked right before the 250, and what it takes back goes to proxy_next (LATE, then REST).
+ * So each recipient is held by all its owners, or was delivered, or is in Postfix's queue when 250 is said. */
+#include "session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "clock.h"
+#include "log.h"
+#include "metrics.h"
+#include "mime.h"
+#include "proxy.h"
+
+static void step(struct session *s);
+
+/* ---- log ---- */
+
+void outcome_log(const struct session *s, const char *action)
+{
+    const struct engine *e = &s->engine;
+    const struct store_request *r = &s->deposit.request;
+    log_info("%s: from=<%.256s>, size=%llu, nrcpt=%zu, message-id=%.256s, client=%.256s[%.64s], action=%s, entries=%zu, nodes=%s, store=%.1fms", s->id,
+             e->sender.address ? e->sender.address : "", (unsigned long long)e->content.size, e->nrecipients, e->content.message_id ? e->content.message_id : "<>",
+             e->xforward[XFORWARD_NAME] ? e->xforward[XFORWARD_NAME] : "unknown", e->xforward[XFORWARD_ADDR] ? e->xforward[XFORWARD_ADDR] : "", action,
+             r->nentries, r->owners[0] ? r->owners : "none", (clock_monotonic() - s->started) * 1e3);
+}
+
+static void warn_twice(const struct session *s)
+{
+    log_warning("%s: some recipients have it although it is answered %.3s: they may be sent it more than once", s->id, s->refusal);
+}
+
+/* ---- whose is what ---- */
+
+/* Marks in which[] whoever is nowhere yet. Before anything is stored: who has no destination. */
+static bool mark_missing(struct session *s, bool stored)
+{
+    const struct engine *e = &s->engine;
+    bool any = false;
+    for (size_t i = 0; i < e->nrecipients; i++) {
+        const struct mail_recipient *r = &e->recipient[i];
+        bool lane = r->destination && s->deposit.request.nentries;
+        bool done = lane && (!stored || deposit_done(&s->deposit.request.entry[deposit_entry(&s->deposit, r->destination)]));
+        s->which[i] = !s->passed[i] && !done;
+        any |= s->which[i];
+    }
+    return any;
+}
+
+static size_t mark_passed(struct session *s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->engine.nrecipients; i++) {
+        s->passed[i] |= s->which[i];
+        n += s->which[i];
+    }
+    return n;
+}
+
+static bool any_passed(const struct session *s)
+{
+    for (size_t i = 0; i < s->engine.nrecipients; i++)
+        if (s->passed[i])
+            return true;
+    return false;
+}
+
+static void drop_next(struct session *s)
+{
+    next_close(s->next);
+    s->next = NULL;
+}
+
+static void on_next(void *arg, enum next_event event, const char *reply, bool unsure)
+{
+    outcome_next(arg, event, reply, unsure);
+}
+
+static void open_next(struct session *s, enum outcome why)
+{
+    drop_next(s);
+    s->outcome = why;
+    s->next = next_open(&s->engine, s->which, s->id, on_next, s);
+}
+
+/* ---- the answer ---- */
+
+static void over(struct session *s, const char *reply)
+{
+    bool told = !s->gone && session_answer(s, reply);
+    if (!told && *reply == '2' && !s->gone)
+        log_warning("%s: Postfix did not hear the answer: it may be sent more than once", s->id);
+    s->gone |= !told;
+    session_mail_over(s);
+}
+
+static void accept_mail(struct session *s)
+{
+    bool split = any_passed(s), all_passed = split && !deposit_count_done(&s->deposit);
+    char reply[64];
+    if (s->stored && !store_check(proxy.store, &s->deposit.request)) {
+        s->outcome = OUTCOME_LATE;
+        return;
+    }
+    snprintf(reply, sizeof reply, "250 2.0.0 Ok: queued as %s", s->id);
+    if (!split)
+        metric_add(mails_diverted, 1);
+    else if (!all_passed)
+        metric_add(mails_split, 1);
+    else if (s->deposit.request.nentries)
+        metric_add(mails_failed_over, 1);
+    else
+        metric_add(mails_queued, 1);
+    outcome_log(s, all_passed ? "queue" : split ? "split" : s->deposit.held ? "lane, hold=rule" : "lane");
+    over(s, reply);
+}
+
+static void refuse_mail(struct session *s)
+{
+    if (deposit_count_done(&s->deposit) || any_passed(s))
+        warn_twice(s);
+    if (*s->refusal == '4')
+        metric_add(mails_tempfailed, 1);
+    char action[1024];
+    snprintf(action, sizeof action, "%s reason=%s%s%s (%.300s)", *s->refusal == '4' ? "tempfail" : "refuse", s->reason ? s->reason : "store",
+             s->reason && *s->detail ? " " : "", s->reason ? s->detail : "", s->refusal);
+    outcome_log(s, action);
+    over(s, s->refusal);
+}
+
+/* Takes back what is stored, then answers. */
+static void revoke_and_refuse(struct session *s, const char *reply)
+{
+    if (reply != s->refusal)
+        snprintf(s->refusal, sizeof s->refusal, "%s", reply);
+    drop_next(s);
+    s->outcome = OUTCOME_REVOKE;
+    if (!s->stored || !store_revoke(proxy.store, &s->deposit.request))
+        refuse_mail(s);
+}
+
+/* ---- storing ---- */
+
+static void on_stored(struct store_request *r)
+{
+    struct session *s = r->arg;
+    if (s->outcome == OUTCOME_REVOKE) {
+        deposit_log(&s->deposit);
+        bool tempfail_failed = *s->refusal == '\0';
+        if (tempfail_failed && deposit_count_delivered(&s->deposit) && !s->gone) {
+            step(s); /* as with the policy queue */
+            return;
+        }
+        if (tempfail_failed)
+            snprintf(s->refusal, sizeof s->refusal, "451 4.3.0 Mail could not be stored on enough hosts, try again later");
+        refuse_mail(s);
+        return;
+    }
+    if (s->gone) {
+        snprintf(s->refusal, sizeof s->refusal, "421 Postfix is gone");
+        revoke_and_refuse(s, s->refusal);
+        return;
+    }
+    bool all = deposit_count_done(&s->deposit) == r->nentries;
+    if (!all)
+        deposit_log(&s->deposit);
+    if (all && s->next && s->outcome == OUTCOME_STORE) {
+        s->outcome = OUTCOME_DOT;
+        next_end(s->next);
+        return;
+    }
+    bool tempfail = proxy.config->on_store_failure == ON_STORE_FAILURE_TEMPFAIL;
+    if (!all && tempfail && !deposit_count_delivered(&s->deposit) && !any_passed(s)) {
+        *s->refusal = '\0';
+        drop_next(s);
+        s->outcome = OUTCOME_REVOKE;
+        if (!store_revoke(proxy.store, r))
+            on_stored(r);
+        return;
+    }
+    step(s);
+}
+
+/* The store has said all it has to say: what is nowhere goes to proxy_next; nothing is left: 250. */
+static void step(struct session *s)
+{
+    if (mark_missing(s, true))
+        open_next(s, OUTCOME_REST);
+    else
+        accept_mail(s);
+}
+
+static void submit(struct session *s)
+{
+    s->outcome = OUTCOME_STORE;
+    s->stored = true;
+    s->deposit.request.done = on_stored;
+    s->deposit.request.arg = s;
+    store_submit(proxy.store, &s->deposit.request);
+}
+
+/* ---- proxy_next ---- */
+
+void outcome_next(struct session *s, enum next_event event, const char *reply, bool unsure)
+{
+    switch (event) {
+    case NEXT_READY:
+        next_add(s->next, s->engine.body.data, s->engine.body.len);
+        if (s->outcome == OUTCOME_PREPARE)
+            submit(s);
+        else
+            next_end(s->next);
+        return;
+    case NEXT_DRAINED:
+        return;
+    case NEXT_DONE:
+        log_info("%s: recipients passed on: %zu of %zu, reason=%s%s%s, next=%.300s", s->id, mark_passed(s), s->engine.nrecipients, s->reason ? s->reason : "store",
+                 s->reason && *s->detail ? " " : "", s->reason ? s->detail : "", reply);
+        drop_next(s);
+        step(s);
+        return;
+    case NEXT_REFUSED:
+        if (unsure)
+            log_warning("%s: proxy_next was lost behind the last dot: it may be sent more than once", s->id);
+        /* What it refuses for good is refused for all; before anything is stored that is all there is to it. While the store is at work, its outcome is
+         * awaited: it asks then. */
+        if (s->outcome == OUTCOME_STORE) {
+            drop_next(s);
+            return;
+        }
+        revoke_and_refuse(s, reply);
+        return;
+    }
+}
+
+/* ---- begin and end ---- */
+
+static void make_envelope(struct session *s)
+{
+    const struct engine *e = &s->engine;
+    s->envelope = (struct envelope){
+        .arrived = clock_wall(),
+        .queue_id = s->id,
+        .host = *proxy.config->host_name ? proxy.config->host_name : e->helo,
+        .sender = e->sender.address,
+        .sender_args = e->sender.args ? mem_strdup(e->sender.args) : NULL,
+        .client_name = e->xforward[XFORWARD_NAME] ? e->xforward[XFORWARD_NAME] : (char *)"unknown",
+        .client_addr = e->xforward[XFORWARD_ADDR],
+        .client_port = e->xforward[XFORWARD_PORT],
+        .helo = e->xforward[XFORWARD_HELO],
+        .protocol = e->xforward[XFORWARD_PROTO],
+        .message_id = e->content.message_id,
+    };
+    if (s->envelope.client_addr && !strncasecmp(s->envelope.client_addr, "IPv6:", 5))
+        s->envelope.client_addr += 5;
+    mime_note_8bit(&s->envelope.sender_args, e->body.data, e->body.len);
+}
+
+/* As in the milter: each entry has the whole body, and each copy of it waits as a request of its own. */
+static const char *cannot_store(struct session *s)
+{
+    const struct config *c = proxy.config;
+    size_t all = s->engine.body.len * s->deposit.request.nentries;
+    if (s->deposit.unfit) {
+        snprintf(s->detail, sizeof s->detail, "%s", s->deposit.unfit);
+        return "address";
+    }
+    if (all > (size_t)c->max_entry) {
+        snprintf(s->detail, sizeof s->detail, "max_entry");
+        return "too-large";
+    }
+    if (session_claim(s, all * (size_t)c->copies))
+        return NULL;
+    snprintf(s->detail, sizeof s->detail, "proxy_memory");
+    return "busy";
+}
+
+void outcome_begin(struct session *s)
+{
+    struct engine *e = &s->engine;
+    s->which = mem_zero(e->nrecipients * sizeof *s->which);
+    s->passed = mem_zero(e->nrecipients * sizeof *s->passed);
+    s->started = clock_monotonic();
+    const char *reason = rules_content(e);
+    if (reason)
+        *s->detail = '\0';
+    if (!reason) {
+        make_envelope(s);
+        deposit_make(&s->deposit, &s->envelope, e->recipient, e->nrecipients, e->body.data, e->body.len);
+        reason = cannot_store(s);
+    }
+    if (reason) {
+        s->reason = reason;
+        deposit_free(&s->deposit);
+        mark_missing(s, true);
+        open_next(s, OUTCOME_REST);
+    } else if (mark_missing(s, false)) {
+        open_next(s, OUTCOME_PREPARE);
+    } else {
+        submit(s);
+    }
+}
+
+/* Its client is told 4xx by Postfix. What is under way in the store is awaited; what was given to proxy_next may be there. */
+void outcome_gone(struct session *s)
+{
+    bool dotted = (s->outcome == OUTCOME_DOT || s->outcome == OUTCOME_REST) && s->next;
+    log_warning("%s: Postfix hung up before the answer%s", s->id, dotted || any_passed(s) ? ": it may be sent more than once" : "");
+    switch (s->outcome) {
+    case OUTCOME_STORE:
+    case OUTCOME_LATE:
+    case OUTCOME_REVOKE:
+        drop_next(s);
+        return; /* on_stored sees it */
+    case OUTCOME_PREPARE:
+    case OUTCOME_DOT:
+    case OUTCOME_REST:
+        revoke_and_refuse(s, "421 Postfix is gone");
+        return;
+    }
+}

@@ -1,0 +1,150 @@
+#include "rules.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "postfix.h"
+#include "proxy.h"
+#include "switch.h"
+
+/* RFC 3461 section 4.1: the relay cannot report success or delay, Postfix can. */
+static bool wants_notice(const char *args)
+{
+    char *notify = envelope_arg(args, "NOTIFY"), *save = NULL;
+    bool wants = false;
+    for (char *word = notify ? strtok_r(notify, ",", &save) : NULL; word; word = strtok_r(NULL, ",", &save))
+        wants |= !strcasecmp(word, "SUCCESS") || !strcasecmp(word, "DELAY");
+    free(notify);
+    return wants;
+}
+
+static bool too_large(const struct engine *e)
+{
+    char *size = envelope_arg(e->sender.args, "SIZE");
+    bool large = size && strtoull(size, NULL, 10) > (unsigned long long)proxy.config->max_entry;
+    free(size);
+    return large;
+}
+
+/* Why this recipient is Postfix's; sets its destination when it is not. */
+static const char *judge(const struct engine *e, struct mail_recipient *r, const char *delimiter, char detail[RULES_DETAIL])
+{
+    const char *address = r->r.address;
+    snprintf(detail, RULES_DETAIL, "to=<%.256s>", address ? address : r->given);
+    if (!address || !command_address_plain(address, e->utf8))
+        return "rewritten";
+    const char *hop = route_of(proxy.route, address, delimiter);
+    if (!hop)
+        return "no-route";
+    if (!config_list_has(&proxy.config->divert, hop)) {
+        snprintf(detail, RULES_DETAIL, "%.200s to=<%.256s>", hop, address);
+        return "not-in-divert";
+    }
+    if (wants_notice(r->r.args))
+        return "notify";
+    r->destination = mem_strdup(hop);
+    return NULL;
+}
+
+static const char *of_all(const struct engine *e, char detail[RULES_DETAIL])
+{
+    const char *source = e->xforward[XFORWARD_SOURCE];
+    *detail = '\0';
+    if (!proxy.config->divert.n || !switch_on())
+        return "divert-off";
+    if (postfix_forbids(detail, RULES_DETAIL))
+        return "postfix";
+    if (!e->sender.plain || (*e->sender.address && !command_address_plain(e->sender.address, e->utf8))) {
+        snprintf(detail, RULES_DETAIL, "%.300s", e->mail_line);
+        return "rewritten";
+    }
+    /* Postfix completes the header of such a mail: missing lines, addresses without domains (local_header_rewrite_clients). */
+    if (source && !strcasecmp(source, "LOCAL") && !config_list_has(&proxy.config->ignore, "local_header_rewrite_clients"))
+        return "local";
+    if (too_large(e)) {
+        snprintf(detail, RULES_DETAIL, "max_entry");
+        return "too-large";
+    }
+    return NULL;
+}
+
+size_t rules_diverted(const struct engine *e)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->nrecipients; i++)
+        n += e->recipient[i].destination != NULL;
+    return n;
+}
+
+static void take_away(struct mail_recipient *r)
+{
+    free(r->destination);
+    r->destination = NULL;
+}
+
+/* An address that was given more than once: when Postfix has to do with one giving (it asks for a notice, is written otherwise), all are
+ * Postfix's, else both would deliver. */
+static void share_fate(struct engine *e)
+{
+    for (size_t i = 0; i < e->nrecipients; i++) {
+        const char *address = e->recipient[i].r.address;
+        bool postfix = false;
+        if (!e->recipient[i].again)
+            continue;
+        for (size_t k = 0; k < e->nrecipients; k++)
+            postfix |= engine_same(&e->recipient[k], address) && !e->recipient[k].destination;
+        for (size_t k = 0; k < e->nrecipients && postfix; k++)
+            if (engine_same(&e->recipient[k], address))
+                take_away(&e->recipient[k]);
+    }
+}
+
+const char *rules_envelope(struct engine *e, char detail[RULES_DETAIL])
+{
+    const char *reason = of_all(e, detail), *first = NULL;
+    char about[RULES_DETAIL], delimiter[POSTFIX_DELIMITER];
+    postfix_delimiter(delimiter);
+    for (size_t i = 0; i < e->nrecipients && !reason; i++) {
+        const char *why = judge(e, &e->recipient[i], delimiter, about);
+        if (why && !first) {
+            first = why;
+            memcpy(detail, about, sizeof about);
+        }
+    }
+    share_fate(e);
+    return reason ? reason : first;
+}
+
+/* What is not known by now could not be found out in time. */
+static bool changes(enum maps_of of, const char *address, char *detail, size_t size)
+{
+    if (postfix_knows(of, address))
+        return postfix_changes(of, address, 0, detail, size); /* 0: what was forgotten meanwhile is not asked for here, on the loop */
+    snprintf(detail, size, "slow");
+    return true;
+}
+
+const char *rules_maps(struct engine *e, char detail[RULES_DETAIL])
+{
+    char about[400];
+    bool sender = changes(MAPS_SENDER, e->sender.address, about, sizeof about), first = true;
+    for (size_t i = 0; i < e->nrecipients; i++) {
+        struct mail_recipient *r = &e->recipient[i];
+        if (!r->destination || r->again || !(sender || changes(MAPS_RECIPIENT, r->r.address, about, sizeof about)))
+            continue;
+        take_away(r);
+        if (first)
+            snprintf(detail, RULES_DETAIL, "%s", about);
+        first = false;
+    }
+    share_fate(e);
+    return first ? NULL : "map";
+}
+
+const char *rules_content(const struct engine *e)
+{
+    const struct content *c = &e->content;
+    return c->long_line ? "long-line" : c->bare_cr ? "bare-cr" : c->odd_header || content_odd_parts(e->body.data, e->body.len) ? "odd-header" : c->hops >= c->header->hops ? "hops" : NULL;
+}

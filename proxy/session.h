@@ -1,0 +1,84 @@
+/* session - one connection of Postfix's proxy client, and the mail that it brings. */
+#ifndef DOVELANE_PROXY_SESSION_H
+#define DOVELANE_PROXY_SESSION_H
+
+#include <ev.h>
+
+#include "deposit.h"
+#include "engine.h"
+#include "lookup.h"
+#include "next.h"
+#include "rules.h"
+
+#define MAIL_ID 17
+
+/* What becomes of the content. */
+enum course {
+    COURSE_NONE,
+    COURSE_LOOKUP,  /* Postfix's maps are asked */
+    COURSE_BUFFER,  /* it is kept until its end: some of it is for lanes */
+    COURSE_OPENING, /* proxy_next is to have all of it, and is asked first */
+    COURSE_STREAM,  /* it goes on to proxy_next as it comes */
+    COURSE_SINK,    /* proxy_next does not want it any more: it is read to its end, and refused */
+    COURSE_OUTCOME, /* it is complete: outcome.c */
+};
+
+/* Where the outcome stands. */
+enum outcome {
+    OUTCOME_PREPARE, /* proxy_next is asked whether it takes its recipients; nothing is stored yet */
+    OUTCOME_STORE,   /* the store works; proxy_next, if it is concerned, has everything but the last dot */
+    OUTCOME_DOT,     /* everything is stored; proxy_next has the last dot */
+    OUTCOME_REST,    /* proxy_next gets what is nowhere */
+    OUTCOME_REVOKE,  /* what is stored is taken back, then `refusal` is the answer */
+    OUTCOME_LATE,    /* the store takes back what it promised too long ago */
+};
+
+struct session {
+    struct session *prev, *next_session;
+    int fd;
+    ev_io reading, writing;
+    double last; /* when Postfix said something, or was told (clock_monotonic) */
+    bool closing; /* once `out` is written */
+    bool gone;   /* Postfix is not there any more; the outcome of its mail is awaited */
+    bool full;   /* proxy_next is slow: nothing is read */
+    struct engine engine;
+    struct buf pending; /* came before it was wanted */
+    /* the mail */
+    enum course course;
+    enum outcome outcome;
+    char id[MAIL_ID];
+    const char *reason;  /* why it is Postfix's, or some recipients are; NULL: none is */
+    char detail[RULES_DETAIL];
+    char refusal[620];
+    struct postfix_header header;
+    struct lookup *lookup;
+    struct next *next;
+    struct envelope envelope; /* borrows, but for sender_args and queue_id */
+    struct deposit deposit;
+    bool stored;         /* the store has the request */
+    bool *which, *passed; /* per recipient: proxy_next gets it now; has it */
+    size_t claimed;      /* of proxy.bytes */
+    double started;
+};
+
+void session_new(int fd);
+size_t session_count(void);
+/* Ends those that have no mail under way; the others end after theirs. */
+void session_leave(void);
+/* Those that were silent for too long. Once in a while. */
+void session_sweep(void);
+
+/* For outcome.c: the answer to a complete mail, and what goes with it. False: Postfix did not get it. */
+bool session_answer(struct session *, const char *reply);
+/* Whatever the mail had is given back; a session whose Postfix is gone ends. */
+void session_mail_over(struct session *);
+bool session_claim(struct session *, size_t bytes);
+
+/* outcome.c: the content is complete. */
+void outcome_begin(struct session *);
+/* Postfix is gone: everything is taken back as far as that goes. */
+void outcome_gone(struct session *);
+void outcome_next(struct session *, enum next_event, const char *reply, bool unsure);
+void outcome_log(const struct session *, const char *action);
+
+#endif

@@ -1,0 +1,285 @@
+#include "duty.h"
+
+#include <stdlib.h>
+
+#define FLAP 600. /* seconds in which returns count as one restless time */
+#define RETURNS 16
+
+struct duty {
+    struct liveness *l;
+    size_t n, self;
+    struct duty_times times;
+    enum heard role;
+    bool *taken;
+    double entered;          /* the role */
+    double settle_from;
+    double began[RETURNS];   /* the last returns, latest last */
+    size_t nbegan;
+    unsigned turn;
+    const char *why;
+    bool told;               /* that it returns */
+};
+
+struct duty *duty_open(struct liveness *l, size_t n, size_t self, struct duty_times times, double now)
+{
+    struct duty *d = mem_zero(sizeof *d);
+    d->l = l;
+    d->n = n;
+    d->self = self;
+    d->times = times;
+    d->taken = mem_zero((n + 1) * sizeof *d->taken);
+    duty_return(d, "start", now);
+    return d;
+}
+
+void duty_free(struct duty *d)
+{
+    if (!d)
+        return;
+    free(d->taken);
+    free(d);
+}
+
+void duty_add(struct duty *d)
+{
+    d->taken = mem_grow(d->taken, (d->n + 2) * sizeof *d->taken);
+    d->taken[d->n++] = false;
+}
+
+/* ---- small questions ---- */
+
+enum heard duty_role(const struct duty *d)
+{
+    return d->role;
+}
+
+const bool *duty_taken(const struct duty *d)
+{
+    return d->taken;
+}
+
+double duty_since(const struct duty *d, double now)
+{
+    return now - d->entered;
+}
+
+unsigned duty_turn(const struct duty *d)
+{
+    return d->turn;
+}
+
+const char *duty_why(const struct duty *d)
+{
+    return d->why;
+}
+
+/* Whoever placed mail here until it heard that we return, a beat at most, has decided when this is over, too. */
+bool duty_settled(const struct duty *d, double now)
+{
+    return now - d->settle_from >= d->times.settle + 2 * d->times.beat;
+}
+
+double duty_damped(const struct duty *d)
+{
+    double wait = 0.;
+    size_t recent = 0;
+    for (size_t i = 0; i < d->nbegan; i++)
+        recent += d->began[d->nbegan - 1] - d->began[i] < FLAP;
+    for (size_t i = 1; i < recent && wait < d->times.restless_most; i++)
+        wait = wait > 0. ? 2 * wait : d->times.dead_after;
+    return wait < d->times.restless_most ? wait : d->times.restless_most;
+}
+
+static enum heard state(const struct duty *d, const struct duty_view *v, int node)
+{
+    return node < 0 || v->called_dead[node] ? HEARD_SILENT : liveness_state(d->l, (size_t)node, v->now);
+}
+
+static bool hears_somebody(const struct duty *d, const struct duty_view *v)
+{
+    for (size_t j = 0; j < d->n; j++)
+        if (j != d->self && state(d, v, (int)j) > HEARD_SILENT)
+            return true;
+    return false;
+}
+
+static bool not_alone(const struct duty *d, const struct duty_view *v)
+{
+    bool others = false;
+    for (size_t j = 0; j < d->n; j++)
+        others |= j != d->self && !v->called_dead[j];
+    return !others || hears_somebody(d, v) || liveness_alone(d->l, v->now) >= d->times.alone_wait;
+}
+
+static bool others_hear(const struct duty *d, const struct duty_view *v, int node)
+{
+    return node >= 0 && !v->called_dead[node] && liveness_others_hear(d->l, (size_t)node, v->now);
+}
+
+/* ---- changing the role ---- */
+
+static void enter(struct duty *d, enum heard role, double now)
+{
+    d->role = role;
+    d->entered = now;
+    liveness_forget(d->l, now);
+}
+
+void duty_return(struct duty *d, const char *why, double now)
+{
+    if (d->role == HEARD_LEAVING)
+        return;
+    bool anew = d->role != HEARD_RETURNING || !d->nbegan; /* a server that stood still and then turns out to be another one is one return */
+    enter(d, HEARD_RETURNING, now);
+    for (size_t j = 0; j < d->n; j++)
+        d->taken[j] = false;
+    d->settle_from = now;
+    d->why = why;
+    d->told = false;
+    d->turn++;
+    if (!anew) {
+        d->began[d->nbegan - 1] = now;
+        return;
+    }
+    if (d->nbegan == RETURNS) {
+        for (size_t i = 1; i < RETURNS; i++)
+            d->began[i - 1] = d->began[i];
+        d->nbegan--;
+    }
+    d->began[d->nbegan++] = now;
+}
+
+void duty_up(struct duty *d, double now)
+{
+    d->settle_from = now;
+}
+
+void duty_leave(struct duty *d, double now)
+{
+    d->role = HEARD_LEAVING;
+    d->entered = now;
+}
+
+/* ---- alive ---- */
+
+/* Who was found dead by somebody who lives must not go on as if nothing were: both would deliver. */
+static bool found_taken(const struct duty *d, const struct duty_view *v)
+{
+    for (size_t j = 0; j < d->n; j++)
+        if (j != d->self && state(d, v, (int)j) == HEARD_ALIVE && liveness_lists(d->l, j, d->self))
+            return true;
+    return false;
+}
+
+/* Not whole, and another owner is there to become whole with. */
+static bool lost(const struct duty *d, const struct duty_view *v)
+{
+    for (size_t i = 0; i < v->nsets; i++) {
+        if (!v->set[i].whole && !v->set[i].n)
+            return true; /* copies = 1: there is nobody to wait for */
+        for (size_t k = 0; !v->set[i].whole && k < v->set[i].n; k++)
+            if (state(d, v, v->set[i].other[k]) > HEARD_SILENT || others_hear(d, v, v->set[i].other[k]))
+                return true;
+    }
+    return false;
+}
+
+static struct duty_event look_alive(struct duty *d, const struct duty_view *v)
+{
+    bool may = not_alone(d, v);
+    for (size_t j = 0; j < d->n; j++) {
+        if (j == d->self)
+            continue;
+        bool dead = v->called_dead[j] || (liveness_dead(d->l, j, v->now) && may);
+        if (!d->taken[j] && dead) {
+            d->taken[j] = true;
+            return (struct duty_event){DUTY_TOOK, j, NULL};
+        }
+        if (d->taken[j] && state(d, v, (int)j) == HEARD_READY && !v->busy[j]) {
+            d->taken[j] = false;
+            return (struct duty_event){DUTY_GAVE, j, NULL};
+        }
+    }
+    return (struct duty_event){DUTY_NOTHING};
+}
+
+/* ---- returning ---- */
+
+/* Whether this set is no reason any more to stay away: it was compared; or there is nobody to compare with, for a whole node nobody whole that it can
+ * reach, for one that is not nobody at all that anyone hears. */
+static bool set_done(const struct duty *d, const struct duty_view *v, const struct duty_set *s)
+{
+    if (s->whole && s->checked)
+        return true;
+    for (size_t k = 0; k < s->n; k++) {
+        enum heard h = state(d, v, s->other[k]);
+        bool gone = h == HEARD_SILENT;
+        if (s->whole && !(gone || s->reach[k] == REACH_NOT_WHOLE || (s->reach[k] == REACH_NOT && h != HEARD_UNKNOWN)))
+            return false;
+        if (!s->whole && (!gone || others_hear(d, v, s->other[k])))
+            return false;
+    }
+    return s->whole || not_alone(d, v);
+}
+
+static struct duty_event look_returning(struct duty *d, const struct duty_view *v)
+{
+    if (!v->own_up || v->in_hand || v->comparing || !duty_settled(d, v->now) || duty_since(d, v->now) < duty_damped(d))
+        return (struct duty_event){DUTY_NOTHING};
+    for (size_t i = 0; i < v->nsets; i++)
+        if (!set_done(d, v, &v->set[i]))
+            return (struct duty_event){DUTY_NOTHING};
+    enter(d, HEARD_READY, v->now);
+    return (struct duty_event){DUTY_READY};
+}
+
+static bool waits(const struct duty *d, const struct duty_view *v)
+{
+    for (size_t j = 0; j < d->n; j++) {
+        enum heard h = j == d->self ? HEARD_SILENT : state(d, v, (int)j);
+        if (h == HEARD_UNKNOWN)
+            return true;
+        if (h == HEARD_ALIVE && (liveness_lists(d->l, j, d->self) || liveness_as(d->l, j, d->self) != HEARD_READY))
+            return true;
+    }
+    return false;
+}
+
+static struct duty_event look_ready(struct duty *d, const struct duty_view *v)
+{
+    bool over = duty_since(d, v->now) >= d->times.handover_wait;
+    if (!v->own_up || (waits(d, v) && !over))
+        return (struct duty_event){DUTY_NOTHING};
+    bool hurried = waits(d, v);
+    enter(d, HEARD_ALIVE, v->now);
+    return (struct duty_event){DUTY_ALIVE, 0, hurried ? "handover_wait is over" : NULL};
+}
+
+struct duty_event duty_look(struct duty *d, const struct duty_view *v)
+{
+    if (d->role == HEARD_LEAVING)
+        return (struct duty_event){DUTY_NOTHING};
+    if (d->role == HEARD_ALIVE && found_taken(d, v))
+        duty_return(d, "taken over", v->now);
+    else if (d->role == HEARD_ALIVE && lost(d, v))
+        duty_return(d, "not whole", v->now);
+    if (!d->told) {
+        d->told = true;
+        return (struct duty_event){DUTY_RETURNS, 0, d->why};
+    }
+    return d->role == HEARD_ALIVE ? look_alive(d, v) : d->role == HEARD_READY ? look_ready(d, v) : look_returning(d, v);
+}
+
+bool duty_drains(const struct duty *d, const int *before, size_t n, const bool *called_dead, double now)
+{
+    if (d->role != HEARD_ALIVE || called_dead[d->self])
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (before[i] < 0 || called_dead[before[i]])
+            continue;
+        enum heard h = liveness_state(d->l, (size_t)before[i], now);
+        if (!d->taken[before[i]] || (h != HEARD_SILENT && h != HEARD_RETURNING))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,236 @@
+#include "membership.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "discover.h"
+#include "drain.h"
+#include "lanes.h"
+#include "log.h"
+#include "mem.h"
+#include "members.h"
+#include "owners.h"
+#include "signals.h"
+#include "voice.h"
+
+#define LOOK 1. /* seconds */
+#define OUTCAST "this node was taken out of the group by `dovelane nodes --forget`"
+
+struct membership {
+    struct relay *relay;
+    struct members table;
+    char *file;
+    ev_timer look;
+    bool changed;  /* since it was kept in the file */
+    bool unkept;   /* the file cannot be written, and that was logged */
+    bool heard;    /* another node's server has told what it knows */
+    bool outcast;
+    size_t open;   /* questions that are not answered */
+    bool own_told; /* the own server has answered one */
+    bool known;    /* all servers that could be reached have, and it is used */
+    char *said;    /* what of it cannot be used, as it was logged last */
+    size_t nrefused;
+    char **refused; /* nodes whose server does not tell, and the log says so */
+};
+
+/* A GET under way. */
+struct asked {
+    struct membership *m;
+    bool own;
+    char node[65];
+};
+
+/* ---- what it means ---- */
+
+static void use(struct membership *m)
+{
+    struct relay *r = m->relay;
+    bool changed = config_learn(r->config);
+    if (r->config->unlearned && (!m->said || strcmp(m->said, r->config->unlearned))) {
+        log_warning("%s", r->config->unlearned);
+        free(m->said);
+        m->said = mem_strdup(r->config->unlearned);
+    }
+    if (!changed)
+        return;
+    for (size_t i = 0; i < r->config->forgotten.n; i++)
+        log_info("node %s is none of the group any more (dovelane nodes --forget)", r->config->forgotten.v[i]);
+    owners_reload(r);
+    voice_reload(r);
+    lanes_judge(r);
+    discover_list(r);
+    drain_want_all(r);
+}
+
+/* Kept first: who is whole for owners that it does not know after a restart would deliver what is theirs. */
+static void keep(struct membership *m)
+{
+    if (!m->changed)
+        return;
+    if (members_save(&m->table, m->file) < 0) {
+        if (!m->unkept)
+            log_error("%s: %s: nodes that join are not used until it can be written", m->file, strerror(errno));
+        m->unkept = true;
+        return;
+    }
+    m->unkept = m->changed = false;
+    use(m);
+}
+
+static void look_at_own(struct membership *m)
+{
+    const struct relay *r = m->relay;
+    const struct member *own = members_find(&m->table, r->node);
+    bool outcast = own && own->gone;
+    if (outcast == m->outcast)
+        return;
+    m->outcast = outcast;
+    if (outcast)
+        log_error(OUTCAST ": nothing is taken here; `dovelane nodes --join %s` takes it in again", r->node);
+    else
+        log_info("this node is one of the group again");
+    voice_outcast(m->relay, outcast ? OUTCAST : NULL);
+}
+
+/* Its own word about itself: as its file has it. Not before another node was heard: it may know that this one was taken out; nor before its server was, by that address and with
+ * that name: others would wait for it. */
+static void say_own(struct membership *m)
+{
+    const struct config *c = m->relay->config;
+    const struct config_node *n = &c->node[config_node_index(c, m->relay->node)];
+    const struct member *is = members_find(&m->table, n->name);
+    struct member own = {0, false, n->name, n->redis, n->standby, n->tls, n->tls_name};
+    bool same = is && !strcmp(is->redis, n->redis) && !strcmp(is->standby, n->standby) && !strcmp(is->tls, n->tls) && !strcmp(is->tls_name, n->tls_name);
+    if ((!m->heard && c->nnodes > 1) || !m->own_told || m->outcast || same)
+        return;
+    own.serial = members_serial(&m->table, n->name);
+    m->changed |= members_say(&m->table, &own);
+}
+
+/* ---- what the servers know ---- */
+
+static void on_told(struct wire *w, redisReply *reply, void *arg)
+{
+    if (reply && reply->type == REDIS_REPLY_ERROR)
+        log_debug("telling a node which nodes there are: %s", reply->str);
+}
+
+static char **find_refused(const struct membership *m, const char *node)
+{
+    for (size_t i = 0; i < m->nrefused; i++)
+        if (!strcmp(m->refused[i], node))
+            return &m->refused[i];
+    return NULL;
+}
+
+static void tells_again(struct membership *m, const char *node)
+{
+    char **at = find_refused(m, node);
+    if (!at)
+        return;
+    log_info("node %s tells which nodes there are again", node);
+    free(*at);
+    *at = m->refused[--m->nrefused];
+}
+
+/* Without its own server's word a relay is never ready after a start; so it is said which one it waits for. */
+static void refused(struct membership *m, const struct asked *a, const char *why)
+{
+    const char *out = !strncmp(why, "NOPERM", 6)      ? "its users are older than membership = learned: `dovelane acl` again, into its aclfile, and ACL LOAD there"
+                      : !strncmp(why, "WRONGTYPE", 9) ? "something else wrote that key: DEL " SIGNAL_NODES " there"
+                                                      : "it is asked again every second";
+    if (find_refused(m, a->node) || !strncmp(why, "LOADING", 7) || !strncmp(why, "BUSY", 4))
+        return;
+    m->refused = mem_grow(m->refused, (m->nrefused + 1) * sizeof *m->refused);
+    m->refused[m->nrefused++] = mem_strdup(a->node);
+    log_error("node %s does not tell which nodes there are (the key " SIGNAL_NODES "): %s: %s. %s", a->node, why, out,
+              a->own ? "Until then nothing is taken here after a start" : "Until then nobody who joins is learned of from it");
+}
+
+static void on_table(struct wire *w, redisReply *reply, void *arg)
+{
+    struct asked a = *(struct asked *)arg;
+    struct membership *m = a.m;
+    free(arg);
+    m->open--;
+    if (!reply || m->relay->stopping)
+        return;
+    if ((reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL) || reply->len > MEMBERS_TEXT_MOST) {
+        refused(m, &a, reply->type == REDIS_REPLY_ERROR ? reply->str : reply->type == REDIS_REPLY_STRING ? "it is too long" : "it is no text");
+        return;
+    }
+    tells_again(m, a.node);
+    const char *text = reply->type == REDIS_REPLY_STRING ? reply->str : "";
+    m->changed |= members_read(&m->table, text);
+    m->heard |= !a.own;
+    m->own_told |= a.own;
+    struct buf ours = {0};
+    members_write(&m->table, &ours);
+    if (ours.len && strcmp(ours.data, text))
+        wire_sendf(w, on_told, m, "EVAL %s 1 " SIGNAL_NODES " %b", SIGNAL_SET, ours.data, ours.len);
+    buf_free(&ours);
+}
+
+static void ask(const char *node, struct wire *w, void *arg)
+{
+    struct membership *m = arg;
+    struct asked *a = mem_alloc(sizeof *a);
+    *a = (struct asked){.m = m, .own = !strcmp(node, m->relay->node)};
+    snprintf(a->node, sizeof a->node, "%s", node);
+    if (wire_silence(w) > LOOK || !wire_sendf(w, on_table, a, "GET " SIGNAL_NODES))
+        free(a);
+    else
+        m->open++;
+}
+
+/* What is heard is used from here, never from within an answer: connections may end by it. */
+static void on_look(struct ev_loop *loop, ev_timer *t, int events)
+{
+    struct membership *m = t->data;
+    struct relay *r = m->relay;
+    if (r->config->membership != MEMBERSHIP_LEARNED || r->stopping)
+        return;
+    look_at_own(m);
+    say_own(m);
+    keep(m);
+    if (m->own_told && !m->open && !m->changed && !m->known) {
+        m->known = true;
+        voice_wake(r);
+    }
+    owners_each_node(r, ask, m);
+}
+
+bool membership_known(const struct relay *r)
+{
+    return r->config->membership != MEMBERSHIP_LEARNED || r->membership->known;
+}
+
+struct membership *membership_open(struct relay *r)
+{
+    struct membership *m = mem_zero(sizeof *m);
+    m->relay = r;
+    m->file = members_file(r->config->state_directory, "dovelane-relay");
+    members_load(&m->table, m->file);
+    ev_timer_init(&m->look, on_look, 0.2, LOOK);
+    m->look.data = m;
+    ev_timer_start(r->loop, &m->look);
+    return m;
+}
+
+void membership_close(struct membership *m)
+{
+    ev_timer_stop(m->relay->loop, &m->look);
+}
+
+void membership_free(struct membership *m)
+{
+    members_free(&m->table);
+    free(m->file);
+    free(m->said);
+    for (size_t i = 0; i < m->nrefused; i++)
+        free(m->refused[i]);
+    free(m->refused);
+    free(m);
+}

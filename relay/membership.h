@@ -1,0 +1,17 @@
+/* membership - who belongs to the group, with membership = learned (docs/takeover.md, "Membership"): this relay's own record goes to every node's server, and the
+ * records of others are learned from there, kept in a file, and then used, without a restart. */
+#ifndef DOVELANE_RELAY_MEMBERSHIP_H
+#define DOVELANE_RELAY_MEMBERSHIP_H
+
+#include "relay.h"
+
+struct membership *membership_open(struct relay *);
+
+/* Whether this relay has asked, since it was started, the own server and those of the others that it reached. Before, it may not know whose mail it holds. */
+bool membership_known(const struct relay *);
+
+/* No question is looked at any more; membership_free() when the connections are closed. */
+void membership_close(struct membership *);
+void membership_free(struct membership *);
+
+#endif

@@ -1,0 +1,114 @@
+#include "orders.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "destination.h"
+#include "log.h"
+#include "mem.h"
+#include "owners.h"
+#include "signals.h"
+#include "spill.h"
+
+#define ASK 0.25  /* seconds */
+#define LOOKS 200 /* lanes fetched at a time */
+#define TELL 8    /* asks between two times of telling */
+#define TOLD 5000 /* milliseconds for which what was told is believed */
+#define TELL_MOST 100
+
+struct orders {
+    struct relay *relay;
+    ev_timer ask;
+    unsigned turn;
+    bool told; /* something stands in SIGNAL_AWAY */
+};
+
+static void on_drain(struct wire *w, redisReply *reply, void *arg)
+{
+    struct orders *o = arg;
+    /* No answer changes nothing; the next connection's will. */
+    if (reply && (reply->type == REDIS_REPLY_NIL || reply->type == REDIS_REPLY_STRING))
+        spill_drain(o->relay, reply->type == REDIS_REPLY_STRING);
+}
+
+static void on_looks(struct wire *w, redisReply *reply, void *arg)
+{
+    struct orders *o = arg;
+    for (size_t i = 0; reply && reply->type == REDIS_REPLY_ARRAY && i < reply->elements; i++)
+        if (reply->element[i]->type == REDIS_REPLY_STRING)
+            spill_look(o->relay, reply->element[i]->str, (size_t)reply->element[i]->len);
+}
+
+/* ---- telling which next hops are away ---- */
+
+struct telling {
+    const char *v[6 + 2 * TELL_MOST];
+    int n;
+};
+
+static void tell_one(struct destination *d, void *arg)
+{
+    struct telling *t = arg;
+    if (!d->down || !d->trouble || t->n + 2 > (int)(sizeof t->v / sizeof *t->v))
+        return;
+    t->v[t->n++] = d->name;
+    t->v[t->n++] = d->trouble;
+}
+
+static void on_told(struct wire *w, redisReply *reply, void *arg)
+{
+    if (reply && reply->type == REDIS_REPLY_ERROR)
+        log_debug("telling the admin's command: %s", reply->str);
+}
+
+static void tell(struct orders *o)
+{
+    char milliseconds[16];
+    struct telling t = {{"EVAL", SIGNAL_FIELDS, "1", SIGNAL_AWAY, milliseconds}, 5};
+    size_t len[sizeof t.v / sizeof *t.v];
+    snprintf(milliseconds, sizeof milliseconds, "%d", TOLD);
+    destinations_each(o->relay, tell_one, &t);
+    if (t.n == 5 && !o->told)
+        return;
+    o->told = t.n > 5;
+    for (int i = 0; i < t.n; i++)
+        len[i] = strlen(t.v[i]);
+    wire_send(owners_wire(o->relay), on_told, o, t.n, t.v, len);
+}
+
+static void tell_config(struct orders *o)
+{
+    char digest[CONFIG_DIGEST];
+    config_digest(o->relay->config, digest);
+    wire_sendf(owners_wire(o->relay), on_told, o, "EVAL %s 1 " SIGNAL_CONFIG " %d relay %s", SIGNAL_FIELDS, TOLD, digest);
+}
+
+static void on_ask(struct ev_loop *loop, ev_timer *timer, int events)
+{
+    struct orders *o = timer->data;
+    /* While answers are owed there is no use in asking for more of them. */
+    if (o->relay->stopping || !owners_ready(o->relay) || wire_silence(owners_wire(o->relay)) > ASK)
+        return;
+    wire_sendf(owners_wire(o->relay), on_drain, o, "GET " SIGNAL_DRAIN);
+    wire_sendf(owners_wire(o->relay), on_looks, o, "SPOP " SIGNAL_LOOK " %d", LOOKS);
+    if (o->turn++ % TELL == 0) {
+        tell(o);
+        tell_config(o);
+    }
+}
+
+struct orders *orders_open(struct relay *r)
+{
+    struct orders *o = mem_zero(sizeof *o);
+    o->relay = r;
+    ev_timer_init(&o->ask, on_ask, ASK, ASK);
+    o->ask.data = o;
+    ev_timer_start(r->loop, &o->ask);
+    return o;
+}
+
+void orders_close(struct orders *o)
+{
+    ev_timer_stop(o->relay->loop, &o->ask);
+    free(o);
+}

@@ -1,0 +1,34 @@
+/* replace - another owner in the place of one that is lost for good, so that there are `copies` of its mail again (docs/takeover.md, "Copying what a lost node
+ * held"; tests/model/copying.h walks through it).
+ *
+ * Who drains a lane does it, block by block:
+ *
+ *   CLOCK   what time is it at the own server?
+ *   STORE   the block goes to every other owner of the new lane, under the same ids. Only what is stored by that counts: what was there already may be dropped
+ *           there at any time, since the own lane of that name lacks it
+ *   MOVE    at home from the old lane into the new one, what all have stored; not later than half a settle after CLOCK, by the own server's clock. Until
+ *           settle is over nobody compares the copies, and afterwards this node has them, too
+ *
+ * A lane of an ordered destination is one block, whatever it holds, and nothing is taken from it from the moment on in which it is listed: its first mails must not be in
+ * one lane, and those behind them in another. When not all can be moved, nothing is.
+ *
+ *   ACK     what was moved is acknowledged under the old name at that lane's other owners, or owed to them: the server of a lost one may live on, and would give it back
+ *
+ * What is not moved, because it was leased, in hand or came too late, is dropped by the new owners at their next comparison, and comes up again. The lost node, should it
+ * ever come back, finds its copies missing here, and drops them. */
+#ifndef DOVELANE_RELAY_REPLACE_H
+#define DOVELANE_RELAY_REPLACE_H
+
+#include "relay.h"
+
+struct replace *replace_open(struct relay *);
+void replace_close(struct replace *); /* before the connections that it uses end */
+void replace_free(struct replace *);  /* and after */
+
+/* Begins what is due. Called with every beat. */
+void replace_look(struct relay *, double now);
+
+/* MOVE is under way from this lane: what is read from it now may not be there any more. */
+bool replace_moves(const struct relay *, const char *lane, size_t len);
+
+#endif

@@ -1,0 +1,594 @@
+#include "series.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "destination.h"
+#include "drain.h"
+#include "envelope.h"
+#include "log.h"
+#include "mem.h"
+#include "owners.h"
+#include "voice.h"
+
+#define TICK 0.1     /* seconds: how exactly pauses end */
+#define SOON 0.02    /* between two rounds when another lane waits */
+#define AGAIN 0.25   /* when the same ones do */
+#define PATIENCE 0.5 /* a round ends without the nodes that have not answered by then */
+#define HUNG 1.      /* a node that has owed an answer for so long is not asked */
+#define LIST_PAGE 1000
+#define LOOK_PAGE 50
+#define LOOKS_MOST 500   /* lanes that are looked into in one round; of the others it is only known that they are there */
+#define LONG_WAIT 60.    /* until the log says what a lane waits for */
+
+TAILQ_HEAD(series_list, lane);
+
+struct series {
+    struct relay *relay;
+    struct series_list waiting; /* for their turn, until a round takes them */
+    struct series_list paused;
+    struct round *round; /* under way, or NULL */
+    double began;        /* the last one */
+    ev_timer begin;      /* the next one */
+    ev_timer tick;       /* while lanes are paused, or a round is under way */
+};
+
+/* ---- a round: what of lower generations is there ---- */
+
+/* One lane that waits. */
+struct seek {
+    struct lane *lane;
+    bool blocked;
+    char behind[200]; /* by what, for the log */
+};
+
+struct asked {
+    struct round *round;
+    char node[65];
+    bool alive;
+    bool whole;   /* for all its sets, as its server said while it was asked: it holds what it promised */
+    size_t open;  /* commands that it has not answered */
+    bool failed;  /* one of them */
+};
+
+struct round {
+    struct relay *relay;
+    bool over; /* what still comes is too late */
+    size_t open, looks;
+    size_t nseeks, nasked;
+    struct seek *seek;   /* sorted by series, then generation */
+    struct asked *asked; /* the own node, and all that were connected */
+};
+
+/* A lane of a lower generation, being looked into. */
+struct look {
+    struct asked *at;
+    size_t seek;
+    char *name;
+    size_t len;
+};
+
+static int compare_series(const struct lanename *a, const struct lanename *b)
+{
+    int order = strcmp(a->destination, b->destination);
+    return order ? order : strcmp(a->origin, b->origin);
+}
+
+static int by_series(const void *a, const void *b)
+{
+    const struct lanename *x = &((const struct seek *)a)->lane->parsed, *y = &((const struct seek *)b)->lane->parsed;
+    int order = compare_series(x, y);
+    return order ? order : x->generation < y->generation ? -1 : x->generation > y->generation;
+}
+
+static void free_round(struct round *r)
+{
+    for (size_t i = 0; i < r->nseeks; i++)
+        r->seek[i].lane->commands--;
+    free(r->seek);
+    free(r->asked);
+    free(r);
+}
+
+static void look_whether_done(struct round *);
+
+static void answered(struct asked *at, bool good)
+{
+    struct round *r = at->round;
+    at->open--;
+    at->failed |= !good;
+    if (--r->open)
+        return;
+    if (!r->over)
+        look_whether_done(r);
+    if (!r->open && r->over)
+        free_round(r);
+}
+
+static void send_open(struct asked *at)
+{
+    at->open++;
+    at->round->open++;
+}
+
+static void block(struct seek *s, const struct asked *at, const char *name, size_t len)
+{
+    s->blocked = true;
+    snprintf(s->behind, sizeof s->behind, "%.*s on node %s", (int)(len < 120 ? len : 120), name, at->node);
+}
+
+/* Whether those behind it need not wait for this entry: it stepped aside, or an admin has other plans with it, or nobody can ever deliver it. */
+static bool passed_by(const redisReply *e)
+{
+    struct envelope env;
+    if (e->type != REDIS_REPLY_ARRAY || e->elements < 6 || e->element[1]->len != ENTRYID_LEN || e->element[5]->type != REDIS_REPLY_STRING ||
+        envelope_decode(e->element[5]->str, (size_t)e->element[5]->len, &env))
+        return true;
+    bool passed = env.marks != 0;
+    envelope_free(&env);
+    return passed;
+}
+
+static void look_into(struct look *, long long from);
+
+static void on_look(struct wire *w, redisReply *reply, void *arg)
+{
+    struct look *l = arg;
+    struct asked *at = l->at;
+    struct seek *s = &at->round->seek[l->seek];
+    bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->type == REDIS_REPLY_INTEGER &&
+                reply->element[1]->type == REDIS_REPLY_ARRAY;
+    for (size_t i = 0; good && !s->blocked && i < reply->element[1]->elements; i++)
+        if (!passed_by(reply->element[1]->element[i]))
+            block(s, at, l->name, l->len);
+    long long next = good ? reply->element[0]->integer : 0;
+    if (good && next && !s->blocked && !at->round->over) {
+        look_into(l, next);
+    } else {
+        free(l->name);
+        free(l);
+    }
+    answered(at, good);
+}
+
+static struct wire *wire_of(struct asked *);
+
+static void look_into(struct look *l, long long from)
+{
+    struct wire *w = wire_of(l->at);
+    send_open(l->at);
+    if (w && wire_sendf(w, on_look, l, "LANE.READ %b %lld COUNT %d NOBODY", l->name, l->len, from, LOOK_PAGE))
+        return;
+    l->at->open--;
+    l->at->round->open--;
+    l->at->failed = true;
+    free(l->name);
+    free(l);
+}
+
+/* A lane that this node has: does one of ours wait for it? */
+static void listed(struct asked *at, const char *name, size_t len)
+{
+    struct round *r = at->round;
+    struct lanename parsed;
+    if (!lanename_parse(name, len, &parsed))
+        return;
+    size_t low = 0, high = r->nseeks;
+    /* The first of its series with a higher generation: the others behind it wait for that one, or are looked at here, too. */
+    while (parsed.generation && low < high) {
+        size_t middle = (low + high) / 2;
+        const struct lanename *m = &r->seek[middle].lane->parsed;
+        int order = compare_series(m, &parsed);
+        if (order < 0 || (!order && m->generation <= parsed.generation))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (size_t i = low; parsed.generation && i < r->nseeks && lanename_same_series(&r->seek[i].lane->parsed, &parsed); i++) {
+        struct seek *s = &r->seek[i];
+        if (s->blocked)
+            continue;
+        if (r->looks++ >= LOOKS_MOST) {
+            block(s, at, name, len);
+            continue;
+        }
+        struct look *l = mem_alloc(sizeof *l);
+        *l = (struct look){at, i, mem_strndup(name, len), len};
+        look_into(l, 1);
+    }
+    lanename_free(&parsed);
+}
+
+static void list(struct asked *, const char *cursor);
+
+static void on_list(struct wire *w, redisReply *reply, void *arg)
+{
+    struct asked *at = arg;
+    char cursor[32] = "";
+    bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[1]->type == REDIS_REPLY_ARRAY;
+    if (good && reply->element[0]->type == REDIS_REPLY_INTEGER)
+        snprintf(cursor, sizeof cursor, "%lld", reply->element[0]->integer);
+    else if (good && reply->element[0]->str)
+        snprintf(cursor, sizeof cursor, "%s", reply->element[0]->str);
+    if (good && !at->round->over) {
+        const redisReply *names = reply->element[1];
+        for (size_t i = 0; i + 2 < names->elements; i += 3)
+            if (names->element[i]->type == REDIS_REPLY_STRING && names->element[i + 1]->integer > 0)
+                listed(at, names->element[i]->str, (size_t)names->element[i]->len);
+        if (strcmp(cursor, "0"))
+            list(at, cursor);
+    }
+    answered(at, good);
+}
+
+static void list(struct asked *at, const char *cursor)
+{
+    struct wire *w = wire_of(at);
+    send_open(at);
+    if (w && wire_sendf(w, on_list, at, "LANE.LIST %s MATCH " LANENAME_PREFIX "*|*|* COUNT %d", cursor, LIST_PAGE))
+        return;
+    at->open--;
+    at->round->open--;
+    at->failed = true;
+}
+
+struct wanted_wire {
+    const char *node;
+    struct wire *wire;
+};
+
+static void is_it(const char *node, struct wire *wire, void *arg)
+{
+    struct wanted_wire *w = arg;
+    if (!strcmp(node, w->node))
+        w->wire = wire;
+}
+
+/* "mx1+mx2": a set of owners of today's file, of nodes that no admin called dead. A server keeps those of former files, too. */
+static bool of_the_living(const struct config *c, const char *set)
+{
+    char name[65];
+    long long n = 0;
+    for (const char *end; *set; set = *end ? end + 1 : end, n++) {
+        end = set + strcspn(set, "+");
+        snprintf(name, sizeof name, "%.*s", (int)(end - set), set);
+        if (config_node_index(c, name) < 0 || config_list_has(&c->dead, name))
+            return false;
+    }
+    return n == c->copies;
+}
+
+/* How many such sets each of them belongs to. */
+static size_t sets_of_the_living(const struct config *c)
+{
+    size_t others = 0, sets = 1;
+    for (size_t i = 0; i < c->nnodes; i++)
+        others += !config_list_has(&c->dead, c->node[i].name);
+    if (!others--)
+        return 0;
+    for (size_t k = 1; k < (size_t)c->copies; k++)
+        sets = others >= k ? sets * (others - k + 1) / k : 0;
+    return sets;
+}
+
+/* A beat says what was true a moment ago; a server that was emptied since says so. */
+static void on_whole(struct wire *w, redisReply *reply, void *arg)
+{
+    struct asked *at = arg;
+    const struct config *c = at->round->relay->config;
+    bool good = reply && reply->type == REDIS_REPLY_ARRAY;
+    size_t sets = 0;
+    for (size_t i = 0; good && i + 1 < reply->elements; i += 2)
+        sets += reply->element[i]->type == REDIS_REPLY_STRING && of_the_living(c, reply->element[i]->str);
+    at->whole = good && sets >= sets_of_the_living(c);
+    answered(at, good);
+}
+
+static void ask_whole(struct asked *at)
+{
+    struct wire *w = wire_of(at);
+    at->whole = !at->round->relay->voice; /* with takeover = manual nobody knows */
+    if (at->whole)
+        return;
+    send_open(at);
+    if (w && wire_sendf(w, on_whole, at, "LANE.WHOLE"))
+        return;
+    at->open--;
+    at->round->open--;
+    at->failed = true;
+}
+
+static struct wire *wire_of(struct asked *at)
+{
+    struct wanted_wire w = {at->node, NULL};
+    owners_each_node(at->round->relay, is_it, &w);
+    return w.wire && wire_up(w.wire) ? w.wire : NULL;
+}
+
+static void add_node(const char *node, struct wire *wire, void *arg)
+{
+    struct round *r = arg;
+    if (wire_silence(wire) > HUNG)
+        return;
+    r->asked = mem_grow(r->asked, (r->nasked + 1) * sizeof *r->asked);
+    struct asked *at = &r->asked[r->nasked++];
+    *at = (struct asked){.round = r, .alive = voice_alive(r->relay, node)};
+    snprintf(at->node, sizeof at->node, "%s", node);
+}
+
+static const struct asked *answer_of(const struct round *r, const char *node)
+{
+    for (size_t i = 0; i < r->nasked; i++)
+        if (!strcmp(r->asked[i].node, node))
+            return r->asked[i].alive && !r->asked[i].open && !r->asked[i].failed ? &r->asked[i] : NULL;
+    return NULL;
+}
+
+/* Enough have answered that one of them holds what any `copies` nodes hold, though copies - 1 of all may be lost. Whom this relay found dead may live beyond a cut, and deliver: only
+ * an admin's word makes it less. */
+static bool enough(const struct round *r)
+{
+    const struct config *c = r->relay->config;
+    size_t answers = 0, dead = 0, lost = (size_t)c->copies - 1;
+    for (size_t i = 0; i < c->nnodes; i++) {
+        const struct asked *at = answer_of(r, c->node[i].name);
+        bool called = config_list_has(&c->dead, c->node[i].name);
+        dead += called;
+        answers += at && at->whole && !called;
+    }
+    return answers + (dead > lost ? dead : lost) >= c->nnodes;
+}
+
+/* ---- what comes of it ---- */
+
+static void want_turn(struct series *s, struct lane *lane)
+{
+    if (lane->waits_turn)
+        return;
+    lane->series = s;
+    lane->waits_turn = true;
+    TAILQ_INSERT_TAIL(&s->waiting, lane, turn_link);
+}
+
+static void start_tick(struct series *s)
+{
+    if (!ev_is_active(&s->tick))
+        ev_timer_again(s->relay->loop, &s->tick);
+}
+
+static void begin_in(struct series *s, double wait)
+{
+    double left = s->began + wait - clock_monotonic();
+    if (ev_is_active(&s->begin) && ev_timer_remaining(s->relay->loop, &s->begin) <= left)
+        return;
+    ev_timer_stop(s->relay->loop, &s->begin);
+    ev_timer_set(&s->begin, left > 0. ? left : 0., 0.);
+    ev_timer_start(s->relay->loop, &s->begin);
+}
+
+static void its_turn(struct lane *lane)
+{
+    double waited = clock_monotonic() - lane->turn_since;
+    lane->turn = true;
+    if (lane->turn_told)
+        log_info("lane=%s: its turn has come after %.0f s", lane->name, waited);
+    lane->turn_since = 0.;
+    lane->turn_told = false;
+    if (lane->destination)
+        drain_want(lane->destination);
+}
+
+static void still_waits(struct series *s, struct seek *k, const char *why)
+{
+    struct lane *lane = k->lane;
+    want_turn(s, lane);
+    if (lane->turn_told || clock_monotonic() - lane->turn_since < LONG_WAIT)
+        return;
+    lane->turn_told = true;
+    log_warning("lane=%s waits for its turn: %s", lane->name, why);
+}
+
+static void end_round(struct round *r)
+{
+    struct series *s = r->relay->series;
+    bool all = enough(r);
+    r->over = true;
+    s->round = NULL;
+    for (size_t i = 0; i < r->nseeks; i++) {
+        struct seek *k = &r->seek[i];
+        char why[300];
+        if (!k->lane->asks_turn) /* it was lost meanwhile */
+            continue;
+        k->lane->asks_turn = false;
+        if (!k->blocked && all) {
+            its_turn(k->lane);
+            continue;
+        }
+        if (k->blocked)
+            snprintf(why, sizeof why, "%s is not empty", k->behind);
+        still_waits(s, k, k->blocked ? why : "too few nodes are alive and whole and answer whether they hold what comes before it; if they are gone for good, name them in `dead`");
+    }
+    if (!TAILQ_EMPTY(&s->waiting))
+        begin_in(s, AGAIN);
+}
+
+static void look_whether_done(struct round *r)
+{
+    if (!r->open)
+        end_round(r);
+}
+
+static bool own_is_asked(const struct round *r)
+{
+    for (size_t i = 0; i < r->nasked; i++)
+        if (!strcmp(r->asked[i].node, r->relay->node))
+            return r->asked[i].open;
+    return false;
+}
+
+static void begin_round(struct series *s)
+{
+    size_t n = 0;
+    struct lane *lane;
+    struct round *r = mem_zero(sizeof *r);
+    r->relay = s->relay;
+    TAILQ_FOREACH(lane, &s->waiting, turn_link)
+        n++;
+    r->seek = mem_zero((n + 1) * sizeof *r->seek);
+    while ((lane = TAILQ_FIRST(&s->waiting))) {
+        TAILQ_REMOVE(&s->waiting, lane, turn_link);
+        lane->waits_turn = false;
+        lane->asks_turn = true;
+        lane->commands++;
+        r->seek[r->nseeks++].lane = lane;
+    }
+    qsort(r->seek, r->nseeks, sizeof *r->seek, by_series);
+    s->round = r;
+    s->began = clock_monotonic();
+    owners_each_node(s->relay, add_node, r);
+    start_tick(s);
+    r->open++; /* so that it does not end before all were asked */
+    for (size_t i = 0; i < r->nasked; i++) {
+        list(&r->asked[i], "0");
+        ask_whole(&r->asked[i]); /* behind it: whoever was emptied in between says so */
+    }
+    if (--r->open)
+        return;
+    end_round(r);
+    free_round(r);
+}
+
+static void on_begin(struct ev_loop *loop, ev_timer *t, int events)
+{
+    struct series *s = t->data;
+    if (!s->round && !TAILQ_EMPTY(&s->waiting) && !s->relay->stopping)
+        begin_round(s);
+}
+
+/* ---- pauses ---- */
+
+static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
+{
+    struct series *s = t->data;
+    struct lane *lane, *next;
+    double now = clock_monotonic();
+    for (lane = TAILQ_FIRST(&s->paused); lane; lane = next) {
+        next = TAILQ_NEXT(lane, pause_link);
+        if (now < lane->paused_until)
+            continue;
+        lane->paused = false;
+        TAILQ_REMOVE(&s->paused, lane, pause_link);
+        if (lane->destination)
+            drain_want(lane->destination);
+    }
+    /* Without the own node nothing can be said; what others say later only counts down. */
+    if (s->round && now - s->began >= PATIENCE && !own_is_asked(s->round))
+        end_round(s->round);
+    if (TAILQ_EMPTY(&s->paused) && !s->round)
+        ev_timer_stop(loop, t);
+}
+
+void series_pause(struct lane *lane, double seconds)
+{
+    struct series *s = lane->destination->relay->series;
+    lane->paused_until = clock_monotonic() + seconds;
+    if (lane->paused)
+        return;
+    lane->series = s;
+    lane->paused = true;
+    TAILQ_INSERT_TAIL(&s->paused, lane, pause_link);
+    start_tick(s);
+}
+
+void series_hold(struct lane *lane, bool hold)
+{
+    lane->held = hold;
+    if (!hold && lane->destination && !lane->destination->relay->stopping)
+        drain_want(lane->destination);
+}
+
+void series_look(struct lane *lane)
+{
+    lane->paused_until = 0.;
+}
+
+bool series_keeps(const struct entry *e)
+{
+    /* What was read and not taken (spill.h) is where it is. */
+    return e->lane->parsed.generation && e->lease && !(e->envelope.marks & ENVELOPE_ASIDE);
+}
+
+bool series_wait_for(struct entry *e, int64_t left)
+{
+    struct lane *lane = e->lane;
+    double now = clock_monotonic(), most = (double)e->relay->config->head_hold / 1000., wait = (double)left / 1e6;
+    if (left <= 0)
+        return true;
+    if (!lane->head_since || memcmp(lane->head, e->id, ENTRYID_LEN)) {
+        memcpy(lane->head, e->id, ENTRYID_LEN);
+        lane->head_since = now;
+    }
+    double hold = lane->head_since + most - now;
+    if (hold <= 0.)
+        return false;
+    series_pause(lane, wait < hold ? wait : hold);
+    return true;
+}
+
+/* ---- turns ---- */
+
+bool series_may_take(struct lane *lane)
+{
+    struct series *s = lane->destination->relay->series;
+    if (!lane->parsed.generation)
+        return true;
+    if (lane->held)
+        return false;
+    if (lane->turn)
+        return !lane->paused;
+    if (!lane->turn_since)
+        lane->turn_since = clock_monotonic();
+    if (!lane->waits_turn && !lane->asks_turn) {
+        want_turn(s, lane);
+        begin_in(s, SOON);
+    }
+    return false;
+}
+
+void series_emptied(struct lane *lane)
+{
+    struct series *s = lane->destination->relay->series;
+    if (!TAILQ_EMPTY(&s->waiting))
+        begin_in(s, SOON);
+}
+
+void series_forget(struct lane *lane)
+{
+    if (lane->waits_turn)
+        TAILQ_REMOVE(&lane->series->waiting, lane, turn_link);
+    if (lane->paused)
+        TAILQ_REMOVE(&lane->series->paused, lane, pause_link);
+    lane->waits_turn = lane->asks_turn = lane->paused = lane->turn = lane->whole = lane->turn_told = false;
+    lane->turn_since = lane->head_since = 0.;
+}
+
+struct series *series_open(struct relay *r)
+{
+    struct series *s = mem_zero(sizeof *s);
+    s->relay = r;
+    TAILQ_INIT(&s->waiting);
+    TAILQ_INIT(&s->paused);
+    ev_timer_init(&s->begin, on_begin, 0., 0.);
+    ev_timer_init(&s->tick, on_tick, TICK, TICK);
+    s->begin.data = s->tick.data = s;
+    return s;
+}
+
+void series_close(struct series *s)
+{
+    ev_timer_stop(s->relay->loop, &s->begin);
+    ev_timer_stop(s->relay->loop, &s->tick);
+    free(s);
+}

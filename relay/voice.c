@@ -1,0 +1,581 @@
+#include "voice.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "clock.h"
+#include "discover.h"
+#include "drain.h"
+#include "duty.h"
+#include "hand.h"
+#include "lanes.h"
+#include "liveness.h"
+#include "log.h"
+#include "mem.h"
+#include "membership.h"
+#include "metrics.h"
+#include "owners.h"
+#include "peers.h"
+#include "replace.h"
+#include "whole.h"
+
+#define BEATS_MOST 300 /* in one answer */
+#define UNTOLD_SAID 60. /* seconds in which no server tells which nodes there are, until the log says so */
+#define QUIET_SAID 3   /* beats that may be missed before the log says that a node is suspected, beyond suspect_after */
+
+struct voice {
+    struct relay *relay;
+    struct liveness *liveness;
+    size_t n, self;
+    char **name;
+    char incarnation[BEAT_INCARNATION];
+    char config[CONFIG_DIGEST];
+    uint64_t counter;
+    struct buf text;
+    ev_timer tick;
+    bool asked_own, awake, up;
+    double *asked;     /* per node: when the BEAT was sent that its server has not answered yet; 0: none */
+    bool *suspected;   /* per node: as the log said last */
+    bool *refused;     /* per node: its server took no beat, and the log said so */
+    bool *busy, *called_dead;
+    bool *away;        /* per node: as lanes were judged by last */
+    bool on_duty;      /* the same */
+    bool doubled, untold;
+    const char *outcast; /* NULL, or why this node does nothing any more */
+    bool leaving, *told; /* per node: that we leave */
+    size_t open;         /* beats to others that are not answered */
+};
+
+/* A BEAT under way. */
+struct beating {
+    struct voice *v;
+    size_t node;
+    unsigned generation;
+};
+
+static void look(struct voice *);
+
+/* ---- what was heard ---- */
+
+static bool is_text(const redisReply *r)
+{
+    return r->type == REDIS_REPLY_STRING || r->type == REDIS_REPLY_STATUS;
+}
+
+static void read_beats(struct voice *v, size_t server, unsigned generation, const redisReply *list)
+{
+    struct liveness_news news[BEATS_MOST];
+    size_t n = 0;
+    for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i < list->elements && n < BEATS_MOST; i++) {
+        const redisReply *b = list->element[i];
+        if (b->type != REDIS_REPLY_ARRAY || b->elements < 5 || !is_text(b->element[0]) || !is_text(b->element[1]) ||
+            b->element[2]->type != REDIS_REPLY_INTEGER || !is_text(b->element[4]))
+            continue;
+        news[n++] = (struct liveness_news){b->element[0]->str, b->element[1]->str, b->element[4]->str, b->element[0]->len, b->element[1]->len,
+                                           b->element[4]->len, (uint64_t)b->element[2]->integer,
+                                           b->element[3]->type == REDIS_REPLY_INTEGER ? (double)b->element[3]->integer / 1000. : 0.};
+    }
+    liveness_told(v->liveness, server, generation, news, n, clock_monotonic());
+}
+
+/* True when it was an answer. */
+static bool heard(struct beating *b, const redisReply *reply)
+{
+    struct voice *v = b->v;
+    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) {
+        if (reply && !v->refused[b->node]) {
+            v->refused[b->node] = true;
+            log_warning("node %s: BEAT was refused: %s; %s", v->name[b->node], reply->str ? reply->str : "no list",
+                        b->node == v->self ? "the others will think that this node is dead" : "nothing is heard by that server");
+        }
+        return false;
+    }
+    if (v->refused[b->node])
+        log_info("node %s: BEAT passes again", v->name[b->node]);
+    v->refused[b->node] = false;
+    read_beats(v, b->node, b->generation, reply->element[0]);
+    whole_told(v->relay, b->node, reply->element[1]);
+    return true;
+}
+
+static void on_peer_beat(struct wire *w, redisReply *reply, void *arg)
+{
+    struct beating b = *(struct beating *)arg;
+    free(arg);
+    b.v->asked[b.node] = 0.;
+    b.v->open--;
+    heard(&b, reply);
+}
+
+/* ---- what is said ---- */
+
+static bool beat(struct voice *v, struct wire *w, size_t node, wire_reply_fn *fn)
+{
+    char counter[24];
+    struct beating *b = mem_alloc(sizeof *b);
+    *b = (struct beating){v, node, liveness_generation(v->liveness)};
+    const char *argv[] = {"LANE.BEAT", v->name[v->self], v->incarnation, counter, v->text.data};
+    size_t len[] = {9, strlen(v->name[v->self]), strlen(v->incarnation), (size_t)snprintf(counter, sizeof counter, "%llu", (unsigned long long)v->counter),
+                    v->text.len};
+    if (wire_send(w, fn, b, 5, argv, len))
+        return true;
+    free(b);
+    return false;
+}
+
+static void tell_peer(struct node *node, void *arg)
+{
+    struct voice *v = arg;
+    for (size_t i = 0; i < v->n; i++)
+        if (i != v->self && (v->asked[i] <= 0. || (v->leaving && !v->told[i])) && node_ready(node) && !strcmp(v->name[i], node_name(node)) &&
+            beat(v, node_wire(node), i, on_peer_beat)) {
+            v->asked[i] = clock_monotonic();
+            v->told[i] = v->leaving;
+            v->open++;
+        }
+}
+
+/* A connection that carries nothing any more, because of a cut that nobody told TCP of, comes back only as a new one. */
+static void drop_hung(struct node *node, void *arg)
+{
+    struct voice *v = arg;
+    for (size_t i = 0; i < v->n; i++)
+        if (v->asked[i] > 0. && clock_monotonic() - v->asked[i] > (double)v->relay->config->dead_after / 1000. && !strcmp(v->name[i], node_name(node)))
+            node_drop(node, "a beat was not answered for dead_after");
+}
+
+/* The others hear us only as long as our server answers: a relay without its lanes is no living node. */
+static void on_own_beat(struct wire *w, redisReply *reply, void *arg)
+{
+    struct beating b = *(struct beating *)arg;
+    struct voice *v = b.v;
+    free(arg);
+    v->asked_own = false;
+    if (!heard(&b, reply))
+        return;
+    owners_each_peer(v->relay, tell_peer, v);
+    look(v);
+}
+
+static void compose(struct voice *v)
+{
+    struct relay *r = v->relay;
+    double now = clock_monotonic();
+    struct beat b = {.state = duty_role(r->duty), .leaving = (double)r->config->return_max / 1000., .since = duty_since(r->duty, now), .in_hand = hand_count(r)};
+    b.done = (uint64_t)metric_value(relay_removed);
+    snprintf(b.run_id, sizeof b.run_id, "%s", owners_run_id(r));
+    snprintf(b.config, sizeof b.config, "%s", v->config);
+    buf_consume(&v->text, v->text.len);
+    beat_encode(&b, v->liveness, duty_taken(r->duty), now, &v->text);
+    v->counter++;
+}
+
+static void say(struct voice *v)
+{
+    struct relay *r = v->relay;
+    if (v->asked_own || !owners_ready(r) || v->doubled)
+        return;
+    compose(v);
+    v->asked_own = beat(v, owners_wire(r), v->self, on_own_beat);
+}
+
+/* ---- what follows ---- */
+
+static bool owner_before(const struct lane *lane, const char *self, const char *node)
+{
+    for (size_t i = 0; i < lane->parsed.nowners && strcmp(lane->parsed.owner[i], self); i++)
+        if (!strcmp(lane->parsed.owner[i], node))
+            return true;
+    return false;
+}
+
+static void fill_busy(struct voice *v)
+{
+    struct relay *r = v->relay;
+    for (size_t i = 0; i < v->n; i++) {
+        v->busy[i] = false;
+        if (!duty_taken(r->duty)[i] || liveness_state(v->liveness, i, clock_monotonic()) != HEARD_READY)
+            continue;
+        v->busy[i] = owners_owes(r, v->name[i]);
+        for (struct entry *e = hand_first(r); e && !v->busy[i]; e = TAILQ_NEXT(e, taken))
+            v->busy[i] = owner_before(e->lane, r->node, v->name[i]);
+    }
+}
+
+static void fill_called_dead(struct voice *v)
+{
+    for (size_t i = 0; i < v->n; i++)
+        v->called_dead[i] = config_list_has(&v->relay->config->dead, v->name[i]);
+}
+
+static struct duty_view view(struct voice *v)
+{
+    struct relay *r = v->relay;
+    struct duty_view see = {.now = clock_monotonic(), .own_up = owners_ready(r), .in_hand = hand_count(r), .busy = v->busy, .called_dead = v->called_dead};
+    fill_busy(v);
+    see.comparing = whole_comparing(r);
+    see.nsets = whole_sets(r, &see.set);
+    return see;
+}
+
+static void tell(struct voice *v, const struct duty_event *e)
+{
+    struct relay *r = v->relay;
+    double now = clock_monotonic(), silence;
+    switch (e->kind) {
+    case DUTY_RETURNS:
+        metric_add(relay_returns, 1);
+        log_info("returning (%s): nothing is taken until what is here was compared with the other owners%s", e->why,
+                 duty_damped(r->duty) > 0. ? "; more slowly, since this node came and went" : "");
+        break;
+    case DUTY_READY: log_info("ready: compared, and nothing in hand; waiting for the others to give back what they took over"); break;
+    case DUTY_ALIVE: log_info("alive%s%s", e->why ? ", though not all gave back: " : "", e->why ? e->why : ""); break;
+    case DUTY_TOOK:
+        metric_add(relay_takeovers, 1);
+        silence = liveness_silence(v->liveness, e->node, now);
+        if (v->called_dead[e->node])
+            log_warning("node %s is dead, as the configuration says: its mail is delivered here where this is the next owner", v->name[e->node]);
+        else if (silence >= 0. && silence < (double)r->config->dead_after / 1000.)
+            log_warning("node %s is %s for too long: its mail is delivered here where this is the next owner", v->name[e->node],
+                        heard_word(liveness_state(v->liveness, e->node, now)));
+        else
+            log_warning("node %s is dead (silent for %.0f s, and nobody hears it): its mail is delivered here where this is the next owner", v->name[e->node],
+                        silence >= 0. ? silence : duty_since(r->duty, now));
+        break;
+    case DUTY_GAVE: log_info("node %s is ready to come back: what was taken over is given back", v->name[e->node]); break;
+    case DUTY_NOTHING: break;
+    }
+}
+
+/* Nodes that are missed, or are there again: only for the log. */
+static void tell_silence(struct voice *v)
+{
+    double now = clock_monotonic();
+    if (!v->untold && !membership_known(v->relay) && duty_since(v->relay->duty, now) > UNTOLD_SAID) {
+        v->untold = true;
+        log_warning("still returning: this node's own server has not told which nodes there are (membership = learned), or that could not be kept in %s", v->relay->config->state_directory);
+    }
+    double long_enough = (double)(v->relay->config->suspect_after + QUIET_SAID * v->relay->config->beat) / 1000.;
+    for (size_t i = 0; i < v->n; i++) {
+        double silence = liveness_silence(v->liveness, i, now);
+        if (i == v->self || silence < 0.)
+            continue;
+        if (!v->suspected[i] && silence >= long_enough) {
+            v->suspected[i] = true;
+            log_warning("node %s is suspected: no beat for %.1f s; it gets no new mail", v->name[i], silence);
+        } else if (v->suspected[i] && silence < (double)v->relay->config->suspect_after / 1000.) {
+            v->suspected[i] = false;
+            log_info("node %s is heard again: %s", v->name[i], heard_word(liveness_state(v->liveness, i, now)));
+        }
+    }
+}
+
+static bool is_away(const struct voice *v, size_t node, double now)
+{
+    int before = (int)node;
+    return duty_drains(v->relay->duty, &before, 1, v->called_dead, now);
+}
+
+/* Which lanes are ours depends on these alone. */
+static bool changed(struct voice *v)
+{
+    double now = clock_monotonic();
+    bool on_duty = duty_drains(v->relay->duty, NULL, 0, v->called_dead, now), change = on_duty != v->on_duty;
+    v->on_duty = on_duty;
+    for (size_t i = 0; i < v->n; i++) {
+        bool away = i != v->self && is_away(v, i, now);
+        change |= away != v->away[i];
+        v->away[i] = away;
+    }
+    return change;
+}
+
+static void obey(struct voice *v)
+{
+    struct relay *r = v->relay;
+    if (!changed(v))
+        return;
+    lanes_judge(r);
+    discover_list(r);
+    drain_want_all(r);
+}
+
+static bool may_work(const struct voice *v)
+{
+    return owners_ready(v->relay) && !v->doubled && !v->outcast && membership_known(v->relay);
+}
+
+static void look(struct voice *v)
+{
+    struct relay *r = v->relay;
+    if (liveness_doubled(v->liveness) && !v->doubled) {
+        v->doubled = true;
+        log_error("another relay beats as node %s: nothing is taken by either until one is stopped, and the other restarted", r->node);
+        duty_return(r->duty, "another relay has this node's name", clock_monotonic());
+    }
+    bool up = owners_ready(r);
+    if (up && !v->up)
+        duty_up(r->duty, clock_monotonic());
+    v->up = up;
+    struct duty_view see = view(v);
+    for (struct duty_event e; see.own_up = may_work(v), (e = duty_look(r->duty, &see)).kind != DUTY_NOTHING;) {
+        tell(v, &e);
+        fill_busy(v);
+    }
+    obey(v);
+    tell_silence(v);
+    whole_look(r, clock_monotonic());
+    replace_look(r, clock_monotonic());
+}
+
+static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
+{
+    struct voice *v = t->data;
+    v->awake = false;
+    owners_each_peer(v->relay, drop_hung, v);
+    look(v);
+    say(v);
+}
+
+/* ---- the rest of the relay ---- */
+
+enum ownership voice_judge(const struct relay *r, const struct lanename *name, size_t *place_r)
+{
+    int before[LANENAME_OWNERS_MAX];
+    struct voice *v = r->voice;
+    if (!v)
+        return ownership_judge(r->config, r->node, name, place_r);
+    *place_r = 0;
+    for (size_t i = 0; i < name->nowners; i++) {
+        if (!strcmp(name->owner[i], r->node)) {
+            *place_r = i;
+            return duty_drains(r->duty, before, i, v->called_dead, clock_monotonic()) ? OWNERSHIP_OURS : OWNERSHIP_LATER;
+        }
+        before[i] = config_node_index(r->config, name->owner[i]);
+    }
+    return OWNERSHIP_NONE;
+}
+
+bool voice_dead(const struct relay *r, const char *node)
+{
+    int i = config_node_index(r->config, node);
+    if (!r->voice || i < 0 || r->voice->called_dead[i])
+        return ownership_dead(r->config, node);
+    return i != (int)r->voice->self && is_away(r->voice, (size_t)i, clock_monotonic());
+}
+
+bool voice_alive(const struct relay *r, const char *node)
+{
+    int i = config_node_index(r->config, node);
+    if (!r->voice || i < 0)
+        return true;
+    return (size_t)i == r->voice->self ? duty_role(r->duty) == HEARD_ALIVE : liveness_state(r->voice->liveness, (size_t)i, clock_monotonic()) == HEARD_ALIVE;
+}
+
+bool voice_gone(const struct relay *r, int node, double now)
+{
+    const struct voice *v = r->voice;
+    const struct config *c = r->config;
+    double alive = duty_role(r->duty) == HEARD_ALIVE ? duty_since(r->duty, now) : 0., least = (double)(c->dead_after + c->settle) / 1000.;
+    if (node < 0)
+        return alive >= least;
+    if (node == (int)v->self || liveness_state(v->liveness, (size_t)node, now) != HEARD_SILENT || liveness_others_hear(v->liveness, (size_t)node, now))
+        return false;
+    double silence = liveness_silence(v->liveness, (size_t)node, now), replace = (double)c->replace_after / 1000.;
+    if (silence < 0.)
+        silence = alive;
+    if (v->called_dead[node])
+        return silence >= least;
+    return duty_taken(r->duty)[node] && replace > 0. && silence >= (replace > least ? replace : least);
+}
+
+bool voice_together(const struct relay *r, size_t node, double now)
+{
+    const struct voice *v = r->voice;
+    return node != v->self && !v->called_dead[node] && liveness_hears(v->liveness, node, now) == HEARD_ALIVE && !duty_taken(r->duty)[node] &&
+           liveness_as(v->liveness, node, v->self) == HEARD_ALIVE && !liveness_lists(v->liveness, node, v->self);
+}
+
+void voice_own_server(struct relay *r, bool restarted)
+{
+    double now = clock_monotonic();
+    if (!r->voice)
+        return;
+    r->voice->up = true;
+    if (restarted)
+        duty_return(r->duty, "the node's Redis was restarted", now);
+    else
+        duty_up(r->duty, now);
+    voice_wake(r);
+}
+
+void voice_stood_still(struct relay *r, bool ourselves, double seconds)
+{
+    double now = clock_monotonic();
+    if (!r->voice || seconds < (double)r->config->suspect_after / 1000.)
+        return;
+    if (ourselves)
+        liveness_begin(r->voice->liveness, now);
+    if (ourselves || duty_role(r->duty) != HEARD_RETURNING)
+        duty_return(r->duty, ourselves ? "the relay stood still" : "the node's Redis stood still", now);
+    else
+        duty_up(r->duty, now);
+    voice_wake(r);
+}
+
+void voice_outcast(struct relay *r, const char *why)
+{
+    struct voice *v = r->voice;
+    if (!v || !v->outcast == !why)
+        return;
+    v->outcast = why;
+    if (why)
+        duty_return(r->duty, why, clock_monotonic());
+    voice_wake(r);
+}
+
+void voice_wake(struct relay *r)
+{
+    if (!r->voice || r->voice->awake)
+        return;
+    r->voice->awake = true;
+    ev_feed_event(r->loop, &r->voice->tick, EV_TIMER);
+}
+
+void voice_leave(struct relay *r)
+{
+    if (!r->voice)
+        return;
+    duty_leave(r->duty, clock_monotonic());
+    log_info("leaving: the others are told that this node is back within %.0f s", (double)r->config->return_max / 1000.);
+    r->voice->leaving = true;
+    r->voice->asked_own = false; /* at once, whatever is under way */
+    say(r->voice);
+}
+
+bool voice_unsaid(const struct relay *r)
+{
+    return r->voice && r->voice->leaving && r->voice->open;
+}
+
+/* Places for v->n nodes. */
+static void make_places(struct voice *v, size_t had)
+{
+#define MORE(array)                                                                                                                        \
+    v->array = mem_grow(v->array, v->n * sizeof *v->array);                                                                               \
+    memset(v->array + had, 0, (v->n - had) * sizeof *v->array)
+    MORE(name);
+    MORE(asked);
+    MORE(told);
+    MORE(suspected);
+    MORE(refused);
+    MORE(busy);
+    MORE(called_dead);
+    MORE(away);
+#undef MORE
+}
+
+/* Nodes that the config has behind those of before. */
+static void add_names(struct voice *v)
+{
+    const struct config *c = v->relay->config;
+    size_t had = v->n;
+    if (c->nnodes <= had)
+        return;
+    v->n = c->nnodes;
+    make_places(v, had);
+    for (size_t i = had; i < v->n; i++) {
+        v->name[i] = mem_strdup(c->node[i].name);
+        liveness_add(v->liveness, v->name[i], clock_monotonic());
+        duty_add(v->relay->duty);
+        log_info("node %s is one of the group now", v->name[i]);
+    }
+}
+
+static void open_names(struct voice *v)
+{
+    const struct config *c = v->relay->config;
+    v->n = c->nnodes;
+    v->self = (size_t)config_node_index(c, v->relay->node);
+    make_places(v, 0);
+    for (size_t i = 0; i < v->n; i++)
+        v->name[i] = mem_strdup(c->node[i].name);
+    struct liveness_times times = {(double)c->suspect_after / 1000., (double)c->dead_after / 1000., (double)c->return_max / 1000.};
+    v->liveness = liveness_open((const char *const *)v->name, v->n, (int)v->self, times, clock_monotonic());
+    liveness_own(v->liveness, v->incarnation);
+    struct duty_times duty = {(double)c->beat / 1000., times.dead_after, (double)c->settle / 1000., (double)c->handover_wait / 1000.,
+                              (double)c->alone_wait / 1000., (double)c->restless_most / 1000.};
+    v->relay->duty = duty_open(v->liveness, v->n, v->self, duty, clock_monotonic());
+    fill_called_dead(v);
+}
+
+static void close_names(struct voice *v)
+{
+    for (size_t i = 0; i < v->n; i++)
+        free(v->name[i]);
+    free(v->name);
+    free(v->asked);
+    free(v->told);
+    free(v->suspected);
+    free(v->refused);
+    free(v->busy);
+    free(v->called_dead);
+    free(v->away);
+    duty_free(v->relay->duty);
+    liveness_free(v->liveness);
+}
+
+struct voice *voice_open(struct relay *r)
+{
+    unsigned char random[8];
+    if (r->config->takeover != TAKEOVER_AUTOMATIC)
+        return NULL;
+    struct voice *v = mem_zero(sizeof *v);
+    r->voice = v;
+    v->relay = r;
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        log_warning("getrandom failed");
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(v->incarnation + 2 * i, 3, "%02x", random[i]);
+    config_digest(r->config, v->config);
+    open_names(v);
+    r->whole = whole_open(r);
+    r->replace = replace_open(r);
+    double beat = (double)r->config->beat / 1000.;
+    ev_timer_init(&v->tick, on_tick, 0., beat);
+    v->tick.data = v;
+    ev_timer_start(r->loop, &v->tick);
+    return v;
+}
+
+void voice_close(struct relay *r)
+{
+    struct voice *v = r->voice;
+    if (!v)
+        return;
+    ev_timer_stop(r->loop, &v->tick);
+    r->voice = NULL;
+    replace_close(r->replace);
+    whole_close(r->whole);
+    replace_free(r->replace);
+    close_names(v);
+    buf_free(&v->text);
+    free(v);
+    r->duty = NULL;
+    r->whole = NULL;
+    r->replace = NULL;
+}
+
+void voice_reload(struct relay *r)
+{
+    struct voice *v = r->voice;
+    if (!v)
+        return;
+    config_digest(r->config, v->config);
+    add_names(v);
+    fill_called_dead(v);
+    whole_reload(r);
+    voice_wake(r);
+}

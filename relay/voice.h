@@ -1,0 +1,51 @@
+/* voice - what this node says in its beats, what it hears in the others', and what it does about it: duty.h decides, this obeys. Only with takeover =
+ * automatic; else there is no voice, and who is dead stands in the configuration. */
+#ifndef DOVELANE_RELAY_VOICE_H
+#define DOVELANE_RELAY_VOICE_H
+
+#include <stdbool.h>
+
+#include "lanename.h"
+#include "ownership.h"
+#include "relay.h"
+
+/* NULL with takeover = manual. */
+struct voice *voice_open(struct relay *);
+void voice_close(struct relay *);
+void voice_reload(struct relay *);
+
+/* ownership_judge(), by whichever knows who is alive. */
+enum ownership voice_judge(const struct relay *, const struct lanename *, size_t *place_r);
+
+/* ownership_dead(), likewise. */
+bool voice_dead(const struct relay *, const char *node);
+
+/* Whether the node drains what it holds now, so that it holds all it promised; anyone, with takeover = manual. */
+bool voice_alive(const struct relay *, const char *node);
+
+/* That node is lost for good: nobody hears it, and has not for replace_after, or for dead_after + settle when an admin calls it dead (so long that it has no
+ * connection left over which it could still be comparing). node: its index; -1: it is in nobody's table. */
+bool voice_gone(const struct relay *, int node, double now);
+
+/* That node may get mail for which this one is an owner, too: both are alive, hear each other, and neither took the other over. */
+bool voice_together(const struct relay *, size_t node, double now);
+
+/* The own server answers again; restarted: it is another one than before. */
+void voice_own_server(struct relay *, bool restarted);
+
+/* The own server, or this program, stood still for so many seconds, or does still. */
+void voice_stood_still(struct relay *, bool ourselves, double seconds);
+
+/* This node takes nothing from now on (why: for the log; it must stay), or may again (NULL). */
+void voice_outcast(struct relay *, const char *why);
+
+/* Something that the rules look at has changed. */
+void voice_wake(struct relay *);
+
+/* This relay is being stopped: the others are told at once. */
+void voice_leave(struct relay *);
+
+/* It was, and somebody has not answered yet. */
+bool voice_unsaid(const struct relay *);
+
+#endif

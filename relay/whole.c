@@ -1,0 +1,505 @@
+/* The rounds of the comparison, one step after the other, and what begins them. The steps stand in whole.h. */
+#include "whole_work.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "clock.h"
+#include "listing.h"
+#include "log.h"
+#include "refill.h"
+#include "voice.h"
+
+#define AGAIN_FIRST 0.5 /* seconds until a round that was in vain is repeated; doubled each time */
+#define AGAIN_MOST 30.
+
+static const char *const steps[] = {"idle", "discover", "ask", "list here", "list there", "ask again", "fetch", "ask at last", "revise", "drop", "end"};
+
+/* ---- for the rest of the relay ---- */
+
+void whole_told(struct relay *r, size_t node, const redisReply *list)
+{
+    if (node < r->whole->nsites)
+        whole_read_said(&r->whole->site[node], list);
+}
+
+bool whole_believed(struct relay *r, const struct lanename *name)
+{
+    const struct set *s = r->whole ? whole_set_of_lane(r->whole, name) : NULL;
+    return s && s->whole;
+}
+
+bool whole_says(struct relay *r, const struct lanename *name, const redisReply *said)
+{
+    const struct set *s = r->whole ? whole_set_of_lane(r->whole, name) : NULL;
+    for (size_t i = 0; s && said->type == REDIS_REPLY_ARRAY && i + 1 < said->elements; i += 2)
+        if (said->element[i]->str && !strcmp(said->element[i]->str, s->name))
+            return true;
+    return false;
+}
+
+size_t whole_sets(struct relay *r, const struct duty_set **out)
+{
+    struct whole *w = r->whole;
+    size_t n = 0;
+    whole_update_sets(w);
+    for (struct set *s = w->sets; s; s = s->next)
+        n++;
+    if (n > w->nview)
+        w->view = mem_grow(w->view, n * sizeof *w->view);
+    w->nview = n > w->nview ? n : w->nview;
+    n = 0;
+    for (struct set *s = w->sets; s; s = s->next) {
+        bool fresh = !s->ever && !s->lanes_here && !s->stale;
+        /* A set that is new to us is no reason to return: JOIN makes us whole for it, unless others have entries of it. */
+        if (fresh && !s->whole && duty_role(r->duty) == HEARD_ALIVE)
+            continue;
+        w->view[n++] = (struct duty_set){s->name, s->n, s->other, s->reach, s->whole, s->checked};
+    }
+    *out = w->view;
+    return n;
+}
+
+bool whole_comparing(const struct relay *r)
+{
+    return (r->whole->phase != IDLE && r->whole->mode == RETURN) || !r->whole->compared;
+}
+
+/* ---- the end of a round ---- */
+
+static void tell(const struct whole *w, const struct set *s)
+{
+    const char *with = s->witness >= 0 ? w->relay->config->node[s->witness].name : "all its owners";
+    if (!s->fetched && !s->dropped && !s->revised) {
+        log_debug("%s: compared with %s: the same", s->name, with);
+        return;
+    }
+    log_info("%s: compared with %s: %zu entries fetched (%.1f MB), %zu dropped that were delivered or never promised, %zu results taken over, in %.2f s",
+             s->name, with, s->fetched, (double)s->bytes / 1e6, s->dropped, s->revised, clock_monotonic() - w->began);
+}
+
+static bool open_sets(const struct whole *w)
+{
+    for (const struct set *s = w->sets; s; s = s->next)
+        if (!s->whole || !s->checked)
+            return true;
+    return false;
+}
+
+static void finish(struct whole *w)
+{
+    double now = clock_monotonic();
+    bool vain = w->abandoned;
+    for (struct set *s = w->sets; s; s = s->next) {
+        if (s->active && !s->failed && !w->abandoned)
+            tell(w, s);
+        vain |= s->active && s->failed;
+        s->active = false;
+    }
+    whole_free_lists(w);
+    w->phase = IDLE;
+    if (w->mode == RETURN && !w->abandoned)
+        w->compared = true;
+    if (w->mode == PERIODIC)
+        w->periodic_at = now + (double)w->relay->config->compare_every / 1000.;
+    w->again = !vain ? AGAIN_FIRST : 2 * w->again < AGAIN_MOST ? 2 * w->again : AGAIN_MOST;
+    w->not_before = now + w->again;
+    w->abandoned = false;
+    voice_wake(w->relay);
+}
+
+void whole_fail_set(struct set *s, const char *why)
+{
+    if (!s->failed)
+        log_warning("%s: the comparison was in vain: %s", s->name, why);
+    s->failed = true;
+}
+
+void whole_site_failed(struct whole *w, size_t site, const char *why)
+{
+    char text[300];
+    snprintf(text, sizeof text, "node %s: %s", w->relay->config->node[site].name, why);
+    for (struct set *s = w->sets; s; s = s->next)
+        if (site == w->self ? s->active : whole_uses(s, site))
+            whole_fail_set(s, text);
+    if (site == w->self)
+        w->abandoned = true;
+}
+
+/* ---- DISCOVER ---- */
+
+static void *discover_lane(const char *name, size_t len, const struct lanename *parsed, void *arg)
+{
+    struct site *site = arg;
+    struct set *s = whole_set_of_lane(site->w, parsed);
+    if (s) {
+        s->seen = true;
+        s->lanes_here |= site->index == site->w->self;
+    }
+    return NULL;
+}
+
+static void on_discovered(const char *trouble, void *arg)
+{
+    struct site *site = arg;
+    struct whole *w = site->w;
+    site->failed = trouble != NULL;
+    if (trouble && site->index == w->self)
+        w->abandoned = true;
+    w->open--;
+    whole_advance(w);
+}
+
+static void discover(struct whole *w)
+{
+    static const struct listing_calls calls = {discover_lane, NULL, on_discovered};
+    for (struct set *s = w->sets; s; s = s->next)
+        s->seen = s->lanes_here = false;
+    for (size_t i = 0; i < w->nsites; i++) {
+        struct site *site = &w->site[i];
+        site->failed = !node_ready(site->node) || !listing_open(node_wire(site->node), &calls, site);
+        w->open += !site->failed;
+    }
+    if (w->site[w->self].failed)
+        w->abandoned = true;
+}
+
+/* ---- ASK ---- */
+
+static void on_whole(struct wire *wire, redisReply *reply, void *arg)
+{
+    struct site *site = arg;
+    struct whole *w = site->w;
+    if (reply && reply->type == REDIS_REPLY_ARRAY)
+        whole_read_said(site, reply);
+    else
+        site->failed = true;
+    w->open--;
+    whole_advance(w);
+}
+
+static void ask(struct whole *w)
+{
+    for (size_t i = 0; i < w->nsites; i++) {
+        struct site *site = &w->site[i];
+        if (site->failed)
+            continue;
+        if (wire_sendf(node_wire(site->node), on_whole, site, "LANE.WHOLE"))
+            w->open++;
+        else
+            site->failed = true;
+    }
+    if (w->site[w->self].failed)
+        w->abandoned = true;
+}
+
+static void on_begun(struct wire *wire, redisReply *reply, void *arg)
+{
+    struct whole *w = arg;
+    if (!reply || reply->type == REDIS_REPLY_ERROR)
+        w->abandoned = true;
+    w->open--;
+    whole_advance(w);
+}
+
+static bool wants(const struct whole *w, const struct set *s)
+{
+    switch (w->mode) {
+    case RETURN: return !s->whole || !s->checked;
+    case PERIODIC: return s->whole;
+    case JOIN: return !s->whole && !s->ever && !s->lanes_here && !s->stale;
+    }
+    return false;
+}
+
+static void begin(struct whole *w)
+{
+    unsigned char random[16];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        log_warning("getrandom failed");
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(w->token + 2 * i, 3, "%02x", random[i]);
+    whole_forget_sets(w);
+    whole_update_sets(w);
+    for (struct set *s = w->sets; s; s = s->next) {
+        s->active = wants(w, s);
+        s->failed = s->young = s->unite = false;
+        s->witness = -1;
+        s->fetched = s->bytes = s->dropped = s->revised = s->held = 0;
+        if (!s->active || w->mode == PERIODIC)
+            continue;
+        if (wire_sendf(node_wire(w->site[w->self].node), on_begun, w, "LANE.WHOLE BEGIN %s %s", s->name, w->token))
+            w->open++;
+        else
+            w->abandoned = true;
+    }
+}
+
+/* A witness, or all the others; but for those of whom an admin says that they are dead, and those in nobody's table. */
+static void choose(struct whole *w)
+{
+    for (struct set *s = w->sets; s; s = s->next) {
+        bool all = true;
+        for (size_t i = 0; i < s->n && s->active; i++) {
+            struct site *site = s->other[i] < 0 ? NULL : &w->site[s->other[i]];
+            bool reached = site && !site->failed && node_ready(site->node);
+            const char *token = reached ? whole_said(site, s->name) : NULL;
+            s->without[i] = !reached && (s->other[i] < 0 || config_list_has(&w->relay->config->dead, w->relay->config->node[s->other[i]].name));
+            all &= reached || s->without[i];
+            if (token && s->witness < 0) {
+                s->witness = s->other[i];
+                snprintf(s->token, sizeof s->token, "%s", token);
+            }
+        }
+        s->unite = s->witness < 0 && all && !s->whole;
+        s->active &= s->witness >= 0 || s->unite;
+    }
+}
+
+/* ---- ASK_AGAIN, ASK_LAST ---- */
+
+static void judge(struct whole *w)
+{
+    for (struct set *s = w->sets; s; s = s->next) {
+        if (!s->active || s->failed)
+            continue;
+        if (w->mode == PERIODIC && !s->held) {
+            s->active = false;
+            continue;
+        }
+        const char *token = s->witness >= 0 ? whole_said(&w->site[s->witness], s->name) : NULL;
+        if (s->witness >= 0 && (w->site[s->witness].failed || !token || strcmp(token, s->token)))
+            whole_fail_set(s, "the other owner is not whole any more");
+        else if (w->mode == PERIODIC && !s->whole)
+            whole_fail_set(s, "this node is not whole any more");
+    }
+    for (struct there *t = w->there; t; t = t->next)
+        if (w->mode == JOIN && t->place) {
+            t->set->stale = true;
+            t->set->active = false;
+        }
+}
+
+/* ---- END ---- */
+
+struct ending {
+    struct whole *w;
+    struct set *set;
+};
+
+static void on_end(struct wire *wire, redisReply *reply, void *arg)
+{
+    struct ending *e = arg;
+    struct whole *w = e->w;
+    if (!reply || reply->type != REDIS_REPLY_INTEGER)
+        whole_fail_set(e->set, reply && reply->str ? reply->str : "the connection to the own node was lost");
+    else if (!reply->integer)
+        whole_fail_set(e->set, "the own node lost what it held meanwhile");
+    else
+        e->set->checked = !e->set->young;
+    free(e);
+    w->open--;
+    whole_advance(w);
+}
+
+static void end(struct whole *w)
+{
+    for (struct set *s = w->sets; s && w->mode != PERIODIC; s = s->next) {
+        if (!s->active || s->failed)
+            continue;
+        struct ending *e = mem_alloc(sizeof *e);
+        *e = (struct ending){w, s};
+        if (wire_sendf(node_wire(w->site[w->self].node), on_end, e, "LANE.WHOLE END %s %s", s->name, w->token)) {
+            w->open++;
+            continue;
+        }
+        free(e);
+        w->abandoned = true;
+    }
+    /* What follows from it is what the server says then. */
+    struct site *own = &w->site[w->self];
+    whole_ask_since(w); /* answered before the next one */
+    if (wire_sendf(node_wire(own->node), on_whole, own, "LANE.WHOLE"))
+        w->open++;
+}
+
+/* ---- one step after the other ---- */
+
+static void enter(struct whole *w)
+{
+    switch (w->phase) {
+    case DISCOVER: discover(w); break;
+    case ASK: begin(w); ask(w); break;
+    case LIST_HERE: choose(w); whole_list_here(w); break;
+    case LIST_THERE: whole_list_there(w); break;
+    case ASK_AGAIN: ask(w); break;
+    case FETCH: judge(w); w->fetching = w->there; whole_fetch_next(w); break;
+    case ASK_LAST: ask(w); break;
+    case REVISE:
+        judge(w);
+        whole_reorder(w);
+        whole_revise(w);
+        break;
+    case DROP: whole_drop(w); break;
+    case END: end(w); break;
+    case IDLE: break;
+    }
+}
+
+void whole_advance(struct whole *w)
+{
+    while (!w->open && !w->closing && w->phase != IDLE) {
+        if (w->abandoned || w->phase == END) {
+            finish(w);
+            return;
+        }
+        w->phase++;
+        log_debug("comparing: %s", steps[w->phase]);
+        w->open = 1; /* answers that come at once must not begin the next phase from within */
+        enter(w);
+        w->open--;
+    }
+}
+
+static void start(struct whole *w, enum mode mode)
+{
+    const struct config *c = w->relay->config;
+    w->mode = mode;
+    w->began = clock_monotonic();
+    w->min_age = mode == PERIODIC && c->compare_every > c->settle ? c->compare_every : c->settle;
+    w->phase = IDLE + 1;
+    w->open = 1;
+    enter(w);
+    w->open--;
+    whole_advance(w);
+}
+
+void whole_look(struct relay *r, double now)
+{
+    struct whole *w = r->whole;
+    struct duty *d = r->duty;
+    if (duty_turn(d) != w->turn) {
+        w->turn = duty_turn(d);
+        w->compared = false;
+        w->again = AGAIN_FIRST;
+        w->not_before = 0.;
+        w->abandoned = w->phase != IDLE;
+        for (struct set *s = w->sets; s; s = s->next)
+            s->checked = s->stale = false;
+    }
+    for (size_t i = 0; i < w->nsites; i++)
+        if (node_ready(w->site[i].node) && wire_standstill(node_wire(w->site[i].node)) > (double)r->config->dead_after / 1000.)
+            node_drop(w->site[i].node, "no answer for dead_after");
+    if (w->phase == IDLE && w->renamed) {
+        w->renamed = false;
+        whole_find_owners(w);
+        whole_configure_sets(w);
+        whole_update_sets(w);
+    }
+    if (w->phase != IDLE || now < w->not_before || !node_ready(w->site[w->self].node))
+        return;
+    if (duty_role(d) == HEARD_RETURNING) {
+        if (duty_settled(d, now) && (!w->compared || open_sets(w)))
+            start(w, RETURN);
+        return;
+    }
+    if (duty_role(d) != HEARD_ALIVE)
+        return;
+    bool joins = false;
+    for (struct set *s = w->sets; s; s = s->next) {
+        bool reached = true;
+        for (size_t i = 0; i < s->n; i++)
+            reached &= s->reach[i] != REACH_NOT;
+        joins |= !s->whole && !s->ever && !s->lanes_here && !s->stale && reached;
+    }
+    if (joins)
+        start(w, JOIN);
+    else if (now >= w->periodic_at)
+        start(w, PERIODIC);
+}
+
+void whole_link_back(struct relay *r, double now)
+{
+    double soon = now + (double)r->config->settle / 1000.;
+    if (r->whole->periodic_at > soon)
+        r->whole->periodic_at = soon;
+}
+
+/* ---- sites ---- */
+
+static void on_state(struct node *node, bool ready, bool new_life, void *arg)
+{
+    struct site *site = arg;
+    /* What the own server is whole for is told with each beat, too: a connection alone that broke is no FLUSHALL. */
+    if (site->index != site->w->self || new_life)
+        whole_forget_said(site);
+    whole_update_sets(site->w);
+    if (ready && site->index == site->w->self)
+        whole_ask_since(site->w);
+    if (ready && site->index != site->w->self)
+        whole_link_back(site->w->relay, clock_monotonic());
+}
+
+/* Of the nodes that the config has behind those of before. */
+static void open_sites(struct whole *w)
+{
+    struct relay *r = w->relay;
+    const struct config *c = r->config;
+    while (w->nsites < c->nnodes) {
+        size_t i = w->nsites++;
+        struct site *site = &w->site[i];
+        site->w = w;
+        site->index = i;
+        site->failed = true; /* for a comparison that is under way */
+        site->node = node_open(r->loop, &(struct node_options){.name = c->node[i].name,
+                                                               .link = config_node_link(c, i),
+                                                               .purpose = "relay-compare",
+                                                               .ping = true,
+                                                               .settle = c->settle,
+                                                               .state = on_state,
+                                                               .arg = site});
+    }
+}
+
+void whole_close(struct whole *w)
+{
+    w->closing = true;
+    if (w->refill)
+        refill_close(w->refill);
+    w->refill = NULL;
+    for (size_t i = 0; i < w->nsites; i++) {
+        node_close(w->site[i].node);
+        whole_forget_said(&w->site[i]);
+    }
+    free(w->site);
+    whole_free_lists(w);
+    whole_forget_since(w);
+    while (w->sets) {
+        struct set *s = w->sets;
+        w->sets = s->next;
+        whole_free_set(s);
+    }
+    free(w->view);
+    free(w);
+}
+
+void whole_reload(struct relay *r)
+{
+    open_sites(r->whole);
+    r->whole->renamed = true;
+}
+
+struct whole *whole_open(struct relay *r)
+{
+    struct whole *w = mem_zero(sizeof *w);
+    w->relay = r;
+    w->again = AGAIN_FIRST;
+    w->periodic_at = clock_monotonic() + (double)r->config->compare_every / 1000.;
+    w->self = (size_t)config_node_index(r->config, r->node);
+    w->site = mem_zero(CONFIG_NODES_MAX * sizeof *w->site); /* answers on their way know their places */
+    open_sites(w);
+    whole_configure_sets(w);
+    return w;
+}

@@ -1,0 +1,61 @@
+/* whole - for which sets of owners the own server is whole, and the comparison that makes it so (docs/takeover.md, "Whole").
+ *
+ * A round goes through these steps, and everything else may happen between any two of them. Data flows down only.
+ *
+ *   DISCOVER    which sets of owners have lanes, here or at another owner; those that new mail may be placed on are there without any
+ *   ASK         BEGIN here; who is whole? A whole owner is this set's witness; when nobody is and all can be reached, they are united
+ *   LIST_HERE   the own ids. Before the others': what comes between the two lists is on the second only, and is never dropped
+ *   LIST_THERE  the ids of the witness (or of all): what is missing here, which results are newer where
+ *   ASK_AGAIN   is the witness still whole, and under the same token? Else all was in vain
+ *   FETCH       the missing bodies (refill.h); only when we are not whole
+ *   ASK_LAST    is it still, now that the bodies are here? A witness that was emptied meanwhile gives blocks without them
+ *   REVISE      newer results, in both directions; and in an ordered lane that we are not whole for, the places that entries have there
+ *   DROP        what is older than `settle` here and the witness does not hold, but for what is in hand: it was delivered, or never promised
+ *   END         whole, if the token of BEGIN still stands: no FLUSHALL came between
+ *
+ * An alive node runs the same without BEGIN, FETCH and END every compare_every, for sets that it is whole for. */
+#ifndef DOVELANE_RELAY_WHOLE_H
+#define DOVELANE_RELAY_WHOLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "duty.h"
+#include "relay.h"
+
+struct whole *whole_open(struct relay *);
+void whole_close(struct whole *);
+void whole_reload(struct relay *); /* the config was read again; its nodes are the same */
+
+/* What a node's server said with an answer to BEAT: owners and tokens, a flat list. */
+void whole_told(struct relay *, size_t node, const redisReply *list);
+
+/* Begins what is due. Called with every beat. */
+void whole_look(struct relay *, double now);
+
+/* A link to another node came back: what it was not told is compared soon. */
+void whole_link_back(struct relay *, double now);
+
+/* The sets, as the rules want to see them; the array is whole's, and good until the next call of anything here. */
+size_t whole_sets(struct relay *, const struct duty_set **);
+
+/* What the node's server said last: it is whole for these owners (n of them, in any order). */
+bool whole_for(const struct relay *, size_t node, const char *const *owner, size_t n);
+
+/* There are lanes with an owner in nobody's table. */
+bool whole_strangers(const struct relay *);
+
+/* The connection to that node's server (the own one, too) by which bodies go: NULL while it is not up. */
+struct wire *whole_wire(const struct relay *, size_t node);
+
+/* Nothing was compared in this return yet, or it is being done. */
+bool whole_comparing(const struct relay *);
+
+/* Whether what lies in this lane since then (clock_boottime()) was there when the own server became whole: from a file, from another owner, or from before. */
+bool whole_brought(struct relay *, const struct lanename *, double stored_at);
+
+/* Whether the own server is whole for the set of this lane's owners: as we believe since the last beat, and as it says now (its answer to LANE.WHOLE). */
+bool whole_believed(struct relay *, const struct lanename *);
+bool whole_says(struct relay *, const struct lanename *, const redisReply *said);
+
+#endif

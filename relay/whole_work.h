@@ -1,0 +1,146 @@
+/* whole_work - what the files of the comparison share: sets of owners, lists, servers, and the round. Belongs to whole*.c alone. */
+#ifndef DOVELANE_RELAY_WHOLE_WORK_H
+#define DOVELANE_RELAY_WHOLE_WORK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "duty.h"
+#include "entryid.h"
+#include "lanename.h"
+#include "mem.h"
+#include "relay.h"
+#include "whole.h"
+
+#define OTHERS (LANENAME_OWNERS_MAX - 1)
+#define TOKEN 33
+#define BUCKETS 4096
+
+enum phase { IDLE, DISCOVER, ASK, LIST_HERE, LIST_THERE, ASK_AGAIN, FETCH, ASK_LAST, REVISE, DROP, END };
+enum mode { RETURN, PERIODIC, JOIN };
+
+struct set {
+    struct set *next;
+    char *name;
+    size_t n;
+    int other[OTHERS];
+    enum reach reach[OTHERS];
+    bool configured, seen, lanes_here;
+    bool whole, checked;
+    bool ever;  /* we have seen it whole here */
+    bool stale; /* others hold entries of it that we cannot just take: a return does */
+    /* this round */
+    bool active, failed, young, unite;
+    bool without[OTHERS]; /* an admin calls it dead and it does not answer: a union is one of the others */
+    int witness; /* node; -1: none */
+    char token[TOKEN];
+    size_t fetched, bytes, dropped, revised, held;
+};
+
+struct own_entry {
+    unsigned char id[ENTRYID_LEN];
+    uint32_t revision;
+    bool old, matched;
+};
+
+/* A lane of the own server, as LIST_HERE saw it. */
+struct here {
+    struct here *next;
+    char *name;
+    size_t len;
+    struct set *set;
+    struct own_entry *entry;
+    uint32_t *slot; /* open addressing over entries: index + 1 */
+    size_t n, size, nslots;
+};
+
+/* A lane of another server. */
+struct there {
+    struct there *next;
+    size_t site;
+    char *name;
+    size_t len;
+    struct set *set;
+    struct here *here; /* NULL: we have no such lane */
+    struct wanted *wanted;
+    size_t n, size;
+    uint32_t place;
+    struct buf newer_there, newer_here; /* ids */
+    bool ordered;       /* an ordered lane, and we are not whole: what is here must come to stand in the other's order */
+    const struct own_entry *last; /* the latest one that stands so */
+    struct buf behind;  /* ids of those that do not: they go to the end, in this order */
+};
+
+struct site {
+    struct whole *w;
+    size_t index;
+    struct node *node;
+    size_t nsaid;
+    char **said; /* set, token, set, token ... */
+    bool listed, failed;
+};
+
+/* When the own server became whole for a set. */
+struct since {
+    char *set;
+    double at; /* clock_boottime() */
+};
+
+struct whole {
+    struct relay *relay;
+    size_t nsites, self;
+    struct site *site; /* per node of the config, room for CONFIG_NODES_MAX; [self] is the own server */
+    struct set *sets;
+    struct duty_set *view;
+    size_t nview;
+    struct since *since;
+    size_t nsince;
+    double latest; /* of them */
+
+    enum phase phase;
+    enum mode mode;
+    bool abandoned, closing;
+    bool renamed;      /* nodes came: the sets of owners are not those of the config yet */
+    bool compared;     /* a round of this return came to its end */
+    unsigned turn;     /* duty_turn() of the last look */
+    size_t open;       /* what this phase waits for */
+    char token[TOKEN];
+    double began, not_before, again, periodic_at;
+    int64_t min_age;
+    struct here *bucket[BUCKETS];
+    struct there *there, *fetching;
+    struct refill *refill;
+};
+
+/* whole.c */
+void whole_advance(struct whole *); /* after each answer, when w->open was lowered */
+void whole_fail_set(struct set *, const char *why);
+void whole_site_failed(struct whole *, size_t site, const char *why);
+
+/* whole_sets.c */
+struct set *whole_set_of_lane(struct whole *, const struct lanename *); /* NULL when we are none of its owners */
+bool whole_uses(const struct set *, size_t site);                       /* its list is compared with in this round */
+void whole_configure_sets(struct whole *);
+void whole_find_owners(struct whole *); /* owners that were in nobody's table may be in the config now */
+void whole_forget_sets(struct whole *);
+void whole_free_set(struct set *);
+void whole_update_sets(struct whole *); /* from what the servers said last */
+const char *whole_said(const struct site *, const char *set); /* the token under which it is whole, or NULL */
+void whole_read_said(struct site *, const redisReply *);
+void whole_forget_said(struct site *);
+void whole_ask_since(struct whole *); /* of the own server; its answer stands in w->since */
+void whole_forget_since(struct whole *);
+
+/* whole_lists.c */
+void whole_list_here(struct whole *);
+void whole_list_there(struct whole *);
+void whole_free_lists(struct whole *);
+
+/* whole_mend.c */
+void whole_fetch_next(struct whole *); /* w->fetching, and those behind it */
+void whole_revise(struct whole *);
+void whole_reorder(struct whole *);
+void whole_drop(struct whole *);
+
+#endif

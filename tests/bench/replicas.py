@@ -1,0 +1,149 @@
+"""What the benches of replicas share: a client that times commands, CPU of processes to the nanosecond, a ratio with its interval."""
+import os
+import random
+import socket
+import statistics
+import time
+
+from stack import dovecot
+from stack.failure import StackError
+from stack.imap import quoted
+
+MAIL_USER = "bench@example.org"
+REPLICATION = ("dovelane-replicator", "dovelane-worker")
+
+
+class Timed:
+    """A logged-in session that sends bytes made beforehand and reads up to the tagged answer; little else is in the times."""
+
+    def __init__(self, address, user=MAIL_USER):
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), 60)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.rest = b""
+        self.socket.recv(65536)
+        self.one(f"LOGIN {quoted(user)} {quoted(dovecot.PASSWORD)}")
+
+    def close(self):
+        self.socket.close()
+
+    def answer(self):
+        """Reads to the answer tagged x. Literals of our own mails hold no such line."""
+        data = self.rest
+        while True:
+            at = data.find(b"x ") if data.startswith(b"x ") else data.find(b"\r\nx ") + 2
+            if at >= 2 or data.startswith(b"x "):
+                end = data.find(b"\r\n", at)
+                if end >= 0:
+                    self.rest = data[end + 2:]
+                    if data[at:at + 4] != b"x OK":
+                        raise StackError(f"IMAP: {data[at:end].decode(errors='replace')}")
+                    return data[:end]
+            more = self.socket.recv(262144)
+            if not more:
+                raise StackError("IMAP: the connection was closed")
+            data += more
+
+    def one(self, text, literal=None):
+        """One command, not timed; its answer."""
+        self.socket.sendall(made(text, literal))
+        try:
+            return self.answer()
+        except StackError as error:
+            raise StackError(f"{text[:80]}: {error}") from None
+
+    def times(self, commands):
+        """Milliseconds of each command, one after the other."""
+        found, clock, send, answer = [], time.perf_counter_ns, self.socket.sendall, self.answer
+        for command in commands:
+            began = clock()
+            send(command)
+            answer()
+            found.append((clock() - began) / 1e6)
+        return found
+
+
+def made(text, literal=None):
+    """A command's bytes."""
+    if literal is None:
+        return b"x " + text.encode() + b"\r\n"
+    return b"x %s {%d+}\r\n%s\r\n" % (text.encode(), len(literal), literal)
+
+
+def mail(name, size):
+    head = f"From: <a@stack.example>\r\nSubject: {name}\r\nX-Mail: {name}\r\nMessage-ID: <{name}@bench.example>\r\n\r\n".encode()
+    line = b"a line of a mail that is as long as lines of mails are wont to be, more or less.\r\n"
+    return head + (line * (size // len(line) + 1))[:max(0, size - len(head) - 2)].rstrip(b"\r\n") + b"\r\n"
+
+
+def multi_append(session, folder, mails, block=200):
+    """Many mails with few commands (MULTIAPPEND)."""
+    for at in range(0, len(mails), block):
+        parts = b"".join(b" {%d+}\r\n%s" % (len(data), data) for data in mails[at:at + block])
+        session.socket.sendall(b"x APPEND " + quoted(folder).encode() + parts + b"\r\n")
+        session.answer()
+
+
+def cpu_ms(pids):
+    """CPU milliseconds of processes so far, from the scheduler's own clock."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/schedstat") as file:
+                total += int(file.read().split()[0])
+        except OSError:
+            pass
+    return total / 1e6
+
+
+def memory_kb(pid):
+    """Memory of a process that is its own (RssAnon)."""
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon"))
+
+
+def replication_pids(group):
+    """Everything that works for replication: replicators, workers, nodes, links."""
+    found = [service.pid for name, service in group.services.items() if name.startswith(("redis-", "links")) and service.pid]
+    for replica in group.replicas:
+        if replica.alive():
+            for program in REPLICATION:
+                found += [one.pid for one in replica.processes(program)]
+    return found
+
+
+def wait_idle(group, seconds=120, quiet_ms=3.0):
+    """Waits until what replicates has nothing more to do: under 3 ms of CPU in 0.15 s, twice."""
+    end, calm = time.monotonic() + seconds, 0
+    while calm < 2:
+        pids = replication_pids(group)
+        before = cpu_ms(pids)
+        time.sleep(0.15)
+        calm = calm + 1 if cpu_ms(pids) - before < quiet_ms else 0
+        if time.monotonic() > end:
+            return False
+    return True
+
+
+def pin(pids, cores):
+    for pid in pids:
+        try:
+            os.sched_setaffinity(pid, cores)
+        except (OSError, ValueError):
+            pass
+
+
+def percentile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def ratio_interval(ours, theirs, draws=4000):
+    """(ratio of medians, lower, upper end of its 95 % interval). Round i of both was measured side by side, so rounds are drawn in pairs."""
+    dice, count = random.Random(1), len(ours)
+    found = []
+    for _ in range(draws):
+        chosen = [dice.randrange(count) for _ in range(count)]
+        found.append(statistics.median(ours[i] for i in chosen) / statistics.median(theirs[i] for i in chosen))
+    found.sort()
+    return statistics.median(ours) / statistics.median(theirs), found[int(draws * 0.025)], found[int(draws * 0.975)]

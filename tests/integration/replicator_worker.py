@@ -1,0 +1,366 @@
+"""A scripted dovelane-worker: speaks the frames of docs/replicator.md, and keeps a toy state per user instead of mailboxes.
+
+A user's state is, per site, a list of items in order. A batch has the vector, the number of its first item and the items; a gap
+is refused; an exchange gives all of it. That is enough to tell whether main loses, forgets, mixes up or wrongly orders anything."""
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import struct
+import threading
+import time
+
+HELLO, OPEN, INGEST, PARCEL, SHIP, TICK, ADMIN, CLOSE, RESERVED = range(1, 10)
+READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE = range(64, 71)
+BATCH, QUESTION, ANSWER = 1, 2, 3
+OK, REFUSED, TEMPORARY = range(3)
+NEW, CONFIRMED, HELLO_ONLY, EXCHANGE, FORGET = range(5)
+CHECK, RAISE, NOTED, CLEAN = range(4)
+
+
+def num(value):
+    out = bytearray()
+    while value >= 128:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def text(value):
+    data = value.encode() if isinstance(value, str) else value
+    return num(len(data)) + data
+
+
+class Reader:
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def num(self):
+        value = shift = 0
+        while True:
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    def bytes(self, n):
+        self.at += n
+        assert self.at <= len(self.data)
+        return self.data[self.at - n:self.at]
+
+    def text(self):
+        return self.bytes(self.num())
+
+    def end(self):
+        assert self.at == len(self.data), "left over"
+
+
+class State:
+    def __init__(self, site):
+        self.site = site
+        self.items = {}      # site: its items, in order
+        self.mailbox = []    # own items that nobody has looked at yet
+        self.first = 1       # own items before are dropped (FORGET)
+        self.sent, self.confirmed, self.behind, self.owed = {}, {}, {}, {}
+        self.looks, self.sweeps = 0, 0
+
+    def own(self):
+        return self.items.setdefault(self.site, [])
+
+    def vector(self):
+        return {str(s): len(items) for s, items in self.items.items()}
+
+
+class Site:
+    """What the workers of one replica have in common."""
+
+    def __init__(self, number, directory):
+        self.number, self.path = number, pathlib.Path(directory) / "dovelane-worker"
+        self.lock = threading.RLock()
+        self.states, self.open_users, self.wrong = {}, {}, []
+        self.unknown, self.failing, self.refusing, self.crashing, self.slow, self.deaf = set(), set(), set(), {}, {}, False
+        self.parcels = []  # (user, from, kind) as they came
+        self.late, self.exchanged = 0, set()    # answers whose question nobody remembered; users who got theirs
+        self.reserved, self.opened, self.closed, self.hellos, self.verbs, self.connections = [], [], [], [], [], []
+        self.listed = None  # names of the userdb; None: cannot be listed
+        self.batch_bytes = 100_000
+        self.path.unlink(missing_ok=True)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(self.path))
+        self.listener.listen(50)
+        self.acceptor = threading.Thread(target=self.accept, daemon=True)
+        self.acceptor.start()
+
+    def accept(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections.append(connection)
+            threading.Thread(target=Worker(self, connection).run, daemon=True).start()
+
+    def end(self):
+        # A thread that waits in accept() would not notice a close, and go on with whoever gets the descriptor's number next.
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.acceptor.join(20)
+        self.listener.close()
+        self.kill_workers()
+
+    def kill_workers(self):
+        for c in self.connections[:]:
+            try:
+                c.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def state(self, user):
+        with self.lock:
+            if user not in self.states:
+                self.states[user] = State(self.number)
+            return self.states[user]
+
+    def add(self, user, *items):
+        with self.lock:
+            self.state(user).mailbox += items
+
+    def items(self, user):
+        """All that this replica has of the user, by site."""
+        with self.lock:
+            state = self.states.get(user)
+            return {s: list(i) for s, i in state.items.items() if i} if state else {}
+
+
+class Ended(Exception):
+    pass
+
+
+class Worker:
+    def __init__(self, site, connection):
+        self.site, self.socket, self.stream = site, connection, connection.makefile("rb")
+        self.user = self.sites = None
+        self.asking = set()     # sites that an exchange waits for; ends with CLOSE
+
+    def run(self):
+        try:
+            while True:
+                kind, r = self.read()
+                if kind != HELLO and self.sites is None:
+                    raise AssertionError("no HELLO first")
+                with self.site.lock:
+                    pause = self.site.slow.get(self.user, 0)
+                if pause:
+                    time.sleep(pause)
+                self.answer(kind, r)
+        except (Ended, OSError, ValueError):
+            pass
+        except Exception as wrong:  # what a test has to know
+            self.site.wrong.append(repr(wrong))
+            raise
+        finally:
+            with self.site.lock:
+                if self.user:
+                    self.site.open_users.pop(self.user, None)
+            self.socket.close()
+
+    # -- frames --
+
+    def read(self):
+        head = self.stream.read(4)
+        if len(head) < 4:
+            raise Ended
+        body = self.stream.read(struct.unpack("<I", head)[0])
+        return body[0], Reader(body[1:])
+
+    def write(self, kind, body=b""):
+        self.socket.sendall(struct.pack("<IB", len(body) + 1, kind) + body)
+
+    def reserve(self, what, counter):
+        key = (self.user.encode() * 16)[:16]
+        self.write(RESERVE, bytes([what]) + key + struct.pack("<Q", 7) + num(counter))
+        kind, r = self.read()
+        assert kind == RESERVED, kind
+        ok, new_epoch = r.bytes(2)
+        self.site.reserved.append((self.user, what, counter, ok, new_epoch))
+        assert ok
+
+    def done(self, result=OK, why="", tick=0):
+        sites = []
+        if self.user:
+            s = self.site.state(self.user)
+            for site in self.peers():
+                left = max(0, len(s.own()) - max(s.confirmed.get(site, 0), s.first - 1))
+                sites.append(num(site) + num(left) + bytes([s.behind.get(site, False), s.owed.get(site, False), site in self.asking]))
+        self.write(DONE, bytes([result]) + text(why) + num(len(sites)) + b"".join(sites) + num(0) + num(0) + num(tick))
+
+    def peers(self):
+        return [s for s in self.sites if s != self.site.number]
+
+    # -- what main asks --
+
+    def answer(self, kind, r):
+        with self.site.lock:
+            {HELLO: self.hello, OPEN: self.open, INGEST: self.ingest, PARCEL: self.parcel, SHIP: self.ship, TICK: self.done_tick,
+             ADMIN: self.admin, CLOSE: self.close}[kind](r)
+
+    def hello(self, r):
+        version, own = r.num(), r.num()
+        self.sites = [r.num() for _ in range(r.num())]
+        digest = r.bytes(16)
+        names = [r.text() for _ in range(r.num())]
+        settings = {r.text().decode(): r.text().decode() for _ in range(r.num())}
+        r.end()
+        assert (version, own) == (1, self.site.number)
+        self.site.hellos.append((self.sites, digest, names, settings))
+
+    def open(self, r):
+        user = r.text().decode()
+        r.end()
+        assert self.user is None, "a user is open already"
+        if user in self.site.unknown:
+            self.write(FAIL, b"\x01" + text("no such user"))
+            return
+        if user in self.site.failing:
+            self.write(FAIL, b"\x00" + text("cannot be opened now"))
+            return
+        assert user not in self.site.open_users, f"{user} is at two workers"
+        self.user = user
+        self.site.open_users[user] = self
+        self.site.opened.append(user)
+        self.reserve(CHECK, len(self.site.state(user).own()))
+        s = self.site.state(user)
+        self.write(READY, bytes([0, 0]) + num(len(s.own()) - s.first + 1))
+
+    def close(self, r):
+        r.end()
+        self.reserve(CLEAN, len(self.site.state(self.user).own()))
+        self.site.closed.append(self.user)
+        self.site.open_users.pop(self.user)
+        self.asking.clear()
+        self.done()
+        self.user = None
+
+    def done_tick(self, r):
+        self.done()
+
+    def maybe_crash(self):
+        if self.site.crashing.get(self.user, 0) > 0:
+            self.site.crashing[self.user] -= 1
+            raise Ended
+
+    def ingest(self, r):
+        s = self.site.state(self.user)
+        boxes = [(r.text(), r.text()) for _ in range(r.num())]
+        sweep = r.bytes(1)[0]
+        r.end()
+        assert not (sweep and boxes)
+        s.looks += not sweep
+        s.sweeps += sweep
+        self.maybe_crash()
+        if s.mailbox:
+            self.reserve(RAISE, len(s.own()) + len(s.mailbox))
+            s.own().extend(s.mailbox)
+            s.mailbox.clear()
+            self.batches(0, min((s.sent.get(p, 0) for p in self.peers()), default=0) + 1)
+        self.done()
+
+    def batches(self, site, first, always=False):
+        s, own = self.site.state(self.user), self.site.state(self.user).own()
+        first = max(first, s.first)
+        while True:
+            items, size = [], 0
+            for item in own[first - 1:]:
+                if items and size + len(item) > self.site.batch_bytes:
+                    break
+                items.append(item)
+                size += len(item)
+            if not items and not always:
+                return
+            self.send(site, BATCH, {"vector": s.vector(), "first": first, "items": items})
+            always = False
+            first += len(items)
+            for p in [site] if site else self.peers():
+                s.sent[p] = max(s.sent.get(p, 0), first - 1)
+                s.owed[p] = False
+            if first > len(own):
+                return
+
+    def send(self, site, kind, body, bulk=False):
+        self.write(SEND, num(site) + num(kind) + bytes([bulk]) + text(json.dumps(body)))
+
+    def parcel(self, r):
+        site, kind, body = r.num(), r.num(), r.text()
+        r.end()
+        self.site.parcels.append((self.user, site, kind))
+        self.maybe_crash()
+        if self.user in self.site.refusing:
+            self.done(TEMPORARY, "disk full")
+            return
+        if kind not in (BATCH, QUESTION, ANSWER):
+            self.done(REFUSED, "unknown kind")
+            return
+        body = json.loads(body)
+        s = self.site.state(self.user)
+        mine = s.items.setdefault(site, [])
+        if kind == QUESTION:
+            self.send(site, ANSWER, {"items": {str(k): v for k, v in s.items.items()}}, bulk=True)
+        elif kind == ANSWER and site not in self.asking:
+            self.site.late += 1    # it was closed meanwhile: nothing is known of the question any more
+            self.done()
+            return
+        elif kind == ANSWER:
+            self.asking.discard(site)
+            self.site.exchanged.add(self.user)
+            for other, items in body["items"].items():
+                have = s.items.setdefault(int(other), [])
+                assert have == items[:len(have)] or items == have[:len(items)], "two items under one number"
+                have.extend(items[len(have):])
+        else:
+            s.confirmed[site] = max(s.confirmed.get(site, 0), body["vector"].get(str(self.site.number), 0))
+            if body["first"] <= len(mine) + 1:
+                new = body["items"][len(mine) + 1 - body["first"]:]
+                known = body["items"][:len(mine) + 1 - body["first"]]
+                assert known == mine[body["first"] - 1:body["first"] - 1 + len(known)], "two items under one number"
+                mine.extend(new)
+                s.owed[site] = s.owed.get(site, False) or bool(body["items"])
+            s.behind[site] = any(n > len(s.items.get(int(o), [])) for o, n in body["vector"].items())
+        if kind == ANSWER:
+            s.behind[site] = False
+        self.done()
+
+    def ship(self, r):
+        site, how = r.num(), r.bytes(1)[0]
+        r.end()
+        assert site in self.peers(), f"SHIP for site {site}"
+        s = self.site.state(self.user)
+        if how == EXCHANGE:
+            self.asking.add(site)
+            self.send(site, QUESTION, {})
+        elif how == FORGET:
+            others = [s.confirmed.get(p, 0) for p in self.peers() if p != site] or [len(s.own())]
+            s.first = max(s.first, min(others) + 1)
+        else:
+            self.batches(site, (s.confirmed if how == CONFIRMED else s.sent).get(site, 0) + 1, always=how != NEW)
+        self.done()
+
+    def admin(self, r):
+        args = [r.text().decode() for _ in range(r.num())]
+        r.end()
+        self.site.verbs.append((self.user, args))
+        if self.user is None:
+            assert args == ["users"]
+            for name in self.site.listed or []:
+                self.write(REPLY, b"\x01" + text(name))
+            self.done(OK if self.site.listed is not None else REFUSED)
+            return
+        if args[0] == "accept":
+            self.done(REFUSED, "nothing is held")
+            return
+        self.write(REPLY, b"\x01" + text("#\tfolder\tmails"))
+        self.write(REPLY, b"\x00" + text(f"+INBOX\t{sum(len(i) for i in self.site.state(self.user).items.values())}"))
+        self.done()

@@ -1,0 +1,191 @@
+"""Who belongs to a group: a node's name is asked for on every connection, so one server can never be two copies."""
+import re
+from pathlib import Path
+
+import pytest
+
+import admin
+from relay_world import eventually
+from stack import programs, resp
+from test_takeover import ALONE, alive, fill, recipients, reconnect, state, whole, world  # noqa: F401  (world: a fixture)
+
+
+@pytest.mark.parametrize("how", ["one server, two names", "two servers, one name"])
+def test_two_nodes_are_two_servers_with_names_of_their_own(world, how):  # noqa: F811
+    """mx3 is mx2's server by another address; or a server of its own that says it is mx2."""
+    w = world(alive=False, relays=(), nodes=2 if how.startswith("one") else 3)
+    if how.startswith("one"):
+        third = f"unix:{w.stack.directory}/mx2/redis.sock"
+    else:
+        third = w.stack.nodes["mx3"]
+        w.connections["mx3"].call("CONFIG", "SET", "lane.node", "mx2")
+    for node in ("mx1", "mx2"):
+        w.relay(node).note["nodes"] = {**{name: w.stack.nodes[name] for name in ("mx1", "mx2")}, "mx3": third}
+        programs.write_settings(w.relay(node))
+        w.stack.start(f"relay-{node}")
+    for node in ("mx1", "mx2"):
+        w.logged(r'warning: node mx3 \(\S+, relay-\w+\): it says it is node "mx2": set lane.node mx3 there, or mend the address in dovelane.conf', node)
+        alive(w, node)
+    eventually("they are whole for the two that there are", lambda: whole(w, "mx1") == whole(w, "mx2") == {"mx1+mx2"})
+    said = admin.run(w.stack, "check", "nodes")
+    assert said.status == 2 and 'node mx3' in said.out and 'it says it is node "mx2"' in said.out + said.err, said
+    peer = w.peer()
+    w.store(peer)
+    w.empty("mx1", "mx2")
+    assert len(peer.mails) == 1
+
+
+def learned(world, **options):  # noqa: F811
+    """Three hosts of which no file names all nodes: mx1's and mx2's these two, mx3's itself and mx1."""
+    w = world(alive=False, relays=(), nodes=3, **{**ALONE, "membership": "learned", **options})
+    for node, known in (("mx1", ("mx1", "mx2")), ("mx2", ("mx1", "mx2")), ("mx3", ("mx3", "mx1"))):
+        service = w.relay(node)
+        state = Path(service.note["conf"]).parent / "state"
+        state.mkdir()
+        service.note["nodes"] = {name: w.stack.nodes[name] for name in known}
+        programs.write_settings(service, {"state_directory": str(state)})
+    return w
+
+
+def begun(w, *nodes):
+    for node in nodes:
+        w.stack.start(f"relay-{node}")
+    for node in nodes:
+        alive(w, node)
+
+
+PAIRS = {"mx1": {"mx1+mx2", "mx1+mx3"}, "mx2": {"mx1+mx2", "mx2+mx3"}, "mx3": {"mx1+mx3", "mx2+mx3"}}
+
+
+def all_three(w):
+    for node, sets in PAIRS.items():
+        eventually(f"{node} is whole with each other node", lambda node=node, sets=sets: whole(w, node) == sets)
+        alive(w, node)
+
+
+def whole_servers(system, *nodes):
+    """They are alive, and whole for each pair that they make."""
+    def look():
+        for node in nodes:
+            with resp.Connection(system.nodes[node]) as connection:
+                beats, sets = connection.call("LANE.BEAT")
+            if not any(beat[0].decode() == node and "state=alive" in beat[4].decode() for beat in beats):
+                return False
+            if not {"+".join(sorted((node, other))).encode() for other in nodes if other != node} <= set(sets[::2]):
+                return False
+        return True
+    eventually(f"{nodes} are alive and whole", look, 60)
+
+
+def content(w, node):
+    """`dovelane nodes` on that host finds nothing to look at; what it prints."""
+    said = []
+
+    def good():
+        said.append(admin.run(w.stack, "nodes", node=node))
+        return said[-1].status == 0
+    try:
+        eventually(f"dovelane nodes at {node}", good)
+    except AssertionError as error:
+        raise AssertionError(said[-1].out + said[-1].err) from error
+    return said[-1].out
+
+
+def test_a_new_node_needs_one_address(world):  # noqa: F811
+    """Its file names itself and one other; the others learn of it while they run, and it comes back without the one that it was given."""
+    w = learned(world)
+    begun(w, "mx1", "mx2")
+    eventually("both are whole for the two", lambda: whole(w, "mx1") == whole(w, "mx2") == {"mx1+mx2"})
+    peer = w.peer()
+    peer.say("MAIL", "450 4.0.0 not now")
+    fill(w, peer, 20)
+    w.stack.start("relay-mx3")
+    all_three(w)
+    assert w.count("returning", "mx1") == w.count("returning", "mx2") == 1, "nobody stopped working for it"
+    w.logged("node mx3 is one of the group now", "mx1")
+    w.logged("node mx2 is one of the group now", "mx3")
+    out = content(w, "mx1")
+    assert re.search(r"(?m)^mx3 +alive .*yes", out) and "mx3 joined: it has no section in" in out, out
+    content(w, "mx3")  # the same configuration, in whatever order each learned of the nodes
+    peer.well()
+    w.store(peer, "new@example.net", owners=["mx3", "mx2"])
+    w.empty()
+    assert sorted(recipients(peer)) == sorted(["new@example.net", *(f"u{i}@example.net" for i in range(20))])
+    # The only node that its file names is away: it knows the other one.
+    w.stack.kill("relay-mx1")
+    w.stack.kill("redis-mx1")
+    w.stack.kill("relay-mx3")
+    w.stack.start("relay-mx3")
+    w.logged("returning", "mx3", times=2)
+    eventually("mx3 is alive", lambda: state(w, "mx3", "mx2") == "alive")
+    w.store(peer, "again@example.net", owners=["mx3", "mx2"])
+    w.store(peer, "taken@example.net", owners=["mx1", "mx3"], copies=["mx3"])
+    w.empty("mx2", "mx3")
+    assert {"again@example.net", "taken@example.net"} <= set(recipients(peer))
+
+
+def test_a_node_is_taken_out_for_good(world):  # noqa: F811
+    w = learned(world, replace_after="3s")
+    begun(w, "mx1", "mx2", "mx3")
+    all_three(w)
+    peer = w.peer()
+    peer.say("MAIL", "450 4.0.0 not now")
+    forget = ("nodes", "--forget", "mx3")
+
+    def refused(*words, why):
+        said = admin.run(w.stack, *words)
+        assert said.status == 2 and re.search(why, said.err), said
+
+    refused(*forget, why=r"its relay beat \d.* \(alive\): stop it first")
+    refused("nodes", "--forget", "mx2", why="it has a section in .*take the section out")
+    refused("nodes", "--forget", "mx9", why="there is no such node")
+    w.store(peer, "kept@example.net", owners=["mx2", "mx3"])
+    w.store(peer, "alone@example.net", owners=["mx3"])
+    w.stack.kill("relay-mx3")
+    w.logged("node mx3 is dead", "mx1")
+    w.logged("node mx3 is dead", "mx2")
+    w.configure("mx1", hangup=False)
+    refused(*forget, why=r"mx2 holds 1 mails together with it.*copied")
+    w.logged(r"node mx3 is lost for good: 1 of 1 mails were copied", "mx2", seconds=60)
+    refused(*forget, "--lost", "mx9", why="there is no such node")
+    eventually("what only it has is seen", lambda: "its server holds 1 mails that no node which is left has" in admin.run(w.stack, *forget).err)
+    w.stack.kill("redis-mx3")
+    # An admin's host that has sections alone knows not all who would have to be asked.
+    state_directory = Path(w.relay("mx1").note["conf"]).parent / "state"
+    w.configure("mx1", hangup=False, state_directory=str(state_directory / "none"))
+    refused(*forget, why=r"node mx3 \(.*no program of this host has learned of it.*call this on a node's host")
+    w.configure("mx1", hangup=False, state_directory=str(state_directory))
+    eventually("nothing is left that was its", lambda: admin.run(w.stack, *forget).status in (0, 1), 60)
+    for node in ("mx1", "mx2"):
+        w.logged(r"node mx3 is none of the group any more", node)
+    out = content(w, "mx1")
+    assert "mx3 was taken out for good" in out and not re.search("(?m)^mx3 +(alive|silent)", out), out
+    # It comes back with its old file.
+    w.stack.start("redis-mx3")
+    reconnect(w, "mx3")
+    w.stack.start("relay-mx3")
+    w.logged(r"error: this node was taken out of the group by `dovelane nodes --forget`", "mx3")
+    eventually("it is returning", lambda: state(w, "mx3", "mx3") == "returning")
+    refused("nodes", "--join", "mx3", why="it has no section in")
+    assert admin.run(w.stack, "nodes", "--join", "mx3", node="mx3").status in (0, 1)
+    w.logged("this node is one of the group again", "mx3")
+    all_three(w)
+    peer.well()
+    w.store(peer, "new@example.net", owners=["mx3", "mx1"])
+    w.empty()
+    assert sorted(recipients(peer)) == ["kept@example.net", "new@example.net"]
+
+
+def test_a_server_that_does_not_tell_which_nodes_there_are_is_named(world):  # noqa: F811
+    """Its relay is not ready before it does."""
+    w = learned(world)
+    w.connections["mx1"].call("LPUSH", "dovelane.nodes", "x")
+    for node in ("mx1", "mx2"):
+        w.stack.start(f"relay-{node}")
+    for node, follows in (("mx1", "nothing is taken here after a start"), ("mx2", "nobody who joins is learned of from it")):
+        w.logged(rf"error: node mx1 does not tell which nodes there are \(the key dovelane.nodes\): WRONGTYPE .*: DEL dovelane.nodes there. Until then {follows}", node)
+    alive(w, "mx2")
+    assert state(w, "mx1", "mx1") in (None, "returning")
+    w.connections["mx1"].call("DEL", "dovelane.nodes")
+    alive(w, "mx1")
+    assert w.count("does not tell which nodes", "mx1") == w.count("tells which nodes there are again", "mx1") == 1

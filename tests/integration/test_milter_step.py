@@ -1,0 +1,185 @@
+"""Postfix and the milter in step: an answer is written only while Postfix waits for it. One that came later would be taken for that of its next mail.
+
+The test plays Postfix on the milter's socket."""
+import contextlib
+import os
+import socket
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from stack import Stack, lanes, programs, resp
+from stack.probe import packet
+from stack.shape import SinkShape
+
+LIMIT = 60
+NEGOTIATION = packet(b"O", struct.pack("!III", 6, 0x1FF, 0x1FFFFF))
+CLIENT = packet(b"C", b"client\x004\x1f\x90192.0.2.1\0")
+
+
+@pytest.fixture(scope="module")
+def running():
+    """With time between the end of a message and its answer, when a node stands still."""
+    with Stack(postfix="divert", sinks=[SinkShape("a", ours=True)], divert=["a"], relays=False, settings={"store_deadline": "4s", "max_entry": "1MB"}) as system:
+        yield system
+
+
+@pytest.fixture
+def system(running):
+    running.cont("milter")
+    running.cont("redis-mx2")
+    wait(lambda: answers_to(running, mail(running, "READY")) == b"d", lambda: log(running))
+    for address in running.nodes.values():
+        with resp.Connection(address) as redis:
+            redis.call("FLUSHALL")
+    yield running
+
+
+def wait(condition, what):
+    end = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < end, what()
+        time.sleep(0.1)
+
+
+def log(system):
+    return Path(system["milter"].log).read_text()
+
+
+def mail(system, queue_id, end=packet(b"E", b""), header=b""):
+    """What Postfix says of one mail, to its end."""
+    mailer, _, host = system.destinations["a"].partition(":")
+    return b"".join((
+        packet(b"D", b"M{mail_addr}\0s@x.example\0"), packet(b"M", b"<s@x.example>\0"),
+        packet(b"D", f"R{{rcpt_mailer}}\0{mailer}\0{{rcpt_host}}\0{host}\0{{rcpt_addr}}\0u@a.example\0".encode()), packet(b"R", b"<u@a.example>\0"),
+        packet(b"D", f"Ei\0{queue_id}\0".encode()), packet(b"L", b"Subject\0 x\0"), header, packet(b"B", b"hello\r\n"), end))
+
+
+def connect(system):
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(LIMIT)
+    connection.connect(system["milter"].note["socket"])
+    connection.sendall(NEGOTIATION)
+    head = connection.recv(5, socket.MSG_WAITALL)
+    assert head[4:] == b"O"
+    connection.recv(struct.unpack("!I", head[:4])[0] - 1, socket.MSG_WAITALL)
+    return connection
+
+
+def rest(connection):
+    """All that the milter says until it has answered a mail, or closes: its commands."""
+    commands, stream = b"", connection.makefile("rb")
+    while len(head := stream.read(5)) == 5:
+        stream.read(struct.unpack("!I", head[:4])[0] - 1)
+        commands += head[4:]
+        if head[4:] in b"ady":
+            break
+    return commands
+
+
+def answers_to(system, said):
+    with connect(system) as connection:
+        connection.sendall(CLIENT + said)
+        return rest(connection)
+
+
+def stored(system):
+    return [len(list(lanes.entries(node, address))) for node, address in system.nodes.items()]
+
+
+def test_a_mail_is_answered_when_it_is_stored(system):
+    wait(lambda: answers_to(system, mail(system, "PLAIN")) == b"d", lambda: log(system))  # again only if the machine stood still: what is not answered so is nowhere
+    assert stored(system) == [1, 1] and "PLAIN: from=<s@x.example>" in log(system)
+
+
+def test_who_does_not_wait_gets_no_answer(system):
+    """What stands behind the end of a message says that the answer is not awaited."""
+    assert answers_to(system, mail(system, "AHEAD") + packet(b"A", b"")) == b""
+    assert stored(system) == [0, 0]
+    with connect(system) as connection:
+        system.stop("redis-mx2")
+        connection.sendall(CLIENT + mail(system, "AHEAD2"))
+        connection.sendall(packet(b"A", b""))
+        assert rest(connection) == b""
+        system.cont("redis-mx2")
+    wait(lambda: stored(system) == [0, 0], lambda: log(system))
+
+
+def test_lines_like_ours_are_deleted_as_long_as_they_are_few(running):
+    """For each Postfix looks through the header from its beginning. Of a mail that is Postfix's, too: this one asks for a notice."""
+    line = packet(b"L", b"Dovelane-Id\0 x\0")
+    for number, answers in ((32, b"m" * 32 + b"a"), (33, b"y"), (100_000, b"y")):
+        said = mail(running, "LIKE", header=number * line).replace(packet(b"R", b"<u@a.example>\0"), packet(b"R", b"<u@a.example>\0NOTIFY=SUCCESS\0"))
+        wait(lambda: answers_to(running, said) == answers, lambda: log(running))
+    assert "LIKE: from=<s@x.example>, nrcpt=1, action=refuse reason=Dovelane-Id lines: 100000" in log(running)
+
+
+def test_who_hangs_up_leaves_no_copies(system):
+    system.stop("redis-mx2")
+    with connect(system) as connection:
+        connection.sendall(CLIENT + mail(system, "GONE"))
+    wait(lambda: "GONE: Postfix hung up before the answer" in log(system), lambda: log(system))
+    system.cont("redis-mx2")
+    wait(lambda: answers_to(system, mail(system, "NEXT")) == b"d", lambda: log(system))
+    wait(lambda: {e.envelope["queue_id"] for node, address in system.nodes.items() for e in lanes.entries(node, address)} == {"NEXT"}, lambda: log(system))
+    assert "GONE: from=" not in log(system)
+
+
+def test_a_long_wait_is_reported(system):
+    system.stop("redis-mx2")
+    began = time.monotonic()
+    answers = answers_to(system, mail(system, "LONG"))
+    assert answers.strip(b"p") == b"a" and "LONG: from=<s@x.example>" in log(system)
+    assert b"p" in answers or time.monotonic() - began > 6  # when all stood still, both were due
+
+
+def test_a_milter_that_stood_still_answers_nothing(system):
+    """For longer than Postfix may wait (session.c): it may have gone on with its next mail. More connections than one turn of its loop reports."""
+    with contextlib.ExitStack() as opened:
+        connections = [opened.enter_context(connect(system)) for _ in range(250)]
+        system.stop("milter")
+        for number, connection in enumerate(connections):
+            connection.sendall(CLIENT + mail(system, f"STILL{number}"))
+        time.sleep(10.5)
+        system.cont("milter")
+        assert [rest(connection) for connection in connections] == [b""] * len(connections)
+    assert "STILL0: this process stood still" in log(system) and stored(system) == [0, 0]
+
+
+@pytest.mark.long
+def test_an_answer_that_a_blocked_log_kept_is_not_given(system, tmp_path):
+    """The log line stands before the answer: syslog and disks may hang for longer than Postfix waits."""
+    os.mkfifo(tmp_path / "log")
+    pipe = os.open(tmp_path / "log", os.O_RDWR | os.O_NONBLOCK)
+
+    def drained():
+        with contextlib.suppress(BlockingIOError):
+            while os.read(pipe, 65536):
+                pass
+        return True
+
+    def restart(where):
+        programs.write_settings(system["milter"], {"log": where})
+        system.restart("milter")
+        wait(lambda: drained() and answers_to(system, mail(system, "READY")) == b"d", lambda: "nothing is stored")
+
+    restart(f"file:{tmp_path}/log")
+    for address in system.nodes.values():
+        with resp.Connection(address) as redis:
+            redis.call("FLUSHALL")
+    drained()
+    with connect(system) as connection:
+        for size in (4096, 1):
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(pipe, size * b"x")
+        connection.sendall(CLIENT + mail(system, "BLOCKED"))
+        wait(lambda: stored(system) == [1, 1], lambda: stored(system))
+        time.sleep(10.5)
+        drained()
+        assert rest(connection) == b""
+    wait(lambda: drained() and stored(system) == [0, 0], lambda: stored(system))
+    restart("stderr")
+    os.close(pipe)

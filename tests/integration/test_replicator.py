@@ -1,0 +1,549 @@
+"""dovelane-replicator: hints, lanes, workers that fail, Redis that goes away, parcels that are not what they should be."""
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+from lane_server import BUILD, wait_for
+from replicator_worker import ANSWER, BATCH, CLEAN, num, text
+from replicator_world import World, users
+
+LIVE, BULK = "dovelane:replica:{}>{}", "dovelane:replica:{}>{}:bulk"
+pytestmark = pytest.mark.core
+
+
+@pytest.fixture
+def world(request):
+    started = []
+
+    def start(replicas=2, up=True, **settings):
+        started.append(World(replicas, **settings))
+        return started[-1].up() if up else started[-1]
+
+    yield start
+    for w in started:
+        w.end(getattr(request.node, "call_failed", False))
+
+
+# ---- the way of a change ----
+
+def test_a_hint_brings_a_change_to_two_peers(world):
+    w = world(3)
+    w[0].change("u@example.net", "one")
+    w.converge(["u@example.net"])
+    assert w[2].site.items("u@example.net") == {1: ["one"]}
+
+
+def test_changes_of_all_sites_meet_in_order(world):
+    w = world(3)
+    for n in range(30):
+        for r in w.replicas:
+            r.change("u", f"{r.name}-{n}")
+    w.quiet(["u"])
+    assert w[1].site.items("u") == {r.number: [f"{r.name}-{n}" for n in range(30)] for r in w.replicas}
+
+
+def test_hints_are_coalesced(world):
+    w = world(1, hint_wait="300ms")
+    begun = time.monotonic()
+    for _ in range(200):
+        w[0].change("u", "x")
+    wait_for(lambda: not w[0].site.state("u").mailbox, what="a look")
+    wait_for(lambda: w[0].metric("replicator_hints") == 200, what="all hints read")
+    wait_for(lambda: w[0].admin("status")[0][1][4].startswith("0 "), what="an end of the work")
+    assert w[0].site.state("u").looks <= 2 + (time.monotonic() - begun) / 0.3
+
+
+def test_dirty_marks_are_looked_into_and_removed(world):
+    w = world(2)
+    w[0].site.add("a/b".replace("/", "@"), "marked")
+    w[0].mark("a%40b")
+    w.converge(["a@b"])
+    wait_for(lambda: not os.listdir(w[0].directory / "dirty"), what="an empty directory")
+
+
+def test_a_directory_in_a_marks_place_hides_no_change(world):
+    """Whoever may make marks may make a directory in another user's name, which the plugin would take for his mark."""
+    w = world(2)
+    for name in ("a%40b", "c%40d"):
+        (w[0].directory / "dirty" / name).mkdir()
+    (w[0].directory / "dirty" / "c%40d" / "x").mkdir()
+    for user in ("a@b", "c@d"):
+        w[0].site.add(user, "marked")
+    w.converge(["a@b", "c@d"])
+    wait_for(lambda: os.listdir(w[0].directory / "dirty") == ["c%40d"], what="only what cannot be removed")
+
+
+def test_the_mark_for_all_sweeps_all(world):
+    w = world(2)
+    w[0].site.listed = ["u1", "u2", "never@seen"]
+    for name in w[0].site.listed:
+        w[0].site.add(name, "unseen")
+    w[0].mark("+all")
+    w.converge(w[0].site.listed)
+    assert w[0].site.state("u1").sweeps == 1
+
+
+def test_many_users_share_one_worker(world):
+    w = world(2, replicator_workers=1)
+    names = users(100)
+    for name in names:
+        w[0].change(name, "x")
+    w.quiet(names)
+    assert set(w[0].site.opened) == set(names)
+
+
+def test_a_busy_user_does_not_keep_others_waiting(world):
+    """Its parcels never end, but it gives its worker back after its slice."""
+    w = world(2, replicator_workers=1, hint_wait="0ms")
+    w[0].site.batch_bytes = 1
+    w[1].site.slow["busy"] = 0.02
+    for n in range(300):
+        w[0].change("busy", f"{n}")
+        time.sleep(0.001)
+    w[0].change("other", "x")
+    w.converge(["other"])
+    assert len(w[1].site.items("busy").get(1, [])) < 300, "the test was too slow to see anything"
+    w.converge(["busy"])
+
+
+# ---- Redis ----
+
+def test_flushall_in_mid_load_loses_nothing(world):
+    w = world(3)
+    names = users(20)
+    for n in range(10):
+        for name in names:
+            w[n % 3].change(name, f"{n}")
+        if n in (3, 7):
+            w[n % 3].redis.client()("FLUSHALL")
+    w.quiet(names)
+
+
+def test_redis_killed_and_back_loses_nothing(world):
+    w = world(2)
+    names = users(20)
+    for name in names:
+        w[0].change(name, "before")
+    w[0].redis.process.kill()
+    w[0].redis.process.wait()
+    for name in names:
+        w[0].change(name, "while it is away")
+    wait_for(lambda: all(not w[0].site.state(n).mailbox for n in names), what="ingest without Redis")
+    w[0].redis.start()
+    w.quiet(names)
+
+
+def test_a_full_lane_is_sent_later(world):
+    w = world(2, up=False, replica_lane="8MB")
+    w[0].start()
+    names = users(20)
+    for name in names:
+        w[0].change(name, "x" * 1_000_000)
+    wait_for(lambda: w[0].says("FULL"), what="a full lane")
+    w[1].start()
+    w.quiet(names)
+
+
+def test_a_lane_that_was_full_and_is_empty_is_filled_at_once(world):
+    """Not after the waits for a full lane and for what is not confirmed."""
+    w = world(2, up=False, replica_lane="8MB", resend_after="1h", resend_most="1h", hello_every="1h", exchange_after="1h")
+    w[0].start()
+    names = users(20)
+    for name in names:
+        w[0].change(name, "x" * 1_000_000)
+    wait_for(lambda: w[0].says("FULL"), what="a full lane")
+    w[1].start()
+    wait_for(lambda: w[0].says("was full and is empty"), what="a lane that was emptied")
+    w.converge(names)
+
+
+def test_memory_that_is_short_is_not_taken_for_a_full_lane(world):
+    """The lanes are empty all the time: everybody would be sent again each second for as long as it lasts."""
+    w = world(2)
+    names = users(20)
+    w[0].redis.client()("CONFIG", "SET", "maxmemory", "1mb")
+    for name in names:
+        w[0].change(name, "mail")
+    wait_for(lambda: w[0].says("MEMORY"), what="a push that is refused")
+    time.sleep(3)
+    assert not w[0].says("was full and is empty")
+    w[0].redis.client()("CONFIG", "SET", "maxmemory", "0")
+    w.quiet(names)
+
+
+# ---- programs that begin and end ----
+
+def test_a_first_start_sweeps_all_users_there_are(world):
+    w = world(2, up=False)
+    w[0].site.listed = ["u", "v"]
+    w[0].site.add("u", "from before")
+    w.up()
+    w.converge(["u"])
+    assert w[0].says("it runs for the first time: all users are swept")
+    assert w[0].site.state("u").sweeps == 1
+
+
+def test_all_users_where_nobody_is_known(world):
+    w = world(1)
+    rows, code, errors = w[0].admin("verify", "*")
+    assert rows == [] and code != 0 and "no user is known" in str(errors)
+
+
+def test_a_site_that_is_no_other_one_is_not_removed(world):
+    w = world(2)
+    rows, code, errors = w[0].admin("peers", "", "--remove", "3")
+    assert rows == [] and code != 0 and "--remove 3: no other replica in dovelane.conf has that id" in str(errors)
+
+
+def test_main_killed_finds_everything_again(world):
+    w = world(2)
+    names = users(10)
+    w[0].site.listed = names
+    for name in names:
+        w[0].change(name, "one")
+    w[0].kill()
+    for name in names:
+        w[0].site.add(name, "two, without a hint")
+    w[0].start()
+    w.quiet(names)
+    assert w[0].says("did not end cleanly")
+
+
+def test_main_stopped_closes_its_users_and_sweeps_nobody(world):
+    w = world(2)
+    w[0].change("u", "x")
+    w.quiet(["u"])
+    w[0].stop()
+    assert "u" in w[0].site.closed
+    assert ("u", CLEAN, 1, 1, 0) in w[0].site.reserved
+    w[0].start()
+    assert not w[0].says("did not end cleanly")
+    w[0].change("v", "y")
+    w.converge(["v"])
+    assert w[0].site.state("u").sweeps == 0
+
+
+def test_a_hint_that_nobody_followed_survives_a_stop(world):
+    w = world(2)
+    w[0].change("u", "one")
+    w.quiet(["u"])
+    w[0].site.failing.add("u")
+    w[0].site.kill_workers()
+    wait_for(lambda: not w[0].site.open_users, what="no workers")
+    w[0].change("u", "two")
+    wait_for(lambda: w[0].says("cannot be opened now"), what="a failure")
+    w[0].stop()
+    w[0].site.failing.clear()
+    w[0].start()
+    w.converge(["u"])
+    assert w[0].site.state("u").sweeps == 0 and not w[0].says("did not end cleanly")
+
+
+def test_unconfirmed_changes_survive_a_restart(world):
+    w = world(2, up=False)
+    w[0].start()
+    w[0].change("u", "x")
+    wait_for(lambda: w[0].admin("lag")[0][1][3] == "1", what="an unconfirmed change")
+    w[0].stop()
+    w[0].redis.client()("FLUSHALL")
+    w[0].start()
+    assert w[0].admin("lag")[0][1][3] == "1"
+    w[1].start()
+    w.quiet(["u"])
+
+
+def test_a_worker_that_dies_has_its_job_done_again(world):
+    w = world(2)
+    w[0].site.crashing["u"] = 1
+    w[1].site.crashing["u"] = 1
+    w[0].change("u", "x")
+    w.quiet(["u"])
+    assert w[0].metric("replicator_workers_lost") == 1
+    assert w[1].metric("replicator_workers_lost") == 1
+
+
+def test_a_parcel_that_kills_workers_is_given_up_and_others_flow(world):
+    w = world(2)
+    w[1].site.crashing["poison"] = 3
+    w[0].change("poison", "x")
+    w[0].change("u", "y")
+    w.converge(["u"])
+    wait_for(lambda: w[1].says("workers went away over one parcel"), 30, "a parcel given up")
+    w.quiet(["poison"])  # it was unconfirmed, so it came again
+
+
+def test_all_workers_killed_at_random(world):
+    w = world(2)
+    names = users(10)
+    for n in range(20):
+        for name in names:
+            w[n % 2].change(name, f"{n}")
+        if n % 5 == 4:
+            w[n % 2].site.kill_workers()
+    w.quiet(names)
+
+
+# ---- users who cannot ----
+
+def test_an_unknown_user_holds_nobody_up(world):
+    w = world(2)
+    w[1].site.unknown.add("gone")
+    w[0].change("gone", "x")
+    w[0].change("u", "y")
+    w.converge(["u"])
+    wait_for(lambda: w[1].metric("replicator_dropped") >= 1, what="a dropped parcel")
+    assert w[1].redis.client()("LANE.LEN", LIVE.format("site-b", "site-a")) >= 0
+    wait_for(lambda: w[0].redis.client()("LANE.LEN", LIVE.format("site-a", "site-b")) == 0, what="an empty lane")
+    assert w[1].says("user=gone: cannot be replicated here")
+
+
+def test_a_user_whose_disk_is_full_holds_nobody_up_and_is_served_later(world):
+    w = world(2)
+    w[1].site.refusing.add("full")
+    for n in range(20):
+        w[0].change("full", f"{n}")
+        w[0].change("u", f"{n}")
+    w.converge(["u"])
+    assert w[1].site.items("full") == {}
+    w[1].site.refusing.clear()
+    w.quiet(["full"])
+
+
+def test_a_user_who_cannot_be_opened_now_is_opened_later(world):
+    w = world(2)
+    w[0].site.failing.add("u")
+    w[0].change("u", "x")
+    wait_for(lambda: w[0].says("cannot be opened now"), what="a failure")
+    w[0].site.failing.clear()
+    w.converge(["u"])
+
+
+# ---- what is not trusted ----
+
+def meta(digest, user, kind=BATCH, sender=1, to=2, version=1):
+    return bytes([version]) + digest + text(user) + bytes([kind]) + num(sender) + num(to)
+
+
+def test_parcels_that_are_not_what_they_should_be_go_no_further(world):
+    w = world(3)
+    w[1].change("u", "real")
+    w.converge(["u"])
+    digest = w[1].site.hellos[0][1]
+    before = len(w[1].site.parcels)
+    lane = LIVE.format("site-a", "site-b")
+    bad = [b"", b"garbage", meta(digest, "u")[:-1], meta(digest, "u") + b"x", meta(digest, "u", sender=3), meta(digest, "u", sender=2), meta(digest, "u", to=3),
+           meta(digest, "../etc"), meta(digest, ""), meta(digest, "u" * 256), meta(bytes(16), "u"), meta(digest, "u", version=2), meta(digest, "u", kind=0)]
+    c = w[0].redis.client()
+    for i, m in enumerate(bad):
+        c("LANE.PUSH", 1, lane, "ENTRIES", 1, 1, b"%016d" % i, m, b"{}")
+    wait_for(lambda: w[1].metric("replicator_foreign") == len(bad), what="refusals")
+    wait_for(lambda: c("LANE.LEN", lane) == 0, what="an empty lane")
+    w[0].change("u", "after")
+    w.converge(["u"])
+    assert all(p[0] == "u" for p in w[1].site.parcels[before:])
+    assert w[1].says("is of another group: its digest is 00000000") and w[1].says("meta part is malformed")
+
+
+def test_a_parcel_of_unknown_kind_is_refused_by_the_worker_and_acked(world):
+    w = world(2)
+    w[0].change("u", "x")
+    w.converge(["u"])
+    digest = w[1].site.hellos[0][1]
+    lane = LIVE.format("site-a", "site-b")
+    c = w[0].redis.client()
+    c("LANE.PUSH", 1, lane, "ENTRIES", 1, 1, b"x" * 16, meta(digest, "u", kind=99), b"{}")
+    wait_for(lambda: w[1].says("parcel of kind 99"), what="a refusal")
+    wait_for(lambda: c("LANE.LEN", lane) == 0, what="an empty lane")
+
+
+def test_a_peer_of_another_group_is_not_listened_to(world):
+    w = world(2, up=False)
+    w[0].start()
+    w[1].start(namespaces="{ inbox, shared }")
+    w[0].change("u", "x")
+    wait_for(lambda: w[1].says("is of another group: its digest is"), what="the complaint")
+    assert w[1].says("of ids 1, 2; namespaces inbox, shared") and w[0].says("of ids 1, 2; namespaces inbox")
+    assert "other group" in str(w[1].admin("status")[0])
+    assert w[1].site.parcels == []
+    w[1].stop()
+    w[1].start()
+    w.quiet(["u"])
+
+
+def test_a_hint_behind_one_without_its_line_s_end_is_followed(world):
+    w = world(2, sweep_active="1h", sweep_all="1h", sweep_dirty="1h")
+    for name in ("one@example.net", "two@example.net"):
+        w[0].site.add(name, "item")
+    fd = os.open(w[0].directory / "dovelane-hint", os.O_WRONLY | os.O_NONBLOCK)
+    os.write(fd, b"1\tone@example.net\t-\tINBOX")
+    os.write(fd, b"1\ttwo@example.net\t-\tINBOX\n")
+    os.close(fd)
+    w.converge(["one@example.net", "two@example.net"])
+    assert w[0].metric("replicator_hints_unreadable") == 0
+
+
+GOOD = 'replicate_namespaces = {{ "inbox" }}\nreplica "a" {{ id = 1  redis = "127.0.0.1:7001"  tls = no }}'
+
+
+@pytest.mark.parametrize("conf, words, wrong", [
+    (GOOD, ("-n", "a"), None),
+    (GOOD, (), None),
+    (GOOD, ("-n", "b"), "-n b: "),
+    (GOOD, ("more",), "usage"),
+    (GOOD.replace("no }}", "yes }}") + "\nnode_ca_file = {path}/absent.crt", (), "absent.crt"),
+    ("", (), "has no replica"),
+    ("nonsense = 1", (), "nonsense"),
+], ids=["named", "good", "another name", "more words", "a file that is not there", "no replica", "nonsense"])
+def test_the_settings_can_be_checked_in_a_shell(tmp_path, conf, words, wrong):
+    path, program = tmp_path / "dovelane.conf", BUILD / "dovecot-plugin/replicator/main/dovelane-replicator"
+    if not program.exists():
+        pytest.skip(f"{program} is not built")
+    path.write_text(conf.format(path=tmp_path) + "\n")
+    done = subprocess.run([program, "-C", path, "-t", *words], capture_output=True, text=True, timeout=60, check=False)
+    if wrong is None:
+        assert (done.returncode, done.stderr) == (0, "") and "is good" in done.stdout
+    else:
+        assert done.returncode == 2 and wrong in done.stderr and not done.stdout, done
+
+
+def test_hints_that_are_none_are_counted(world):
+    w = world(1)
+    fd = os.open(w[0].directory / "dovelane-hint", os.O_WRONLY | os.O_NONBLOCK)
+    os.write(fd, b"garbage\n1\t../x\t-\tINBOX\n" + b"x" * 5000 + b"\n1\tu\t-\tINBOX\n")
+    os.close(fd)
+    w[0].site.add("u", "x")
+    wait_for(lambda: w[0].site.state("u").looks == 1, what="a look")
+    assert w[0].metric("replicator_hints_unreadable") == 3
+
+
+# ---- who is behind, away, gone ----
+
+def test_those_left_exchange_what_only_one_of_them_has_of_a_dead_one(world):
+    """A told B, not C, and is gone for ever (F19)."""
+    w = world(3, up=False)
+    w[0].start()
+    w[1].start()
+    w[0].change("u", "last words")
+    wait_for(lambda: w[1].site.items("u") == {1: ["last words"]}, what="B's copy")
+    w[0].kill()
+    w[0].redis.process.kill()
+    w[0].redis.process.wait()
+    w[2].start()
+    w[1].change("u", "alive")
+    wait_for(lambda: w[2].site.items("u") == {1: ["last words"], 2: ["alive"]}, 30, "C's copy")
+    assert ("u", 2, ANSWER) in w[2].site.parcels
+
+
+def test_a_backlog_over_its_bound_is_dropped_and_exchanged_on_return(world):
+    w = world(2, up=False, backlog=1000)
+    w[0].start()
+    w[0].change("u", *[f"{n}" for n in range(1500)])
+    wait_for(lambda: w[0].site.state("u").first > 1500, what="FORGET")
+    w[0].redis.client()("FLUSHALL")
+    w[0].change("u", "after")
+    w[1].start()
+    w.converge(["u"])
+    assert len(w[1].site.items("u")[1]) == 1501
+
+
+def test_a_peer_removed_for_ever_is_kept_nothing_for(world):
+    w = world(3, up=False)
+    w[0].start()
+    w[1].start()
+    w[0].change("u", "x")
+    wait_for(lambda: w[1].site.items("u") == {1: ["x"]}, what="B's copy")
+    rows, code, _ = w[0].admin("peers", "", "--remove", "3")
+    assert code == 0 and ["site-c", "3", f"unix:{w[2].redis.path}", "removed"] in rows
+    w[0].change("u", "y")
+    wait_for(lambda: w[1].site.items("u") == {1: ["x", "y"]}, what="B's copy")
+    assert w[0].site.hellos[-1][0] == [1, 2]
+    wait_for(lambda: [row[3] for row in w[0].admin("lag")[0][1:]] == ["0", "0"], what="nothing kept")
+    w[0].stop()
+    w[0].start()
+    assert w[0].admin("peers")[0][3][3] == "removed"
+
+
+# ---- admins ----
+
+def test_admins_requests(world):
+    w = world(2)
+    names = ["u", "v"]
+    for name in names:
+        w[0].change(name, "x", "y")
+    w.quiet(names)
+    rows, code, errors = w[0].admin("status", "u")
+    assert (rows, code, errors) == ([["folder", "mails"], ["INBOX", "2"]], 0, [])
+    rows, code, errors = w[0].admin("verify", "*")
+    assert code == 0 and sorted(rows[1:]) == [["u", "INBOX", "2"], ["v", "INBOX", "2"]] and rows[0] == ["user", "folder", "mails"]
+    assert w[0].admin("accept", "u", "INBOX") == ([], 1, ["user u: nothing is held"])
+    assert ("u", ["accept", "INBOX"]) in w[0].site.verbs
+    assert w[0].admin("verify")[1] == 64
+    assert w[0].admin("nonsense", "u")[1] == 64
+    assert w[0].admin("status", "../x")[1] == 67
+    w[0].site.unknown.add("nobody")
+    assert w[0].admin("status", "nobody")[1] == 67
+    rows, code, _ = w[0].admin("status")
+    assert code == 0 and rows[1][0] == "site-a" and rows[2][:3] == ["site-b", "2", "up"]
+    rows, code, _ = w[0].admin("lag", "u")
+    assert code == 0 and rows[1][:3] == ["site-b", "2", "0"]
+
+
+def test_resync_exchanges_with_all(world):
+    w = world(2)
+    w[0].change("u", "x")
+    w.quiet(["u"])
+    assert w[0].admin("resync", "u")[1] == 0
+    wait_for(lambda: ("u", 2, ANSWER) in w[0].site.parcels, what="an answer")
+
+
+def test_exchanges_of_more_users_than_workers_come_to_their_end(world):
+    """A user who waits for an answer keeps its worker for a while though others wait for one: closed, it would ask anew, for ever."""
+    w = world(2, replicator_workers=3)
+    names = users(30)
+    for name in names:
+        w[0].change(name, "x")
+    w.quiet(names)
+    for name in names:
+        w[1].site.slow[name] = 0.02
+    before = w[0].metric("replicator_exchanges")
+    for name in names:
+        assert w[0].admin("resync", name)[1] == 0
+    wait_for(lambda: w[0].site.exchanged >= set(names), 60, "an answer to each user's question")
+    asked = w[0].metric("replicator_exchanges") - before
+    assert asked == len(w[0].site.exchanged) + w[0].site.late <= 10 * len(names)
+
+
+# ---- all of it ----
+
+def test_everything_goes_wrong_at_random(world):
+    """Seeded load on three sites while lanes are flushed, workers, mains and Redis are killed."""
+    seed = int(os.environ.get("DOVELANE_SEED", random.randrange(10**6)))
+    print(f"DOVELANE_SEED={seed}")
+    chance = random.Random(seed)
+    w = world(3)
+    names = users(15)
+    for r in w.replicas:
+        r.site.listed = names
+    for n in range(150):
+        r = chance.choice(w.replicas)
+        what = chance.random()
+        if what < 0.85:
+            for name in chance.sample(names, 3):
+                r.change(name, f"{r.name} {n}")
+        elif what < 0.90:
+            r.redis.client()("FLUSHALL")
+        elif what < 0.94:
+            r.site.kill_workers()
+        elif what < 0.97:
+            r.kill()
+            r.start()
+        else:
+            r.redis.process.kill()
+            r.redis.process.wait()
+            r.redis.start()
+        time.sleep(chance.random() * 0.02)
+    w.quiet(names, 90)

@@ -1,0 +1,199 @@
+"""`doveadm dovelane` with what cannot be done: each answer names the thing and the way out, and the exit code is not 0."""
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import conftest
+import pytest
+from site_user import Site
+from stack import dovecot, probe
+from stack.digest import wait_equal
+from stack.failure import StackError
+from stack.group import FAST, Group
+
+USER = "admin@example.org"
+
+
+@pytest.fixture(scope="module")
+def pair():
+    conftest.need()
+    with Group("sdbox", "maildir") as there:
+        with Site(there.replicas[0], USER) as site:
+            site.append("INBOX", "m")
+            site.create("F")
+        wait_equal(there.replicas, [USER], 420)
+        yield there
+        told = conftest.panics(there)
+    assert not told, told
+
+
+def told(pair, *words):
+    with pytest.raises(StackError) as raised:
+        pair.replicas[0].doveadm("dovelane", *words, timeout=240)
+    return str(raised.value)
+
+
+WITH_USERS = ["status", "lag", "verify", "resync", "accept", "restore", "new-epoch", "join"]
+
+
+@pytest.mark.parametrize("verb", ["verify", "resync", "accept", "restore", "new-epoch", "join"])
+def test_a_verb_without_a_user(pair, verb):
+    assert "needs a user (-u) or all (-A)" in told(pair, verb)
+
+
+@pytest.mark.parametrize("verb", [verb for verb in WITH_USERS if verb != "lag"])
+def test_a_user_whom_nobody_knows(pair, verb):
+    words = told(pair, verb, "-u", "no such/user@example.org")
+    assert "no such user" in words or "no user has such a name" in words, words
+
+
+@pytest.mark.parametrize("verb, words, says", [
+    ("resync", ["site-x"], "site-x"), ("resync", ["7"], "7"), ("resync", ["1"], "1"), 
+    ("accept", ["NoSuchFolder"], "NoSuchFolder"), ("restore", ["NoSuchFolder"], "NoSuchFolder"),
+    ("verify", ["bodies", "INBOX"], "verify [bodies | --duplicates]"), ("verify", ["nonsense"], "verify [bodies | --duplicates]")])
+def test_an_argument_that_names_nothing(pair, verb, words, says):
+    answer = told(pair, verb, "-u", USER, *words)
+    assert says in answer.partition(": exit ")[2], answer
+
+
+@pytest.mark.parametrize("words", [["--remove", "9"], ["--remove", "x"], ["--remove", "1"], ["--remove", ""]])
+def test_a_site_that_is_none(pair, words):
+    assert "no other replica in dovelane.conf has that id" in told(pair, "peers", *words)
+
+
+@pytest.mark.parametrize("words", [["status", "--nonsense"], ["peers", "extra"]])
+def test_words_that_doveadm_does_not_know(pair, words):
+    answer = told(pair, *words)
+    assert words[-1] in answer.partition(": exit ")[2], answer
+
+
+def test_each_verb_answers_for_a_user_and_for_all(pair):
+    """With exit code 0, but for accept and restore, which have nothing to decide and say so."""
+    for site in pair.replicas:
+        for whom in (["-u", USER], ["-A"]):
+            for verb in ("status", "lag", "verify", "resync", "new-epoch", "join"):
+                answer = site.doveadm("dovelane", verb, *whom, timeout=240).decode()
+                assert verb in ("resync", "new-epoch", "join") or (USER if whom == ["-A"] else "site") in answer or "INBOX" in answer, answer
+            for words in (["verify", "bodies"], ["verify", "--duplicates"]):
+                assert "INBOX" in site.doveadm("dovelane", *words, *whom, timeout=240).decode()
+            for verb in ("accept", "restore"):
+                with pytest.raises(StackError, match="nothing is held"):
+                    site.doveadm("dovelane", verb, *whom, timeout=240)
+        assert site.letter in "ab" and "site-" in site.doveadm("dovelane", "peers", timeout=240).decode()
+    wait_equal(pair.replicas, [USER], 420)
+
+
+def test_counters_and_what_the_log_says_of_decisions(group):
+    """metrics_socket answers with the counters; with debugging on, the log has why each mail is as it is."""
+    user = "told@example.org"
+    there = group("sdbox", "mdbox", more=dict.fromkeys(("2.3", "2.4"), "log_debug = category=dovelane\n"))
+    a, b = there.replicas
+    path = Path(a.note["base"]) / "counters"
+    with (Path(a.note["base"]) / "dovelane.conf").open("a") as conf:
+        conf.write(f'metrics_socket = "{dovecot.seen(path, Path(a.note["root"]) if a.note["root"] else None)}"\n')
+    there.restart(a.name)
+    for replica in (b, a):      # an INBOX at both, before anybody else opens it
+        with Site(replica, user) as site:
+            site.imap.select("INBOX")
+    wait_equal(there.replicas, [user], 420)
+    with Site(a, user) as site:
+        for name in ("kept", "gone"):
+            site.append("INBOX", name)
+    wait_equal(there.replicas, [user], 420)
+    with Site(b, user) as site:
+        site.flag("INBOX", "kept", "+", "later")
+        site.expunge("INBOX", "gone")
+    wait_equal(there.replicas, [user], 420)
+    with probe.connect(f"unix:{path}", 60) as stream:
+        lines = stream.makefile("r").read().splitlines()
+    counters = {name: int(value) for name, value in (line.split() for line in lines if not line.startswith("#"))}
+    for name in ("hints", "opens", "jobs", "sent", "taken", "done"):
+        assert counters.get(f"dovelane_replicator_{name}_total", 0) > 0, (name, counters)
+    assert counters["dovelane_replicator_workers"] > 0 and counters["dovelane_replicator_foreign_total"] == 0
+    for replica, pattern in ((a, "a client's flags|by what other sites did it is to have later"), (a, "expunged, since no site has it any more"),
+                             (b, "a client's flags: later"), (b, "removed, as a client asked"), (b, "a mail of another site, saved with none")):
+        assert there.wait_log(replica, pattern), f"{replica.name} does not say: {pattern}"
+
+
+def test_join_leaves_what_is_one_as_it_is(pair):
+    before = wait_equal(pair.replicas, [USER], 420)[USER]["dovecot-a"].content()
+    for site in pair.replicas:
+        site.doveadm("dovelane", "join", "-u", USER, timeout=240)
+        site.doveadm("dovelane", "join", "-A", timeout=240)
+    assert wait_equal(pair.replicas, [USER], 420)[USER]["dovecot-b"].content() == before
+
+
+def lag_of_all(site):
+    try:
+        return site.doveadm("dovelane", "lag", "-A", timeout=240).decode()
+    except StackError as error:
+        assert "no user is known" in str(error)
+        return ""
+
+
+def test_a_first_start_looks_at_all_users(group):
+    """Mailboxes that were there before: no hint, no mark, and the regular sweep is an hour away."""
+    user = "only@example.org"
+    there = group("sdbox", "maildir", users=[user], settings={**FAST, "sweep_all": "1h"})
+    for site in there.replicas:
+        deadline = time.monotonic() + 240
+        while user not in lag_of_all(site):
+            assert time.monotonic() < deadline, f"{site.name} does not know its user"
+            time.sleep(0.2)
+
+
+def test_main_is_the_user_of_its_service(group):
+    """As the guide has it: user = dovelane, and only its workers keep root."""
+    there = group("sdbox")
+    a, = there.replicas
+    conf = Path(a.note["config"])
+    conf.write_text(conf.read_text().replace("service dovelane-replicator {\n", "service dovelane-replicator {\n  user = nobody\n"))
+    directory = Path(a.note["base"]) / "replicator"
+    for path in (directory, *directory.iterdir()):
+        shutil.chown(path, "nobody")
+    there.restart(a.name)
+    main, = a.processes("dovelane-replicator")
+    assert Path(f"/proc/{main.pid}").owner() == "nobody"
+
+
+def test_a_replicator_that_does_not_run(group):
+    there = group("sdbox")
+    a, = there.replicas
+    import re
+    conf = Path(a.note["config"])
+    conf.write_text(re.sub(r"service dovelane-replicator \{.*?\n\}\n", "", conf.read_text(), flags=re.S))
+    there.restart(a.name)
+    for words in (["status"], ["verify", "-A"], ["peers"]):
+        with pytest.raises(StackError, match="is dovelane-replicator running\\?"):
+            a.doveadm("dovelane", *words)
+
+
+def test_a_replicator_that_is_stopped_or_dies_answers_nobody_for_ever(pair):
+    """Killed while an admin waits: an answer or an error, soon; and the next one is answered."""
+    import threading
+    a = pair.replicas[0]
+    main, = a.processes("dovelane-replicator")
+    main.send(signal.SIGSTOP)
+    answer = []
+
+    def ask():
+        try:
+            answer.append(a.doveadm("dovelane", "status", "-u", USER, timeout=240).decode())
+        except StackError as error:
+            answer.append(str(error))
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.5)
+    main.send(signal.SIGKILL)
+    thread.join(240)
+    # Not accepted yet, the new replicator has it; accepted, it is told.
+    assert answer and ("INBOX" in answer[0] or "went away before its answer was complete" in answer[0]), answer
+    end = time.monotonic() + 240
+    while True:
+        try:
+            assert b"INBOX" in a.doveadm("dovelane", "status", "-u", USER)
+            break
+        except StackError:
+            assert time.monotonic() < end
+            time.sleep(0.2)

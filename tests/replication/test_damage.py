@@ -1,0 +1,338 @@
+"""One replica's files are deleted, spoilt or rolled back while it runs: no other loses a mail, and this one is whole again."""
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import conftest
+import pytest
+from site_user import Site
+from stack import digest
+from stack.digest import wait_equal, wait_shape
+from stack.group import FAST, Group
+
+WITHIN = 420.0
+STORAGES = ["sdbox", pytest.param("mdbox", marks=pytest.mark.long), "maildir"]
+
+
+@pytest.fixture(scope="module", params=STORAGES)
+def pair(request):
+    conftest.need()
+    with Group(request.param, "sdbox") as group:
+        yield group
+        told = conftest.panics(group)
+    assert not told, told
+
+
+def fill(group, user):
+    """Folders, flags and keywords at A; equal at both."""
+    with Site(group.replicas[0], user) as a:
+        a.create("F")
+        a.create("F/G")
+        for n in range(8):
+            a.append("INBOX", f"m{n}", *(["\\Seen", "kw"] if n % 2 else ["\\Flagged"]))
+        for n in range(4):
+            a.append("F", f"f{n}", "\\Answered")
+        a.append("F/G", "g")
+        a.copy("INBOX", "m1", "F")
+        a.copy("INBOX", "m0", "INBOX")
+    return wait_equal(group.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
+
+
+def work(group, user):
+    """Some more of everything, at both sites; equal again. What both show now."""
+    a, b = (Site(replica, user) for replica in group.replicas)
+    with a, b:
+        a.append("INBOX", "n0", "\\Seen")
+        a.expunge("INBOX", "m2")
+        a.flag("INBOX", "m3", "-", "\\Seen")
+        a.flag("INBOX", "m4", "+", "later")
+        b.append("F", "n1")
+        b.expunge("F", "f1")
+        b.append("INBOX", "n2", "kw2")
+    return wait_equal(group.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
+
+
+def files(replica, user, *patterns):
+    found = [path for pattern in patterns for path in replica.store(user).rglob(pattern)]
+    assert found, f"nothing fits {patterns} below {replica.store(user)}"
+    return found
+
+
+def remove(paths):
+    for path in paths:
+        if path.is_dir():
+            remove_tree(path)
+        else:
+            path.unlink()
+
+
+def remove_tree(path):
+    """Until nothing is left: an open session, or the replicator, may make a file in it meanwhile."""
+    for _ in range(100):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
+    raise AssertionError(f"{path} is made again and again")
+
+
+def indexes(replica, user):
+    remove(files(replica, user, "dovecot.index", "dovecot.index.log", "dovecot.index.cache", "dovecot.map.index*")
+           if replica.note["storage"] == "mdbox" else files(replica, user, "dovecot.index", "dovecot.index.log", "dovecot.index.cache"))
+
+
+def inbox_index_log(replica, user):
+    """Only the log: what a crash of the file system can leave."""
+    remove(files(replica, user, "dovecot.index.log"))
+
+
+def uidlist(replica, user):
+    if replica.note["storage"] != "maildir":
+        pytest.skip("only Maildir has one")
+    remove(files(replica, user, "dovecot-uidlist"))
+
+
+def state(replica, user):
+    remove(files(replica, user, "state.db*"))
+
+
+def state_spoilt(replica, user):
+    for path in files(replica, user, "state.db"):
+        path.write_bytes(b"this is no database\n" * 1000)
+
+
+def control(replica, user):
+    """All of Dovelane's files of the user."""
+    remove(files(replica, user, "dovelane"))
+
+
+def mails(replica, user):
+    """The directories that hold mail are emptied, as by an unmounted disk."""
+    storage = replica.note["storage"]
+    if storage == "maildir":
+        remove([path for folder in files(replica, user, "new", "cur") for path in folder.iterdir()])
+    elif storage == "sdbox":
+        remove(files(replica, user, "u.*"))
+    else:
+        remove(files(replica, user, "m.*"))
+
+
+def store(replica, user):
+    remove_tree(replica.store(user))
+
+
+def home(replica, user):
+    remove_tree(replica.home(user))
+
+
+DAMAGE = [indexes, inbox_index_log, uidlist, state, state_spoilt, control, mails, store, home]
+
+
+@pytest.mark.parametrize("session", ["idle", "open"])
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+def test_damage_is_mended_from_the_peer(pair, damage, session):
+    """`open`: a client has the INBOX selected meanwhile, and another one comes right after."""
+    user = f"{damage.__name__.replace('_', '-')}-{session}@example.org"
+    a, b = pair.replicas
+    fill(pair, user)
+    wanted = work(pair, user)
+    client = a.imap(user) if session == "open" else None
+    if client:
+        client.select("INBOX")
+    damage(a, user)
+    if client:
+        client.drop()
+    with Site(b, user) as other:         # traffic at the peer: the damaged site must also take what comes
+        other.append("INBOX", "after", "\\Flagged")
+    wanted["INBOX"]["after"] = [("\\flagged",)]
+    seen = wait_shape(b, user, wanted, 1)
+    assert seen is None, f"B lost something at once: {seen}"
+    wait_equal(pair.replicas, [user], WITHIN)
+    time.sleep(1)   # a removal that was published late would show here
+    shapes = {name: found.shape() for name, found in wait_equal(pair.replicas, [user], WITHIN)[user].items()}
+    assert shapes["dovecot-b"] == wanted, f"B shows {shapes['dovecot-b']}"
+    assert shapes["dovecot-a"] == wanted
+    with Site(a, user) as site:          # and A still works
+        site.append("INBOX", "last")
+    wanted["INBOX"]["last"] = [()]
+    assert wait_shape(b, user, wanted, WITHIN) is None
+
+
+@pytest.mark.parametrize("what", ["home", "mail", "state"])
+def test_rolled_back(pair, what):
+    """An old backup is put in the place of the whole home, of the mail (the state stays), or of the state (the mail stays)."""
+    user = f"back-{what}@example.org"
+    a, b = pair.replicas
+    fill(pair, user)
+    kept = a.snapshot(user, what)
+    wanted = work(pair, user)
+    a.restore(kept)
+    with Site(b, user) as other:
+        other.append("INBOX", "after")
+    wanted["INBOX"]["after"] = [()]
+    digests = wait_equal(pair.replicas, [user], WITHIN)[user]
+    shape = digests["dovecot-b"].shape()
+    if what == "mail":
+        # m2 and f1 were expunged since the backup was made. The restored mail is there again by an admin's hand, not by a lost
+        # removal: it may come back, and is then equal everywhere.
+        for folder, name in (("INBOX", "m2"), ("F", "f1")):
+            shape[folder].pop(name, None)
+    assert shape == wanted
+    time.sleep(1)
+    wait_equal(pair.replicas, [user], WITHIN)
+    with Site(a, user) as site:
+        site.append("INBOX", "last")
+        site.expunge("INBOX", "m5")
+    shapes = wait_equal(pair.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
+    assert "last" in shapes["INBOX"] and "m5" not in shapes["INBOX"]
+
+
+def test_numbers_are_not_used_twice_after_a_rollback(pair):
+    """The state is rolled back, and the next local changes come before the peer is heard: they must not take old numbers."""
+    user = "numbers@example.org"
+    a, b = pair.replicas
+    fill(pair, user)
+    kept = a.snapshot(user, "home")
+    work(pair, user)
+    pair.cut()
+    a.restore(kept)
+    with Site(a, user) as site:
+        for n in range(6):
+            site.append("INBOX", f"late{n}")
+    time.sleep(2)
+    pair.heal()
+    shape = wait_equal(pair.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
+    names = {"m0", "m1", "m3", "m4", "m5", "m6", "m7", "n0", "n2", *(f"late{n}" for n in range(6))}
+    assert set(shape["INBOX"]) == names, f"{sorted(names ^ set(shape['INBOX']))} differ"
+
+
+def vanish(group, user, count=40, gone=30):
+    """Files of many mails disappear at A without anybody's request."""
+    a = group.replicas[0]
+    if a.note["storage"] == "mdbox":
+        pytest.skip("mdbox has no file of one mail")
+    with Site(a, user) as site:
+        for n in range(count):
+            site.append("INBOX", f"m{n}")
+    wait_equal(group.replicas, [user], WITHIN)
+    a.doveadm("dovelane", "resync", "-u", user)   # mails that got their UIDs since the last look would not count as left
+    wanted = wait_equal(group.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
+    store = a.store(user)
+    found = sorted(path for pattern in ("cur/*", "new/*", "mailboxes/INBOX/dbox-Mails/u.*") for path in store.glob(pattern))
+    assert len(found) == count
+    remove(found[:gone])
+    if a.note["storage"] == "sdbox":    # nothing notices until somebody looks
+        subprocess.run(a.entered("doveadm", "-c", a.note["inner_config"], "fetch", "-u", user, "text", "mailbox", "INBOX", "ALL"),
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    a.doveadm("mailbox", "status", "-u", user, "messages", "INBOX")
+    return wanted
+
+
+def held(replica, user):
+    """Until the replica says that it holds what vanished; nothing of it may have left by then."""
+    end = time.monotonic() + WITHIN
+    said = f"user={user}: INBOX: 30 mails are gone though no client removed them"
+    while said not in Path(replica.log).read_text(errors="replace"):
+        assert time.monotonic() < end, f"{replica.name} never said that it holds 30 mails of {user}"
+        time.sleep(0.2)
+
+
+def test_the_brake_holds_and_restore_brings_back(pair):
+    user = "brake-restore@example.org"
+    wanted = vanish(pair, user)
+    a, b = pair.replicas
+    if a.note["storage"] == "maildir":
+        held(a, user)
+    time.sleep(6)    # several sweeps
+    assert digest.read(b, user).shape() == wanted, "B removed what merely vanished at A"
+    if a.note["storage"] == "maildir":      # in dbox nobody removes files by hand: they are fetched back at once
+        a.doveadm("dovelane", "restore", "-u", user)
+    wait_equal(pair.replicas, [user], WITHIN)
+    assert digest.read(a, user).shape() == wanted
+
+
+def test_the_brake_holds_and_accept_removes(pair):
+    if pair.replicas[0].note["storage"] != "maildir":
+        pytest.skip("in dbox a file that is gone is damage, never a removal")
+    user = "brake-accept@example.org"
+    wanted = vanish(pair, user)
+    a, b = pair.replicas
+    held(a, user)
+    time.sleep(4)
+    assert digest.read(b, user).shape() == wanted, "B removed what merely vanished at A"
+    a.doveadm("dovelane", "accept", "-u", user)
+    digests = wait_equal(pair.replicas, [user], WITHIN)[user]
+    assert digests["dovecot-b"].count() == 10
+
+
+def test_what_vanishes_is_not_counted_while_more_may_go(group):
+    """Somebody empties a Maildir slowly: the first files alone are fewer than the brake lets go."""
+    user = "slowly@example.org"
+    there = group("maildir", "sdbox", settings={**FAST, "brake_wait": "1h"})
+    a, b = there.replicas
+    with Site(a, user) as site:
+        for n in range(12):
+            site.append("INBOX", f"m{n}")
+    wait_equal(there.replicas, [user], WITHIN)
+    a.doveadm("dovelane", "resync", "-u", user)
+    wanted = wait_equal(there.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
+    store = a.store(user)
+    for count in (3, 2):
+        gone = 0
+        while gone < count:     # their names change while UIDs are settled
+            with contextlib.suppress(FileNotFoundError):
+                next(path for pattern in ("cur/*", "new/*") for path in store.glob(pattern)).unlink()
+                gone += 1
+        a.doveadm("mailbox", "status", "-u", user, "messages", "INBOX")
+        time.sleep(6)     # several sweeps
+        assert digest.read(b, user).shape() == wanted, "B removed what had just begun to vanish at A"
+
+
+def test_delivery_while_the_uidlist_is_locked(pair):
+    """Maildir answers OK and its index does not grow: the sweep must find the mail."""
+    a, b = pair.replicas
+    if a.note["storage"] != "maildir":
+        pytest.skip("only Maildir has a uidlist")
+    user = "locked@example.org"
+    with Site(a, user) as site:
+        site.append("INBOX", "m")
+    wait_equal(pair.replicas, [user], WITHIN)
+    lock = a.store(user) / "dovecot-uidlist.lock"
+    lock.write_text("")
+    os.utime(lock)
+    try:
+        with Site(a, user) as site:
+            site.deliver("n")
+    finally:
+        lock.unlink(missing_ok=True)
+    assert wait_shape(b, user, {"INBOX": {"m": [()], "n": [()]}}, WITHIN) is None
+
+
+def test_disk_full_at_the_receiver_loses_nothing(pair):
+    """B cannot place mails (its home is not writable) while they come; then it can."""
+    user = "full@example.org"
+    a, b = pair.replicas
+    with Site(a, user) as site:
+        site.append("INBOX", "m")
+    wait_equal(pair.replicas, [user], WITHIN)
+    store = b.store(user)
+    folders = [path for path in [store, *store.rglob("*")] if path.is_dir() and "dovelane" not in path.parts]
+    for path in folders:
+        path.chmod(0o500)
+    try:
+        with Site(a, user) as site:
+            for n in range(5):
+                site.append("INBOX", f"n{n}", "\\Seen")
+            site.append("INBOX", "x")
+            site.expunge("INBOX", "n0")
+        with Site(a, "other@example.org") as other:      # others flow
+            other.append("INBOX", "o")
+        assert wait_shape(b, "other@example.org", {"INBOX": {"o": [()]}}, WITHIN) is None
+        time.sleep(2)
+    finally:
+        for path in folders:
+            path.chmod(0o700)
+    shape = wait_equal(pair.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
+    assert set(shape["INBOX"]) == {"m", "n1", "n2", "n3", "n4", "x"}

@@ -1,0 +1,208 @@
+"""What is refused, user by user and by name, and what of other people's mailboxes is replicated and what not."""
+from pathlib import Path
+
+import pytest
+from site_user import Site
+from stack import digest
+from stack.digest import wait_equal, wait_shape
+from stack.failure import StackError
+
+WITHIN = 420.0
+USER = "fine@example.org"
+ACTS_BY_ITSELF = ["sieve", "imap_sieve", "lazy_expunge", "trash", "push_notification"]
+
+
+def status(replica, user, *more):
+    """What `doveadm dovelane status` says of a user: (exit code 0?, words)."""
+    try:
+        return True, replica.doveadm("dovelane", "status", "-u", user, *more).decode()
+    except StackError as error:
+        return False, str(error)
+
+
+def configured(group, replica, text, back=""):
+    """dovecot.conf with text at its end, Dovecot started anew with it."""
+    conf = Path(replica.note["config"])
+    conf.write_text(conf.read_text().removesuffix(back) + text)
+    group.restart(replica.name)
+
+
+def with_plugin(replica, name):
+    if replica.note["version"].startswith("2.3"):
+        return f"protocol dovelane {{\n  mail_plugins = $mail_plugins {name}\n}}\n"
+    return f"protocol dovelane {{\n  mail_plugins {{\n    {name} = yes\n  }}\n}}\n"
+
+
+def without_plugin(replica, _):
+    if replica.note["version"].startswith("2.3"):
+        return "protocol dovelane {\n  mail_plugins = dovelane\n}\n"
+    return "protocol dovelane {\n  mail_plugins {\n    trash = no\n    quota = no\n  }\n}\n"
+
+
+def everywhere(replica, name):
+    """As a site has it that uses the plugin; trash needs quota."""
+    if replica.note["version"].startswith("2.3"):
+        return f"mail_plugins = $mail_plugins quota {name}\n"
+    return f"mail_plugins {{\n  quota = yes\n  {name} = yes\n}}\n"
+
+
+@pytest.mark.parametrize("version", ["2.3", "2.4"])
+def test_a_plugin_that_acts_on_mail_by_itself_is_refused_by_name(group, version):
+    there = group(f"sdbox@{version}", "sdbox")
+    a, b = there.replicas
+    with Site(b, USER) as site:
+        site.append("INBOX", "m")
+    wait_equal(there.replicas, [USER], WITHIN)
+    text = ""
+    for name in ACTS_BY_ITSELF:
+        modules = Path(a.note["root"] or "/") / "usr/lib/dovecot/modules"
+        if not list(modules.glob(f"lib*_{name}_plugin.so")):
+            continue
+        there_now = with_plugin(a, name)
+        configured(there, a, there_now, text)
+        text = there_now
+        well, told = status(a, USER)
+        # Some of them cannot even be loaded by what is no delivery agent.
+        assert not well and (f"plugin {name} would act on replicated mail: leave it out of mail_plugins in protocol dovelane" in told
+                             or f"Couldn't load required plugin" in told and f"_{name}_plugin.so" in told), (name, told)
+    assert text, "no such plugin is installed"
+    configured(there, a, everywhere(a, "trash") + without_plugin(a, "trash"), text)     # the way out that the error names
+    well, told = status(a, USER)
+    assert well, told
+    configured(there, a, with_plugin(a, "trash"), everywhere(a, "trash") + without_plugin(a, "trash"))
+    text = with_plugin(a, "trash")
+    with Site(b, USER) as site:
+        site.append("INBOX", "n")
+    configured(there, a, "", text)          # left out again: what came meanwhile is there
+    assert wait_shape(a, USER, {"INBOX": {"m": [()], "n": [()]}}, WITHIN) is None
+
+
+FIELDS = {
+    "2.3": {"mbox": "userdb_mail=mbox:~/mbox:INBOX=~/inbox", "memory": "userdb_mail=sdbox:~/sdbox:INDEX=MEMORY", "imapc": "userdb_mail=imapc:~/imapc"},
+    "2.4": {"mbox": "userdb_mail_driver=mbox userdb_mail_path=~/mbox userdb_mail_inbox_path=~/inbox",
+            "memory": "userdb_mail_index_path=MEMORY", "imapc": "userdb_mail_driver=imapc userdb_mail_path=~/imapc"},
+}
+SAYS = {"mbox": "storage mbox is not replicated", "imapc": "storage imapc is not replicated", "memory": "index is in memory only"}
+
+
+@pytest.mark.parametrize("version", ["2.3", "2.4"])
+def test_a_storage_without_a_log_is_refused_user_by_user(group, version):
+    there = group(f"sdbox@{version}", "sdbox", more={name: "imapc_host = 127.0.0.1\nimapc_password = x\n" for name in ("2.3", "2.4")})
+    a, b = there.replicas
+    users = Path(a.note["base"]) / "users"
+    line = users.read_text().splitlines()[0]
+    added = [line.replace("user1", what).replace(line.partition(":")[0], f"{what}@example.org") + fields + "\n"
+             for what, fields in FIELDS[version].items()]
+    there.end(a.name)                       # Dovecot looks at a changed file only once a second; until then these are users as any
+    users.write_text(users.read_text() + "".join(added))
+    there.start(a.name)
+    for what, words in SAYS.items():
+        well, told = status(a, f"{what}@example.org")
+        # 2.3 wants to know the server's separator before anything can be said of its storage.
+        assert not well and (words in told and "namespace inbox" in told or (what, version) == ("imapc", "2.3") and "imapc: " in told), (what, told)
+    with Site(a, USER) as site:             # the others' mail is replicated
+        site.append("INBOX", "m")
+    assert wait_shape(b, USER, {"INBOX": {"m": [()]}}, WITHIN) is None
+
+
+VIRTUAL = {
+    "2.3": """
+mail_plugins = $mail_plugins virtual
+namespace virtual {
+  prefix = virtual/
+  separator = /
+  location = virtual:~/virtual
+}
+""", "2.4": """
+mail_plugins {
+  virtual = yes
+}
+namespace virtual {
+  prefix = virtual/
+  separator = /
+  mail_driver = virtual
+  mail_path = ~/virtual
+}
+"""}
+
+
+@pytest.mark.parametrize("version", ["2.3", "2.4"])
+def test_virtual_mailboxes_are_left_alone(group, version):
+    """They show what is replicated where it lies; a plugin for them is no reason to refuse anybody."""
+    there = group(f"sdbox@{version}", "sdbox", more={version: VIRTUAL[version]})
+    a, b = there.replicas
+    with Site(a, USER) as site:
+        site.append("INBOX", "m")
+        box = a.home(USER) / "virtual" / "All"
+        box.mkdir(parents=True)
+        (box / "dovecot-virtual").write_text("INBOX\n  all\n")
+        import shutil
+        for path in (box.parent, box, box / "dovecot-virtual"):
+            shutil.chown(path, "nobody", "nogroup")
+        site.close()
+        site.flag("virtual/All", "m", "+", "\\Flagged")
+    assert wait_shape(b, USER, {"INBOX": {"m": [("\\flagged",)]}}, WITHIN) is None
+    well, told = status(a, USER)
+    assert well and "virtual" not in told, told
+
+
+def test_a_virtual_namespace_that_shall_be_replicated_is_refused_by_name(group):
+    there = group("sdbox@2.3", more=VIRTUAL, settings={"replicate_namespaces": '{"inbox", "virtual"}'})
+    well, told = status(there.replicas[0], USER)
+    assert not well and "namespace virtual: storage virtual is not replicated" in told, told
+
+
+SHARED = {
+    "2.3": """
+namespace shared {
+  type = shared
+  separator = /
+  prefix = shared/%%u/
+  location = sdbox:%%h/sdbox
+  subscriptions = no
+  list = children
+}
+plugin {
+  acl_shared_dict = file:/tmp/none/shared-mailboxes
+}
+""", "2.4": """
+namespace shared {
+  type = shared
+  separator = /
+  prefix = shared/$user/
+  mail_driver = sdbox
+  mail_path = %{owner_home}/sdbox
+  subscriptions = no
+  list = children
+}
+"""}
+
+
+@pytest.mark.parametrize("version", ["2.3", "2.4"])
+def test_a_change_in_a_shared_mailbox_reaches_the_owners_other_sites(group, version):
+    """Only the owner's state has it: at B it is the owner's mailbox, shared there by the ACL that came along."""
+    there = group(f"sdbox@{version}", "sdbox", extras=("acl",), more=SHARED)
+    a, b = there.replicas
+    owner, other = "owner@example.org", "other@example.org"
+    with Site(a, owner) as site:
+        site.create("F")
+        site.append("F", "m")
+        site.grant("F", other, "lrswipte")
+    with Site(a, other) as site:
+        site.append(f"shared/{owner}/F", "n")
+        site.flag(f"shared/{owner}/F", "m", "+", "\\Flagged")
+    wanted = {"INBOX": {}, "F": {"m": [("\\flagged",)], "n": [()]}}
+    assert wait_shape(b, owner, wanted, WITHIN) is None
+    wait_equal(there.replicas, [owner], WITHIN)
+    with Site(b, other) as site:
+        assert set(site.imap.uids(f"shared/{owner}/F")) == {"m", "n"}
+    assert b"shared" not in a.doveadm("dovelane", "status", "-u", other)
+
+
+def test_a_namespace_that_dovecot_has_not_is_named(group):
+    there = group("sdbox", settings={"replicate_namespaces": '{"inbox", "archvie"}'})
+    a, = there.replicas
+    with Site(a, USER) as site:
+        site.append("INBOX", "m")
+    assert there.wait_log(a, r'replicate_namespaces names "archvie"', 240), there.logs("namespace")
+    assert digest.read(a, USER).count() == 1

@@ -1,0 +1,175 @@
+/* What Postfix's tables and settings say, by the real postmap and postconf over files made here. */
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "maps.h"
+#include "mem.h"
+#include "postconf.h"
+#include "tables.h"
+
+static char dir[] = "/tmp/dovelane-postfix-XXXXXX";
+
+static char *file(const char *name, const char *text)
+{
+    char *path = mem_printf("%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        abort();
+    fputs(text, f);
+    fclose(f);
+    return path;
+}
+
+static bool says(const char *table, const char *what)
+{
+    char *found = table_effect(dir, table);
+    bool as_expected = what ? found && strstr(found, what) : !found;
+    if (!as_expected)
+        fprintf(stderr, "%s: %s, expected %s\n", table, found ? found : "nothing", what ? what : "nothing");
+    free(found);
+    return as_expected;
+}
+
+START_TEST(test_results_in_text_tables)
+{
+    char *patterns = file("patterns", "# HOLD in a comment\n/a\\/b HOLD/  DUNNO\nif /x/\n/^Subject: (.*)/i\n   PREPEND X: hold\nendif\n");
+    char *late = file("late", "/^a/ OK\n!/x/  hold for a look\n");
+    char *nets = file("nets", "10.0.0.0/8 OK\n192.0.2.0/24\n    FILTER smtp:[127.0.0.1]:10025\n");
+    char *keys = file("keys", "a@b  OK\nhold@x  DUNNO\n");
+    char *copy = file("copy", "a@b  OK\nc@d BCC archive@x\n");
+    char *t[8] = {mem_printf("regexp:%s", patterns), mem_printf("pcre:%s", late), mem_printf("cidr:%s", nets), mem_printf("texthash:%s", keys),
+                  mem_printf("texthash:%s", copy), mem_printf("hash:%s", copy), mem_printf("proxy:unionmap:{texthash:%s, texthash:%s}", keys, copy),
+                  mem_printf("proxy:unionmap:{texthash:%s, static:OK}", keys)};
+    ck_assert(says(t[0], NULL));
+    ck_assert(says(t[1], "line 2: hold"));
+    ck_assert(says(t[2], "line 2: FILTER"));
+    ck_assert(says(t[3], NULL));
+    ck_assert(says(t[4], "BCC archive@x"));
+    ck_assert(says(t[5], "BCC")); /* not indexed yet: its source is read */
+    ck_assert(says(t[6], "BCC"));
+    ck_assert(says(t[7], NULL));
+    ck_assert(says("inline:{ {a = OK}, {b = REDIRECT x@y} }", "REDIRECT"));
+    ck_assert(says("regexp:{ {/a/ OK}, {/b{2}/ FILTER x:y} }", "FILTER"));
+    ck_assert(says("static:{HOLD it}", "HOLD"));
+    ck_assert(says("mysql:/etc/postfix/x.cf", "cannot be looked into"));
+    ck_assert(says("regexp:/nonexistent", "cannot be read"));
+    ck_assert(says("hash:/nonexistent", "cannot be looked into"));
+    for (size_t i = 0; i < 8; i++)
+        free(t[i]);
+    free(patterns), free(late), free(nets), free(keys), free(copy);
+}
+END_TEST
+
+START_TEST(test_restrictions)
+{
+    char *found = restrictions_effect(dir, "permit_mynetworks, check_sender_access { inline:{ {a = OK} }, search_order=sender }, reject_unauth_destination");
+    ck_assert_ptr_nonnull(found); /* a table in braces with blanks: not understood counts as found */
+    free(found);
+    found = restrictions_effect(dir, "permit_mynetworks check_client_access static:OK, check_policy_service unix:private/policy, reject");
+    ck_assert_ptr_null(found);
+    found = restrictions_effect(dir, "check_client_access {static:HOLD, search_order = x}");
+    ck_assert_ptr_nonnull(found);
+    free(found);
+    found = restrictions_effect(dir, "check_client_access inline:{ {a = check_sender_access static:HOLD} }");
+    ck_assert_ptr_nonnull(found);
+    free(found);
+    /* a table whose results name themselves ends, too */
+    char *loop = file("loop", "a check_client_access texthash:PLACEHOLDER\n"), *text = mem_printf("a check_client_access texthash:%s\n", loop);
+    free(file("loop", text));
+    char *list = mem_printf("check_client_access texthash:%s", loop);
+    found = restrictions_effect(dir, list);
+    ck_assert_ptr_null(found);
+    free(loop), free(text), free(list);
+}
+END_TEST
+
+START_TEST(test_maps)
+{
+    char detail[300];
+    struct maps *m = maps_new(dir, "+");
+    ck_assert(!maps_change(m, MAPS_RECIPIENT, "a@b", maps_patience(), detail, sizeof detail));
+    maps_add(m, MAPS_RECIPIENT, "virtual_alias_maps", "inline:{ {a@b = c@d}, {@e = f@g}, {user = x@y} }");
+    ck_assert(maps_change(m, MAPS_RECIPIENT, "a@b", maps_patience(), detail, sizeof detail));
+    ck_assert_ptr_nonnull(strstr(detail, "virtual_alias_maps"));
+    ck_assert(maps_change(m, MAPS_RECIPIENT, "A+ext@B", maps_patience(), detail, sizeof detail));
+    ck_assert(maps_change(m, MAPS_RECIPIENT, "any@e", maps_patience(), detail, sizeof detail));
+    ck_assert(maps_change(m, MAPS_RECIPIENT, "user+x@anywhere", maps_patience(), detail, sizeof detail));
+    for (unsigned i = 0; i < 3; i++)
+        ck_assert(!maps_change(m, MAPS_RECIPIENT, "other@b", maps_patience(), detail, sizeof detail));
+    ck_assert(!maps_change(m, MAPS_SENDER, "a@b", maps_patience(), detail, sizeof detail));
+    ck_assert(!maps_change(m, MAPS_RECIPIENT, "", maps_patience(), detail, sizeof detail));
+    ck_assert(maps_change(m, MAPS_RECIPIENT, "\"a b\"@b", maps_patience(), detail, sizeof detail));
+    maps_add(m, MAPS_SENDER, "sender_canonical_maps", "hash:/nonexistent");
+    ck_assert(maps_change(m, MAPS_SENDER, "a@b", maps_patience(), detail, sizeof detail));
+    ck_assert_ptr_nonnull(strstr(detail, "error"));
+    ck_assert(!maps_change(m, MAPS_RECIPIENT, "slow@b", maps_patience(), detail, sizeof detail));
+    ck_assert(!maps_change(m, MAPS_RECIPIENT, "slow@b", 0, detail, sizeof detail)); /* kept */
+    ck_assert(maps_change(m, MAPS_RECIPIENT, "slower@b", 0, detail, sizeof detail)); /* no time left to ask: Postfix's */
+    ck_assert_ptr_nonnull(strstr(detail, "slow"));
+    ck_assert(!maps_change(m, MAPS_RECIPIENT, "slower@b", maps_patience(), detail, sizeof detail));
+    maps_free(m);
+    m = maps_new(dir, "");
+    maps_add(m, MAPS_RECIPIENT, "virtual_alias_maps", "proxy:inline:{ {a@b = c@d} }");
+    ck_assert(maps_change(m, MAPS_RECIPIENT, "a@b", maps_patience(), detail, sizeof detail));
+    ck_assert_ptr_null(strstr(detail, "error"));
+    ck_assert(!maps_change(m, MAPS_RECIPIENT, "other@b", maps_patience(), detail, sizeof detail));
+    maps_free(m);
+}
+END_TEST
+
+START_TEST(test_settings_of_a_service)
+{
+    free(file("main.cf", "compatibility_level = 3.6\nalways_bcc = a@b\nmynetworks = 127.0.0.0/8\nsmtpd_client_restrictions = $x\nx = permit\n"));
+    free(file("master.cf", "smtp inet n - n - - smtpd\n  -o smtpd_milters=unix:dovelane/milter.sock\n  -o { content_filter = a:b c }\n"
+                           "2525 inet n - n - - smtpd\ncleanup unix n - n - 0 cleanup\n  -o always_bcc=\n"));
+    char *error = NULL;
+    struct postconf *p = postconf_read(dir, &error);
+    ck_assert_msg(p != NULL, "%s", error);
+    ck_assert_str_eq(postconf_directory(p), dir);
+    ck_assert_str_eq(postconf_service(p, 0)->key, "smtp/inet");
+    ck_assert_str_eq(postconf_service(p, 0)->command, "smtpd");
+    ck_assert(postconf_service(p, 0)->inet && !postconf_service(p, 2)->inet);
+    ck_assert_str_eq(postconf_service(p, 2)->command, "cleanup");
+    ck_assert_ptr_null(postconf_service(p, 3));
+    ck_assert_ptr_eq(postconf_listener(p, "127.0.0.1:2525"), postconf_service(p, 1));
+    ck_assert_ptr_null(postconf_listener(p, "127.0.0.1:26"));
+    ck_assert_str_eq(postconf_get(p, "smtp/inet", "content_filter"), "a:b c");
+    ck_assert_str_eq(postconf_get(p, "2525/inet", "content_filter"), "");
+    ck_assert_str_eq(postconf_get(p, "cleanup/unix", "always_bcc"), "");
+    ck_assert_str_eq(postconf_get(p, NULL, "always_bcc"), "a@b");
+    ck_assert_str_eq(postconf_get(p, "smtp/inet", "smtpd_client_restrictions"), "permit");
+    postconf_free(p);
+    ck_assert_ptr_null(postconf_read("/nonexistent", &error));
+    ck_assert_ptr_nonnull(strstr(error, "/nonexistent"));
+    free(error);
+}
+END_TEST
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    if (!mkdtemp(dir))
+        return 1;
+    free(file("main.cf", "compatibility_level = 3.6\n"));
+    Suite *s = suite_create("milter");
+    TCase *c = tcase_create("postfix");
+    tcase_set_timeout(c, 120);
+    tcase_add_test(c, test_results_in_text_tables);
+    tcase_add_test(c, test_restrictions);
+    tcase_add_test(c, test_maps);
+    tcase_add_test(c, test_settings_of_a_service);
+    suite_add_tcase(s, c);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    char *remove = mem_printf("rm -rf %s", dir);
+    if (system(remove))
+        failed++;
+    free(remove);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,219 @@
+/* unit_epoch - old copies of a state, and what a new epoch does (F20). */
+#include "unit.h"
+
+static void new_epoch(struct replica *r, uint64_t epoch)
+{
+    ck_assert_int_eq(orset_begin(r->os), 0);
+    ck_assert_int_eq(orset_new_epoch(r->os, epoch), 0);
+    ck_assert_int_eq(orset_commit(r->os), 0);
+}
+
+static void hello(struct replica *from, struct replica *to, uint64_t site, int result)
+{
+    ck_assert_int_eq(send_to(from, to, site, orset_vector_get(from->os, orset_self(from->os)) + 1), result);
+}
+
+static void set_attribute(struct replica *r, const char *value)
+{
+    ck_assert_int_eq(orset_begin(r->os), 0);
+    ck_assert_int_eq(orset_local_attribute(r->os, ORSET_NO_FOLDER, "sieve", 5, (const uint8_t *)value, strlen(value)),
+                     ORSET_OK);
+    ck_assert_int_eq(orset_commit(r->os), 0);
+}
+
+/* Restored, its user works on, then a peer's hello shows it; on both sides of the peer's counter. */
+static void works_on(unsigned lost, unsigned since)
+{
+    struct replica a, b, old;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    append(&a, ORSET_INBOX, 1, 1, 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    follow(&b);
+    hello(&b, &a, 2, 0); /* shared so far */
+    open_copy(&old, a.mem, 1);
+    for (unsigned i = 0; i < lost; i++)
+        append(&a, ORSET_INBOX, 2 + i, (uint8_t)(10 + i), ORSET_SEEN);
+    set_attribute(&a, "lost");
+    ck_assert_int_eq(send_to(&a, &b, 1, 3), 0);
+    follow(&b);
+    /* What the old copy's user does: mails, a mark, an expunge, a folder with a mail, its subscription, a setting. */
+    for (unsigned i = 0; i < since; i++)
+        append(&old, ORSET_INBOX, 2 + i, (uint8_t)(20 + i), ORSET_FLAGGED);
+    set_attribute(&old, "since"); /* under the stamp that "lost" has */
+    uint32_t f = create(&old, "\0New", 4);
+    append(&old, f, 1, 30, 0);
+    ck_assert_int_eq(orset_begin(old.os), 0);
+    struct orset_flags flagged = {.system = ORSET_FLAGGED};
+    ck_assert_int_eq(orset_local_flags(old.os, ORSET_INBOX, 1, &flagged, NULL), ORSET_OK);
+    ck_assert_int_eq(orset_local_subscribe(old.os, "\0New", 4, true), ORSET_OK);
+    ck_assert_int_eq(orset_local_attribute(old.os, f, "k", 1, (const uint8_t *)"v", 1), ORSET_OK);
+    ck_assert_int_eq(orset_commit(old.os), 0);
+    hello(&b, &old, 2, ORSET_E_ROLLED_BACK);
+    new_epoch(&old, 7);
+    ck_assert_int_eq(take_over(&old, 1, &b, 2), ORSET_KNOWN);
+    ck_assert_int_eq(take_over(&b, 2, &old, 1), ORSET_KNOWN);
+    follow(&old);
+    follow(&b);
+    assert_equal(&old, &b);
+    /* Nothing is lost of either history, and nothing is twice. */
+    ck_assert_uint_eq(count(&b, ORSET_INBOX, 1), 1);
+    for (unsigned i = 0; i < lost; i++)
+        ck_assert_uint_eq(count(&old, ORSET_INBOX, (uint8_t)(10 + i)), 1);
+    for (unsigned i = 0; i < since; i++)
+        ck_assert_uint_eq(count(&b, ORSET_INBOX, (uint8_t)(20 + i)), 1);
+    uint32_t g = orset_folder_by_name(b.os, "\0New", 4);
+    ck_assert_uint_ne(g, ORSET_NO_FOLDER);
+    ck_assert_uint_eq(count(&b, g, 30), 1);
+    ck_assert(orset_subscribed(b.os, "\0New", 4));
+    const uint8_t *v;
+    size_t len;
+    ck_assert_int_eq(orset_attribute_get(b.os, g, "k", 1, &v, &len), 1);
+    struct orset_flags now;
+    struct orset_message m;
+    ck_assert_int_eq(orset_message_by_uid(b.os, ORSET_INBOX, 1, &m), 1);
+    ck_assert_int_eq(orset_message_flags(b.os, ORSET_INBOX, m.dot, &now), 0);
+    ck_assert_uint_eq(now.system, ORSET_FLAGGED);
+    /* And both go on. */
+    append(&old, ORSET_INBOX, 40, 40, 0);
+    ck_assert_int_eq(send_to(&old, &b, 1, orset_vector_get(old.os, orset_self(old.os)) - 1), 0);
+    assert_equal(&old, &b);
+    close_replica(&a);
+    close_replica(&b);
+    close_replica(&old);
+}
+
+START_TEST(test_what_was_done_since_a_restore_is_renumbered_when_the_peer_is_ahead)
+{
+    works_on(8, 1);
+}
+END_TEST
+
+START_TEST(test_what_was_done_since_a_restore_is_renumbered_when_the_own_counter_is_ahead)
+{
+    works_on(1, 8);
+}
+END_TEST
+
+START_TEST(test_a_state_without_a_peer_s_word_renumbers_and_doubles_nothing)
+{
+    struct replica a, b;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    append(&a, ORSET_INBOX, 1, 1, 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0); /* and b's vector never came back */
+    new_epoch(&a, 7);
+    ck_assert_int_eq(take_over(&b, 2, &a, 1), ORSET_KNOWN);
+    ck_assert_int_eq(take_over(&a, 1, &b, 2), ORSET_KNOWN);
+    follow(&b);
+    assert_equal(&a, &b);
+    struct orset_folder f;
+    ck_assert_int_eq(orset_folder_get(b.os, ORSET_INBOX, &f), 0);
+    ck_assert_uint_eq(f.messages, 2); /* dots */
+    ck_assert_uint_eq(f.uid_next, 2); /* one mail */
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
+START_TEST(test_after_a_power_loss_nothing_is_renumbered_and_removed_stays_removed)
+{
+    struct replica a, b;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    append(&a, ORSET_INBOX, 1, 1, 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    expunge(&a, ORSET_INBOX, 1);
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    ck_assert_int_eq(orset_epoch_trust(a.os), 0);
+    ck_assert_int_eq(orset_new_epoch(a.os, 7), 0);
+    ck_assert_int_eq(orset_commit(a.os), 0);
+    ck_assert_int_eq(take_over(&a, 1, &b, 2), ORSET_KNOWN);
+    ck_assert_int_eq(take_over(&b, 2, &a, 1), ORSET_KNOWN);
+    ck_assert_uint_eq(count(&a, ORSET_INBOX, 1) + count(&b, ORSET_INBOX, 1), 0);
+    assert_equal(&a, &b);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
+START_TEST(test_a_peer_ahead_of_an_epoch_just_drawn_lies)
+{
+    struct replica a, b, other;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    open_replica(&other, 1); /* the same site and epoch: what a forger would say */
+    append(&other, ORSET_INBOX, 1, 1, 0);
+    ck_assert_int_eq(send_to(&other, &b, 1, 1), 0);
+    hello(&b, &a, 2, ORSET_E_FORGED);
+    close_replica(&a);
+    close_replica(&b);
+    close_replica(&other);
+}
+END_TEST
+
+START_TEST(test_a_peer_that_gives_itself_less_than_is_known_of_it_is_told)
+{
+    struct replica a, b, old;
+    struct orset_buf out = {.alloc = &HEAP};
+    struct orset_batch_result r;
+    uint64_t next;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    open_copy(&old, a.mem, 1);
+    append(&a, ORSET_INBOX, 1, 1, 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    ck_assert_int_ge(orset_batch_make(old.os, 1, 100, NULL, 0, &out, &next), 0);
+    ck_assert_int_eq(orset_begin(b.os), 0);
+    ck_assert_int_eq(orset_batch_apply(b.os, 1, out.data, out.len, &r), 0);
+    ck_assert_int_eq(orset_commit(b.os), 0);
+    ck_assert(r.lost);
+    orset_buf_free(&out);
+    close_replica(&a);
+    close_replica(&b);
+    close_replica(&old);
+}
+END_TEST
+
+/* A third party heard of the lost future second hand: its vector says nothing, what it remembers does. */
+START_TEST(test_in_doubt_any_mention_of_a_new_number_shows_the_old_copy)
+{
+    struct replica a, b, c, old;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    open_replica(&c, 3);
+    open_copy(&old, a.mem, 1);
+    append(&a, ORSET_INBOX, 1, 1, 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    follow(&b);
+    expunge(&b, ORSET_INBOX, 1);
+    ck_assert_int_eq(send_to(&b, &c, 2, 1), 0); /* c remembers that number 1 of site 1 is removed */
+    ck_assert_int_eq(orset_begin(old.os), 0);
+    ck_assert_int_eq(orset_epoch_doubt(old.os, true), 0);
+    ck_assert_int_eq(orset_commit(old.os), 0);
+    append(&old, ORSET_INBOX, 1, 2, 0);
+    ck_assert_int_eq(take_over(&c, 3, &old, 1), ORSET_E_EXCHANGE); /* it does not answer */
+    ck_assert_int_eq(take_over(&old, 1, &c, 3), ORSET_E_ROLLED_BACK);
+    new_epoch(&old, 7);
+    ck_assert_int_eq(take_over(&old, 1, &c, 3), ORSET_KNOWN);
+    ck_assert_int_eq(take_over(&c, 3, &old, 1), ORSET_KNOWN);
+    ck_assert_uint_eq(count(&c, ORSET_INBOX, 2), 1);
+    close_replica(&a);
+    close_replica(&b);
+    close_replica(&c);
+    close_replica(&old);
+}
+END_TEST
+
+TCase *epoch_cases(void)
+{
+    TCase *t = tcase_create("epoch");
+    tcase_add_test(t, test_what_was_done_since_a_restore_is_renumbered_when_the_peer_is_ahead);
+    tcase_add_test(t, test_what_was_done_since_a_restore_is_renumbered_when_the_own_counter_is_ahead);
+    tcase_add_test(t, test_a_state_without_a_peer_s_word_renumbers_and_doubles_nothing);
+    tcase_add_test(t, test_after_a_power_loss_nothing_is_renumbered_and_removed_stays_removed);
+    tcase_add_test(t, test_in_doubt_any_mention_of_a_new_number_shows_the_old_copy);
+    tcase_add_test(t, test_a_peer_ahead_of_an_epoch_just_drawn_lies);
+    tcase_add_test(t, test_a_peer_that_gives_itself_less_than_is_known_of_it_is_told);
+    return t;
+}

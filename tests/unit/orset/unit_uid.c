@@ -1,0 +1,134 @@
+/* unit_uid - UID rounds (F31), and which side wins for \Deleted (F28). */
+#include "uid.h"
+#include "unit.h"
+
+/* One whole round of keeper, with the answer of other. */
+static int settle(struct replica *keeper, struct replica *other, bool told_meanwhile)
+{
+    struct orset_buf ask = {.alloc = &HEAP}, answer = {.alloc = &HEAP};
+    ck_assert_int_eq(orset_begin(keeper->os), 0);
+    ck_assert_int_eq(orset_uid_ask(keeper->os, ORSET_INBOX, &ask), 0);
+    ck_assert_int_eq(orset_commit(keeper->os), 0);
+    ck_assert_int_eq(orset_uid_answer(other->os, ask.data, ask.len, &answer), 0);
+    struct orset_answer a = {answer.data, answer.len};
+    ck_assert_int_eq(orset_begin(keeper->os), 0);
+    if (told_meanwhile)
+        ck_assert_int_eq(orset_uid_mark_dirty(keeper->os, ORSET_INBOX), 0);
+    int e = orset_uid_settle(keeper->os, ORSET_INBOX, &a, 1);
+    ck_assert_int_eq(orset_commit(keeper->os), 0);
+    orset_buf_free(&ask);
+    orset_buf_free(&answer);
+    return e;
+}
+
+static void clash(struct replica *a, struct replica *b)
+{
+    open_replica(a, 1);
+    open_replica(b, 2);
+    append(a, ORSET_INBOX, 1, 1, 0);
+    for (uint8_t i = 1; i <= 5; i++)
+        append(b, ORSET_INBOX, i, (uint8_t)(10 + i), 0);
+    ck_assert_int_eq(send_to(a, b, 1, 1), 0);
+    ck_assert_int_eq(send_to(b, a, 2, 1), 0);
+    follow(a);
+    follow(b);
+}
+
+START_TEST(test_one_round_settles_a_clash_where_nobody_saves_meanwhile)
+{
+    struct replica a, b;
+    struct orset_message x, y;
+    struct orset_folder f;
+    clash(&a, &b);
+    ck_assert_int_gt(orset_uid_mismatches(b.os, ORSET_INBOX), 0);
+    /* The highest UIDNEXT may be another site's. */
+    ck_assert_int_eq(orset_begin(b.os), 0);
+    ck_assert_int_eq(orset_local_uid_next(b.os, ORSET_INBOX, 100), 0);
+    ck_assert_int_eq(orset_commit(b.os), 0);
+    uint64_t before = orset_vector_get(a.os, orset_self(a.os));
+    ck_assert_int_eq(settle(&a, &b, false), ORSET_OK);
+    ck_assert_int_eq(send_to(&a, &b, 1, before + 1), 0);
+    follow(&a);
+    follow(&b);
+    ck_assert_int_eq(orset_uid_mismatches(a.os, ORSET_INBOX), 0);
+    ck_assert_int_eq(orset_uid_mismatches(b.os, ORSET_INBOX), 0);
+    ck_assert(!orset_uid_dirty(b.os, ORSET_INBOX, false));
+    ck_assert_int_eq(orset_folder_get(b.os, ORSET_INBOX, &f), 0);
+    for (uint32_t uid = 1; uid < f.uid_next; uid++) {
+        int here = orset_message_by_uid(a.os, ORSET_INBOX, uid, &x), there = orset_message_by_uid(b.os, ORSET_INBOX, uid, &y);
+        ck_assert_int_eq(here, there);
+        if (here)
+            ck_assert_uint_eq(x.facts.guid[0], y.facts.guid[0]);
+    }
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
+START_TEST(test_a_dirty_that_is_told_during_a_round_survives_it)
+{
+    struct replica a, b;
+    clash(&a, &b);
+    ck_assert_int_eq(settle(&a, &b, true), ORSET_OK);
+    follow(&a);
+    ck_assert(orset_uid_dirty(a.os, ORSET_INBOX, true));
+    ck_assert_int_ge(settle(&a, &b, false), 0);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
+static uint8_t change(struct replica *r, uint8_t system)
+{
+    struct orset_flags now = {.system = system}, shown;
+    struct orset_message m;
+    ck_assert_int_eq(orset_begin(r->os), 0);
+    ck_assert_int_ge(orset_local_flags(r->os, ORSET_INBOX, 1, &now, NULL), 0);
+    ck_assert_int_eq(orset_commit(r->os), 0);
+    ck_assert_int_eq(orset_message_by_uid(r->os, ORSET_INBOX, 1, &m), 1);
+    ck_assert_int_eq(orset_message_flags(r->os, ORSET_INBOX, m.dot, &shown), 0);
+    return shown.system;
+}
+
+/* Both saw it deleted; one rescues it, the other deletes it once more. And the same with \Flagged, where setting wins. */
+static uint8_t clear_against_set(uint8_t flag)
+{
+    struct replica a, b;
+    uint64_t na, nb;
+    struct orset_message m;
+    struct orset_flags shown;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    append(&a, ORSET_INBOX, 1, 1, flag);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    follow(&b);
+    na = orset_vector_get(a.os, orset_self(a.os)) + 1;
+    nb = orset_vector_get(b.os, orset_self(b.os)) + 1;
+    ck_assert_uint_eq(change(&a, 0), 0);
+    ck_assert_uint_eq(change(&b, 0), 0);
+    ck_assert_uint_eq(change(&b, flag), flag);
+    ck_assert_int_eq(send_to(&a, &b, 1, na), 0);
+    ck_assert_int_eq(send_to(&b, &a, 2, nb), 0);
+    assert_equal(&a, &b);
+    ck_assert_int_eq(orset_message_by_uid(b.os, ORSET_INBOX, 1, &m), 1);
+    ck_assert_int_eq(orset_message_flags(b.os, ORSET_INBOX, m.dot, &shown), 0);
+    close_replica(&a);
+    close_replica(&b);
+    return shown.system;
+}
+
+START_TEST(test_clearing_wins_for_deleted_and_setting_for_others)
+{
+    ck_assert_uint_eq(clear_against_set(ORSET_DELETED), 0);
+    ck_assert_uint_eq(clear_against_set(ORSET_FLAGGED), ORSET_FLAGGED);
+}
+END_TEST
+
+TCase *uid_cases(void)
+{
+    TCase *t = tcase_create("uid");
+    tcase_add_test(t, test_one_round_settles_a_clash_where_nobody_saves_meanwhile);
+    tcase_add_test(t, test_a_dirty_that_is_told_during_a_round_survives_it);
+    tcase_add_test(t, test_clearing_wins_for_deleted_and_setting_for_others);
+    return t;
+}

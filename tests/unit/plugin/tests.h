@@ -1,0 +1,10 @@
+#ifndef UNIT_PLUGIN_TESTS_H
+#define UNIT_PLUGIN_TESTS_H
+
+#include <check.h>
+
+TCase *line_tests(void);
+TCase *admin_reply_tests(void);
+TCase *delivery_id_tests(void);
+
+#endif

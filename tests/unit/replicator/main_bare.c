@@ -1,0 +1,93 @@
+/* main_bare - dovelane-replicator without Dovecot: the same code on a plain libev loop, with sockets of its own in a
+ * directory, for tests. usage: replicator-bare CONFIG REPLICA DIRECTORY (of dovelane-hint, dovelane-admin, dovelane-worker) */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "admin.h"
+#include "hints.h"
+#include "log.h"
+#include "metrics.h"
+#include "replicator.h"
+
+static struct replicator *r;
+
+static void stopped(void *arg)
+{
+    ev_break(arg, EVBREAK_ALL);
+}
+
+static void on_signal(struct ev_loop *loop, ev_signal *s, int events)
+{
+    (void)s, (void)events;
+    replicator_stop(r, stopped, loop);
+}
+
+static void on_client(struct ev_loop *loop, ev_io *io, int events)
+{
+    (void)loop, (void)events;
+    int fd = accept4(io->fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0)
+        admin_client(r->admin, fd);
+}
+
+static int admin_listen(const char *dir)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(a.sun_path, sizeof a.sun_path, "%s/dovelane-admin", dir);
+    unlink(a.sun_path);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || listen(fd, 10) < 0)
+        log_fatal("%s: %s", a.sun_path, strerror(errno));
+    return fd;
+}
+
+/* Dovecot's master holds the FIFO open like this, so that writers find a reader while we are away. */
+static int hint_fifo(const char *dir)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/dovelane-hint", dir);
+    if (mkfifo(path, 0600) < 0 && errno != EEXIST)
+        log_fatal("%s: %s", path, strerror(errno));
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        log_fatal("%s: %s", path, strerror(errno));
+    return fd;
+}
+
+int main(int argc, char **argv)
+{
+    char *error, worker[200];
+    ev_signal term;
+    ev_io admin;
+    if (argc != 4)
+        return 64;
+    struct config *c = config_read(argv[1], &error);
+    if (!c) {
+        fprintf(stderr, "%s\n", error);
+        return 64;
+    }
+    log_open("replicator", c->log, (enum log_level)c->log_level);
+    metrics_serve(c->metrics_socket, "replicator");
+    snprintf(worker, sizeof worker, "%s/dovelane-worker", argv[3]);
+    struct ev_loop *loop = ev_default_loop(0);
+    int self = config_replica_index(c, argv[2]);
+    r = self < 0 ? NULL : replicator_open(loop, c, (size_t)self, worker);
+    if (!r)
+        return 1;
+    ev_signal_init(&term, on_signal, SIGTERM);
+    ev_signal_start(loop, &term);
+    ev_io_init(&admin, on_client, admin_listen(argv[3]), EV_READ);
+    ev_io_start(loop, &admin);
+    hints_fifo(r->hints, hint_fifo(argv[3]));
+    ev_run(loop, 0);
+    replicator_close(r);
+    config_free(c);
+    return 0;
+}

@@ -1,0 +1,190 @@
+/* Parcels: meta and bodies. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "parcel.h"
+#include "tests.h"
+
+static void *resize(void *ctx, void *p, size_t n)
+{
+    (void)ctx;
+    if (n == 0) {
+        free(p);
+        return NULL;
+    }
+    return realloc(p, n);
+}
+
+static const struct orset_alloc HEAP = {NULL, resize};
+
+#define TEXT(s) ((struct text){(const uint8_t *)(s), strlen(s)})
+
+static struct text all(const struct orset_buf *b)
+{
+    return (struct text){b->data, b->len};
+}
+
+START_TEST(meta_comes_through_and_nothing_shorter_or_longer_does)
+{
+    struct orset_buf b = {.alloc = &HEAP};
+    struct parcel p = {.version = PARCEL_VERSION, .group = {1, 2, 3}, .user = TEXT("a@example.net"), .kind = PARCEL_WANT, .from = 1, .to = 1000}, q;
+    ck_assert_int_eq(parcel_encode(&b, &p), 0);
+    for (size_t n = 0; n < b.len; n++)
+        ck_assert_int_eq(parcel_decode(&q, b.data, n), -1);
+    ck_assert_int_eq(parcel_decode(&q, b.data, b.len), 0);
+    ck_assert_mem_eq(q.group, p.group, 16);
+    ck_assert_uint_eq(q.user.n, 13);
+    ck_assert(q.kind == PARCEL_WANT && q.from == 1 && q.to == 1000);
+    orset_buf_u8(&b, 0);
+    ck_assert_int_eq(parcel_decode(&q, b.data, b.len), -1);
+    orset_buf_free(&b);
+}
+END_TEST
+
+START_TEST(another_version_tells_its_number)
+{
+    struct parcel q;
+    const uint8_t meta[40] = {PARCEL_VERSION + 1, 7};
+    ck_assert_int_eq(parcel_decode(&q, meta, sizeof meta), 0);
+    ck_assert_uint_eq(q.version, PARCEL_VERSION + 1);
+    ck_assert_uint_eq(q.group[0], 7);
+    ck_assert_int_eq(parcel_decode(&q, meta, 1), 0);
+    ck_assert_int_eq(parcel_decode(&q, meta, 0), -1);
+}
+END_TEST
+
+START_TEST(a_user_that_no_user_can_have_is_malformed)
+{
+    struct orset_buf b = {.alloc = &HEAP};
+    struct parcel p = {.version = PARCEL_VERSION, .user = TEXT("../x"), .kind = 1, .from = 1, .to = 2};
+    ck_assert_int_eq(parcel_encode(&b, &p), -1);
+    ck_assert_uint_eq(b.len, 0);
+    p.user = TEXT("x");
+    ck_assert_int_eq(parcel_encode(&b, &p), 0);
+    orset_buf_free(&b);
+}
+END_TEST
+
+START_TEST(group_digest_knows_sites_and_namespaces_but_no_order)
+{
+    const uint64_t a[] = {1, 2, 3}, b[] = {3, 1, 2}, c[] = {1, 2};
+    const struct text in[] = {TEXT("inbox"), TEXT("shared")}, out[] = {TEXT("shared"), TEXT("inbox")};
+    uint8_t x[16], y[16];
+    parcel_group(a, 3, in, 2, x);
+    parcel_group(b, 3, out, 2, y);
+    ck_assert_mem_eq(x, y, 16);
+    parcel_group(c, 2, in, 2, y);
+    ck_assert_mem_ne(x, y, 16);
+    parcel_group(a, 3, in, 1, y);
+    ck_assert_mem_ne(x, y, 16);
+    parcel_group(a, 3, NULL, 0, y);
+    ck_assert_mem_ne(x, y, 16);
+}
+END_TEST
+
+START_TEST(a_batch_carries_its_mails)
+{
+    struct orset_buf b = {.alloc = &HEAP};
+    uint8_t sha[2][32] = {{1}, {2}};
+    struct text batch;
+    struct orset_reader mails;
+    struct parcel_mail m;
+    size_t n;
+    parcel_put_batch(&b, TEXT("the batch"), 2);
+    parcel_put_mail(&b, sha[0], TEXT("From: a\r\n\r\n"));
+    parcel_put_mail(&b, sha[1], TEXT(""));
+    for (size_t len = 0; len < b.len; len++)
+        ck_assert_int_eq(parcel_batch((struct text){b.data, len}, &batch, &n, &mails), -1);
+    ck_assert_int_eq(parcel_batch(all(&b), &batch, &n, &mails), 0);
+    ck_assert_uint_eq(batch.n, 9);
+    ck_assert_uint_eq(n, 2);
+    ck_assert(parcel_next_mail(&mails, &m));
+    ck_assert(m.sha256[0] == 1 && m.mail.n == 11);
+    ck_assert(parcel_next_mail(&mails, &m));
+    ck_assert(m.sha256[0] == 2 && m.mail.n == 0);
+    ck_assert(!parcel_next_mail(&mails, &m));
+    b.len = 0;
+    parcel_put_bodies(&b, 1);
+    parcel_put_mail(&b, sha[0], TEXT("From: b\r\n\r\n"));
+    for (size_t len = 0; len < b.len; len++)
+        ck_assert_int_eq(parcel_bodies((struct text){b.data, len}, &n, &mails), -1);
+    ck_assert_int_eq(parcel_bodies(all(&b), &n, &mails), 0);
+    ck_assert(n == 1 && parcel_next_mail(&mails, &m) && m.sha256[0] == 1 && m.mail.n == 11);
+    ck_assert(!parcel_next_mail(&mails, &m));
+    orset_buf_free(&b);
+}
+END_TEST
+
+START_TEST(mails_beyond_the_bounds_are_malformed)
+{
+    uint8_t sha[32] = {0}, *bytes = calloc(1, PARCEL_MAIL_MAX + 1);
+    struct orset_reader mails;
+    struct text batch;
+    size_t n;
+    struct orset_buf b = {.alloc = &HEAP};
+    parcel_put_batch(&b, TEXT(""), 1);
+    parcel_put_mail(&b, sha, (struct text){bytes, PARCEL_MAIL_MAX + 1});
+    ck_assert_int_eq(parcel_batch(all(&b), &batch, &n, &mails), -1);
+    b.len = 0;
+    parcel_put_batch(&b, TEXT(""), 3);
+    parcel_put_mail(&b, sha, (struct text){bytes, PARCEL_MAIL_MAX});
+    parcel_put_mail(&b, sha, (struct text){bytes, PARCEL_MAIL_MAX});
+    parcel_put_mail(&b, sha, (struct text){bytes, 1});
+    ck_assert_int_eq(parcel_batch(all(&b), &batch, &n, &mails), -1);
+    b.data[1] = 2;
+    b.len -= 32 + 2;
+    ck_assert_int_eq(parcel_batch(all(&b), &batch, &n, &mails), 0);
+    b.len = 0;
+    parcel_put_bodies(&b, 3);
+    parcel_put_mail(&b, sha, (struct text){bytes, PARCEL_MAIL_MAX});
+    parcel_put_mail(&b, sha, (struct text){bytes, PARCEL_MAIL_MAX});
+    parcel_put_mail(&b, sha, (struct text){bytes, 1});
+    ck_assert_int_eq(parcel_bodies(all(&b), &n, &mails), -1);
+    orset_buf_free(&b);
+    free(bytes);
+}
+END_TEST
+
+START_TEST(wants_and_bodies_come_through)
+{
+    struct orset_buf b = {.alloc = &HEAP};
+    uint8_t sha[32] = {9};
+    struct parcel_want w = {1, UINT64_MAX, 77, sha, 1 << 20}, v;
+    struct parcel_body p = {sha, 10, 4, TEXT("456789")}, q;
+    struct orset_reader wants;
+    size_t n;
+    parcel_put_wants(&b, 1);
+    parcel_put_want(&b, &w);
+    ck_assert_int_eq(parcel_wants(all(&b), &n, &wants), 0);
+    ck_assert_uint_eq(n, 1);
+    ck_assert(parcel_next_want(&wants, &v));
+    ck_assert(v.site == 1 && v.epoch == UINT64_MAX && v.number == 77 && v.offset == 1 << 20 && v.sha256[0] == 9);
+    ck_assert(!parcel_next_want(&wants, &v));
+    for (size_t len = 0; len < b.len; len++)
+        ck_assert_int_eq(parcel_wants((struct text){b.data, len}, &n, &wants), -1);
+    b.len = 0;
+    parcel_put_body(&b, &p);
+    ck_assert_int_eq(parcel_body(all(&b), &q), 0);
+    ck_assert(q.size == 10 && q.offset == 4 && q.part.n == 6 && !memcmp(q.part.p, "456789", 6));
+    for (size_t len = 0; len < b.len; len++)
+        ck_assert_int_eq(parcel_body((struct text){b.data, len}, &q), -1);
+    b.len = 0;
+    p.size = 9; /* the part would reach beyond the mail's end */
+    parcel_put_body(&b, &p);
+    ck_assert_int_eq(parcel_body(all(&b), &q), -1);
+    orset_buf_free(&b);
+}
+END_TEST
+
+TCase *parcel_tests(void)
+{
+    TCase *t = tcase_create("parcel");
+    tcase_add_test(t, meta_comes_through_and_nothing_shorter_or_longer_does);
+    tcase_add_test(t, another_version_tells_its_number);
+    tcase_add_test(t, a_user_that_no_user_can_have_is_malformed);
+    tcase_add_test(t, group_digest_knows_sites_and_namespaces_but_no_order);
+    tcase_add_test(t, a_batch_carries_its_mails);
+    tcase_add_test(t, mails_beyond_the_bounds_are_malformed);
+    tcase_add_test(t, wants_and_bodies_come_through);
+    return t;
+}

@@ -1,0 +1,10 @@
+#ifndef REPLICATOR_TESTS_H
+#define REPLICATOR_TESTS_H
+
+#include <check.h>
+
+TCase *frame_tests(void);
+TCase *hint_tests(void);
+TCase *parcel_tests(void);
+
+#endif

@@ -1,0 +1,373 @@
+"""dovelane-worker, ended or held up between two commits, while clients and peers go on: what they did is there afterwards, exactly.
+
+Each step is a crash_at() of the worker. The worker dies there, or only stops there until the client has done what it does: no kill is
+needed for a client to come between.
+"""
+import os
+import re
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from worker_test import WORKER, append, delete, equal, imap
+from worker_world import GUARD, HELLO_TOO, TICK, Failed, World
+
+PAIRS = os.environ.get("DOVELANE_PAIRS", "sdbox,sdbox maildir,maildir mdbox,mdbox").split()
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="Dovecot's master must be started by root")
+
+
+class Scene:
+    """Two sites; the worker of the second dies or stops at a step, once it is armed."""
+
+    def __init__(self, formats, step, how):
+        self.directory = Path(tempfile.mkdtemp(prefix="worker-kill-"))
+        self.directory.chmod(0o777)
+        self.flag, self.reached, self.how = self.directory / "now", self.directory / "now.reached", how
+        base = Path(tempfile.mkdtemp(prefix="worker-"))
+        base.chmod(0o711)
+        worker = WORKER.with_name("dovelane-worker-crashing").resolve()
+        self.world = World(base, formats.split(","), worker, lambda n: {"DOVELANE_CRASH_AT": f"{step}:{self.flag}" if n == 2 else "none"})
+        self.here, self.there = self.world[2], self.world[1]
+
+    def stop(self):
+        for path in (self.flag, self.reached):
+            path.unlink(missing_ok=True)
+        for site in self.world.sites.values():
+            print(f"--- site {site.number}\n{site.log.read_text()[-3000:]}\n{site.notes[-20:]}")
+        self.world.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def meanwhile(self, do, settle=None):
+        """do() while the second site's worker is dead or stands at the step; then everything comes to rest."""
+        settle = settle or self.world.settle
+        trouble = []
+
+        def run():
+            try:
+                settle()
+            except Failed as error:
+                trouble.append(error)
+        self.flag.write_text("" if self.how == "dies" else "stop")
+        thread = threading.Thread(target=run)
+        thread.start()
+        end = time.monotonic() + GUARD
+        while thread.is_alive() and not self.reached.exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        if self.how == "dies":
+            thread.join(GUARD)
+            assert trouble and "site 2" in str(trouble[0]) and not self.flag.exists(), trouble
+        else:
+            assert self.reached.exists(), "the step was not reached"
+        do()
+        self.reached.unlink(missing_ok=True)
+        thread.join(GUARD)
+        assert not thread.is_alive() and (self.how == "dies" or not trouble), trouble
+        if self.how == "dies":
+            self.restart()
+
+    def restart(self):
+        self.here.disconnect()
+        self.here.done = {}
+
+    def rest(self):
+        """Everybody says all again, and what he has, until nobody has anything to say."""
+        for site in self.world.sites.values():
+            site.ingest()
+            for to in site.outbox:
+                site.ship(to, HELLO_TOO)
+        self.world.settle()
+        for site in self.world.sites.values():
+            for to in site.outbox:
+                site.ship(to, 1)
+        self.world.settle()
+        self.world.settle()
+        return equal(self.world)
+
+
+@pytest.fixture
+def scene(request):
+    made = []
+
+    def make(formats, step, how):
+        made.append(Scene(formats, step, how))
+        return made[-1]
+    yield make
+    for one in made:
+        one.stop()
+
+
+def flags_of(now, folder="INBOX"):
+    return [set(flags) for _, flags, _, _ in now[folder][1]]
+
+
+def client(site, *commands):
+    """UID commands of a client that looks anew."""
+    imap(site, "INBOX", *[("uid", *command) for command in commands])
+
+
+HOW = ("dies", "stands")
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_mail_that_was_just_placed_is_removed_by_a_client(scene, formats, how):
+    s = scene(formats, "place", how)
+    append(s.there, "INBOX", "before")
+    s.world.settle()
+    for n in range(3):
+        append(s.there, "INBOX", f"m{n}")
+    s.meanwhile(lambda: client(s.here, ("store", "3", "+FLAGS", "(\\Deleted)"), ("expunge", "3")))
+    assert len(s.rest()["INBOX"][1]) == 3
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_mail_that_was_just_placed_gets_other_flags(scene, formats, how):
+    s = scene(formats, "place", how)
+    append(s.there, "INBOX", "before")
+    s.world.settle()
+    append(s.there, "INBOX", "m", "(\\Seen \\Flagged work later)")
+    s.meanwhile(lambda: client(s.here, ("store", "2", "-FLAGS", "(\\Seen work)"), ("store", "2", "+FLAGS", "(\\Answered mine)")))
+    assert flags_of(s.rest())[1] == {"\\Flagged", "\\Answered", "later", "mine"}
+
+
+@pytest.mark.parametrize("first", ("ingest", "parcel"))
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_mail_that_was_just_placed_is_removed_by_a_peer(scene, formats, first):
+    """Whatever the next worker is asked first: the mail must not look like a user's new one."""
+    s = scene(formats, "place", "dies")
+    append(s.there, "INBOX", "before")
+    s.world.settle()
+    append(s.there, "INBOX", "m")
+    s.meanwhile(lambda: client(s.there, ("store", "2", "+FLAGS", "(\\Deleted)"), ("expunge", "2")))
+    s.there.outbox[2].clear()
+    s.there.ingest()
+    s.there.ship(2, 1)
+    if first == "ingest":
+        s.here.ingest()
+    s.world.settle(ingest=False)
+    assert len(s.rest()["INBOX"][1]) == 1
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("step", ("flags-said", "flags"))
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_client_changes_flags_while_others_are_applied(scene, formats, step, how):
+    s = scene(formats, step, how)
+    append(s.there, "INBOX", "m", "(\\Draft \\Seen work kept old)")
+    s.world.settle()
+    client(s.there, ("store", "1", "+FLAGS", "(\\Flagged later)"), ("store", "1", "-FLAGS", "(\\Seen work)"))
+    s.meanwhile(lambda: client(s.here, ("store", "1", "+FLAGS", "(\\Answered mine)"), ("store", "1", "-FLAGS", "(\\Draft old)")))
+    assert flags_of(s.rest())[0] == {"\\Flagged", "later", "\\Answered", "mine", "kept"}
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_client_takes_back_what_was_just_applied(scene, formats, how):
+    s = scene(formats, "flags", how)
+    append(s.there, "INBOX", "m", "(\\Seen work)")
+    s.world.settle()
+    client(s.there, ("store", "1", "+FLAGS", "(\\Flagged later)"), ("store", "1", "-FLAGS", "(\\Seen work)"))
+    s.meanwhile(lambda: client(s.here, ("store", "1", "-FLAGS", "(\\Flagged later)"), ("store", "1", "+FLAGS", "(\\Seen work)")))
+    assert flags_of(s.rest())[0] == {"\\Seen", "work"}
+
+
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_flag_that_a_peer_set_and_cleared_does_not_come_back(scene, formats):
+    """What was applied before the worker died is not this site's own doing."""
+    s = scene(formats, "flags", "dies")
+    append(s.there, "INBOX", "m")
+    s.world.settle()
+    client(s.there, ("store", "1", "+FLAGS", "(\\Flagged later)"))
+    s.meanwhile(lambda: client(s.there, ("store", "1", "-FLAGS", "(\\Flagged later)")))
+    s.there.outbox[2].clear()
+    s.there.ingest()
+    s.here.ingest()
+    assert flags_of(s.rest())[0] == set()
+
+
+RENUMBER = ("renumber", "renumber-copied", "renumber-bound", "renumber-expunged")
+
+
+def clash(s):
+    """Both sites append at once, so that both mails get another UID; with a client at the second that selected INBOX before."""
+    append(s.there, "INBOX", "before")
+    s.world.settle()
+    append(s.here, "INBOX", "mine", "(\\Seen kept)")
+    append(s.there, "INBOX", "theirs", "(\\Seen)")
+    box = s.here.imap()
+    assert box.select("INBOX")[0] == "OK"
+    return box
+
+
+def uid_of(site, subject):
+    """The lowest UID."""
+    box = site.imap()
+    box.select("INBOX", readonly=True)
+    found = box.uid("search", "SUBJECT", subject)[1][0].split()
+    box.logout()
+    return found[0].decode() if found else None
+
+
+def subjects_of(site):
+    box = site.imap()
+    box.select("INBOX", readonly=True)
+    said = box.fetch("1:*", "(FLAGS BODY.PEEK[HEADER.FIELDS (SUBJECT)])")[1]
+    found = {re.search(rb"Subject: *(\S+)", part[1])[1].decode(): set(re.search(r"FLAGS \((.*?)\)", part[0].decode())[1].split()) - {"\\Recent"}
+             for part in said if isinstance(part, tuple)}
+    box.logout()
+    return found
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("view", ("new", "old"))
+@pytest.mark.parametrize("step", RENUMBER)
+@pytest.mark.parametrize("formats", PAIRS)
+def test_flags_while_a_mail_gets_another_uid(scene, formats, step, view, how):
+    """By the old UID, of a client that looks now or of one that looked before; the mail has it or had it."""
+    s = scene(formats, step, how)
+    box, uid = clash(s), uid_of(s.here, "mine")
+
+    def do():
+        session = box if view == "old" else s.here.imap()
+        if view == "new":
+            session.select("INBOX")
+        seen = uid if view == "old" else session.uid("search", "SUBJECT", "mine")[1][0].split()[0].decode()
+        # One command: behind it, an old view is new.
+        assert session.uid("store", seen, "FLAGS", "(\\Answered extra)")[0] == "OK"
+        if view == "new":
+            session.logout()
+    s.meanwhile(do)
+    box.logout()
+    assert len(s.rest()["INBOX"][1]) == 3
+    assert subjects_of(s.there)["mine"] == {"\\Answered", "extra"}
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("step", RENUMBER)
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_mail_is_removed_while_it_gets_another_uid(scene, formats, step, how):
+    """By a client that sees it under its old UID, both, or the new one: it expunges what it sees first."""
+    s = scene(formats, step, how)
+    clash(s).logout()
+
+    def do():
+        uid = uid_of(s.here, "mine")
+        client(s.here, ("store", uid, "+FLAGS", "(\\Deleted)"), ("expunge", uid))
+    s.meanwhile(do)
+    s.rest()
+    assert set(subjects_of(s.there)) == {"before", "theirs"}
+
+
+@pytest.mark.parametrize("which", ("old", "new"))
+@pytest.mark.parametrize("formats", PAIRS)
+def test_one_of_two_uids_of_a_mail_is_removed(scene, formats, which):
+    s = scene(formats, "renumber-copied", "dies")
+    clash(s).logout()
+
+    def do():
+        box = s.here.imap()
+        box.select("INBOX")
+        uids = box.uid("search", "SUBJECT", "mine")[1][0].split()
+        assert len(uids) == 2
+        box.logout()
+        uid = uids[0 if which == "old" else 1].decode()
+        client(s.here, ("store", uid, "+FLAGS", "(\\Deleted)"), ("expunge", uid))
+    s.meanwhile(do)
+    s.rest()
+    assert set(subjects_of(s.there)) == {"before", "theirs"}
+
+
+@pytest.mark.parametrize("first", ("ingest", "parcel"))
+@pytest.mark.parametrize("step", ("renumber-copied", "renumber-bound"))
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_mail_with_two_uids_is_removed_by_a_peer(scene, formats, step, first):
+    s = scene(formats, step, "dies")
+    clash(s).logout()
+
+    def do():
+        uid = uid_of(s.there, "mine")
+        client(s.there, ("store", uid, "+FLAGS", "(\\Deleted)"), ("expunge", uid))
+    s.meanwhile(do)
+    s.there.ingest()
+    s.there.ship(2, 1)
+    if first == "ingest":
+        s.here.ingest()
+    s.world.settle(ingest=False)
+    s.rest()
+    assert set(subjects_of(s.there)) == {"before", "theirs"}
+
+
+def test_a_worker_that_only_hears_a_tick(scene):
+    s = scene("sdbox,sdbox", "place", "dies")
+    append(s.there, "INBOX", "m", "(\\Seen)")
+    s.meanwhile(lambda: client(s.here, ("store", "1", "-FLAGS", "(\\Seen)")))
+    s.here.work(TICK)
+    assert flags_of(s.rest())[0] == set()
+
+
+
+
+# --- two folders of one name
+
+
+def two_of_one_name(s, mails=("a", "b")):
+    """Each site makes H and fills it, and no one has heard of the other; the second one's becomes the first one's."""
+    s.world.settle()
+    for site, kind in ((s.there, "t"), (s.here, "h")):
+        imap(site, None, ("create", "H"))
+        for name in mails:
+            append(site, "H", kind + name, "(\\Seen)")
+        site.ingest()
+
+
+def in_h(site):
+    box = site.imap()
+    ok, _ = box.select("H", readonly=True)
+    found = []
+    if ok == "OK":
+        said = box.fetch("1:*", "(BODY.PEEK[HEADER.FIELDS (SUBJECT)])")[1]
+        found = sorted(re.search(rb"Subject: *(\S+)", part[1])[1].decode() for part in said if isinstance(part, tuple))
+    box.logout()
+    return found
+
+
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_mail_is_removed_before_its_folder_is_united(scene, formats):
+    """The look that should have found it comes after the batch."""
+    s = scene(formats, "none", "dies")
+    two_of_one_name(s)
+    imap(s.here, "H", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",), ("store", "1", "-FLAGS", "(\\Seen)"))
+    s.world.settle(ingest=False)
+    s.rest()
+    assert in_h(s.there) == ["hb", "ta", "tb"]
+    box = s.there.imap()
+    box.select("H", readonly=True)
+    assert len(box.search(None, "SEEN")[1][0].split()) == 2
+    box.logout()
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("step", ("unite", "batch"))
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_mail_is_removed_while_its_folder_is_united(scene, formats, step, how):
+    s = scene(formats, step, how)
+    two_of_one_name(s)
+    s.meanwhile(lambda: imap(s.here, "H", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",)), lambda: s.world.settle(ingest=False))
+    s.rest()
+    assert in_h(s.there) == ["hb", "ta", "tb"]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("step", ("unite", "batch"))
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_folder_is_deleted_while_it_is_united(scene, formats, step, how):
+    """What the deleting site had in it goes; what it had not seen stays, and the folder with it."""
+    s = scene(formats, step, how)
+    two_of_one_name(s)
+    s.meanwhile(lambda: delete(s.here, "H"), lambda: s.world.settle(ingest=False))
+    s.rest()
+    assert in_h(s.there) == ["ta", "tb"]
