@@ -62,6 +62,8 @@ static int look_at_uids(struct look *l)
 {
     if (l->x->rewound && l->scan.verdict != SCAN_BROKEN && look_collect_unbound(l) < 0)
         return -1;
+    if (l->locked)
+        return 0;
     for (int present = 0; present < 2; present++) {
         struct seq_range_iter iter;
         if (present != 0 && (l->scan.verdict == SCAN_BROKEN || l->x->saver != 0) &&
@@ -79,8 +81,8 @@ static int look_at_uids(struct look *l)
                     r = is ? look_at_other(l, uid) : look_at_absent(l, uid);
             }
             T_END;
-            if (r < 0)
-                return -1;
+            if (r < 0 || l->locked)
+                return r;
         }
     }
     return 0;
@@ -155,6 +157,12 @@ static int registers(struct look *l)
     return look_changed(l, orset_local_uid_next(s->os, l->x->folder, l->scan.end.uid_next) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN);
 }
 
+static void wait_for_lock(struct look *l)
+{
+    l->in->locked = TRUE;
+    session_explain(l->s, "%s: its dovecot-uidlist is locked; it waits", l->x->vname);
+}
+
 static int look(struct look *l)
 {
     struct session *s = l->s;
@@ -169,7 +177,16 @@ static int look(struct look *l)
         return -1;
     bool again = l->x->all;
     l->x->all = FALSE;
-    if (look_at_uids(l) < 0 || end_join(l) < 0 || look_brake(l) < 0)
+    if (look_at_uids(l) < 0)
+        return -1;
+    if (l->locked) {
+        /* What is known by now stays known; all else is found again by the next look. */
+        l->x->all = TRUE;
+        l->x->looked = FALSE;
+        wait_for_lock(l);
+        return 0;
+    }
+    if (end_join(l) < 0 || look_brake(l) < 0)
         return -1;
     if (l->missing > 0)
         session_note(s, NOTE_WARNING, "%s: %u mails are missing though no client removed them (%s): they are fetched back from the other sites",
@@ -243,7 +260,7 @@ static int open_and_look(struct look *l)
         if (error == MAIL_ERROR_NOTFOUND)
             s->tree_changed = TRUE;
         else if (session_box_is_locked(s, l->box))
-            session_explain(s, "%s: its dovecot-uidlist is locked; it waits", l->x->vname);
+            wait_for_lock(l);
         else
             session_note(s, NOTE_WARNING, "%s: cannot be opened: %s", l->x->vname, text);
         return 0;
@@ -271,7 +288,7 @@ static int open_and_look(struct look *l)
     mail_free(&l->mail);
     (void)mailbox_transaction_commit(&l->trans);
     /* Not done: what said so is to be found again. */
-    if (r >= 0 && array_count(&l->seconds) > 0 && look_expunge_seconds(l) < 0)
+    if (r >= 0 && !l->locked && array_count(&l->seconds) > 0 && look_expunge_seconds(l) < 0)
         *array_idx_modifiable(&l->in->cursors, array_count(&l->in->cursors) - 1) = l->x->at;
     pool_unref(&l->pool);
     return r;
@@ -379,7 +396,7 @@ static int ingest_all(struct session *s, const struct frame_ingest *f, struct in
         return -1;
     if (!known && server_attributes_ingest(s) < 0)
         return -1;
-    if (s->rewound && f->n == 0 && rows_put_rewound(s, FALSE) < 0)
+    if (s->rewound && f->n == 0 && !in->locked && rows_put_rewound(s, FALSE) < 0)
         return -1;
     return ingest_finish(s, in);
 }

@@ -18,6 +18,7 @@ struct look {
     bool maildir; /* where other programs may remove mail */
     bool other;   /* it changed under this look so that it is to be compared whole once more */
     bool again;   /* what vanished is to be judged later: no sweep may pass it by */
+    bool locked;  /* which mails these are cannot be read now: nothing is concluded of the mailbox */
     ARRAY_TYPE(seq_range) uids;    /* to look at */
     ARRAY_TYPE(seq_range) moving;  /* a renumbering was about to expunge these */
     ARRAY_TYPE(seq_range) vanished; /* bound, not there, no client asked */
@@ -44,6 +45,9 @@ int look_bound_uids(struct session *, uint32_t home, ARRAY_TYPE(seq_range) *uids
 int look_changed(struct look *, int r);
 
 /* --- look_mail.c: a mail that is there, the one that l->mail is set to ---------------------------------------------- */
+
+/* Its GUID. False: it cannot be read. */
+bool look_guid(struct look *, guid_128_t guid);
 
 int look_at_mail(struct look *, uint32_t uid);
 /* The UID was given to another mail: what was bound to it is to be found among the others. */

@@ -15,14 +15,14 @@ int look_collect_unbound(struct look *l)
     seq_range_array_iter_init(&iter, &l->uids);
     for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++) {
         struct unbound *u;
-        const char *guid;
+        guid_128_t guid;
         int r = orset_message_by_uid(l->s->os, l->x->folder, uid, NULL);
         if (r < 0)
             return look_changed(l, r);
-        if (r > 0 || !mail_set_uid(l->mail, uid) || mail_get_special(l->mail, MAIL_FETCH_GUID, &guid) < 0)
+        if (r > 0 || !mail_set_uid(l->mail, uid) || !look_guid(l, guid))
             continue;
         u = array_append_space(&l->unbound);
-        mail_generate_guid_128_hash(guid, u->guid);
+        memcpy(u->guid, guid, sizeof u->guid);
         u->uid = uid;
     }
     return 0;

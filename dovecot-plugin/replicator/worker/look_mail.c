@@ -57,11 +57,33 @@ static int flags_of_bound(struct look *l, const struct orset_message *m, const s
     return 0;
 }
 
+/* A Maildir's GUIDs are in its dovecot-uidlist. While that is locked a look that asks which mail has which UID would take known mails
+ * for lost and for new ones; any other look learns nothing wrong, and comes back to the one mail. */
+static void unreadable(struct look *l)
+{
+    if ((l->scan.verdict == SCAN_BROKEN || l->x->rewound) && session_box_is_locked(l->s, l->box))
+        l->locked = TRUE;
+}
+
+bool look_guid(struct look *l, guid_128_t guid)
+{
+    const char *text;
+    if (mail_get_special(l->mail, MAIL_FETCH_GUID, &text) < 0) {
+        unreadable(l);
+        return FALSE;
+    }
+    mail_generate_guid_128_hash(text, guid);
+    return TRUE;
+}
+
 /* 1; 0: it cannot be read, or will not be replicated; -1 */
 static int add_mail(struct look *l, const struct orset_flags *now)
 {
     struct orset_facts facts;
     if (body_facts(l->mail, &facts) < 0) {
+        unreadable(l);
+        if (l->locked)
+            return 0;
         if (mailbox_get_last_mail_error(l->box) != MAIL_ERROR_EXPUNGED) {
             session_note(l->s, NOTE_WARNING, "%s: UID %u cannot be read and waits: %s", l->x->vname, l->mail->uid,
                          mailbox_get_last_internal_error(l->box, NULL));
@@ -85,12 +107,8 @@ static int add_mail(struct look *l, const struct orset_flags *now)
 
 static bool same_guid(struct look *l, const struct orset_message *m)
 {
-    const char *guid;
-    guid_128_t hash;
-    if (mail_get_special(l->mail, MAIL_FETCH_GUID, &guid) < 0)
-        return FALSE;
-    mail_generate_guid_128_hash(guid, hash);
-    return memcmp(hash, m->facts.guid, 16) == 0;
+    guid_128_t guid;
+    return look_guid(l, guid) && memcmp(guid, m->facts.guid, sizeof guid) == 0;
 }
 
 /* The UID names the mail that the state has under it. Asked only where another index may have given it anew. */
@@ -191,12 +209,9 @@ static int find_older(void *arg, const struct orset_message *m, const struct ors
 static int find_half_renumbered(struct look *l, uint32_t uid)
 {
     struct older o = {.uid = uid};
-    const char *guid;
     uint32_t seq;
-    if (!l->x->rewound || l->scan.verdict == SCAN_BROKEN || !seq_range_exists(&l->scan.saved, uid) ||
-        mail_get_special(l->mail, MAIL_FETCH_GUID, &guid) < 0)
+    if (!l->x->rewound || l->scan.verdict == SCAN_BROKEN || !seq_range_exists(&l->scan.saved, uid) || !look_guid(l, o.guid))
         return 0;
-    mail_generate_guid_128_hash(guid, o.guid);
     int r = 0;
     for (uint32_t i = 0; r == 0 && i < orset_folders(l->s->os); i++) {
         struct orset_folder f;
@@ -244,7 +259,6 @@ static void former_uids(struct look *l, uint32_t uid, bool bound, ARRAY_TYPE(seq
 {
     const struct renumbered *moved;
     const struct former *former;
-    const char *guid;
     guid_128_t hash;
     seq_range_array_add(uids, uid);
     array_foreach(&l->renumbered, moved)
@@ -253,9 +267,8 @@ static void former_uids(struct look *l, uint32_t uid, bool bound, ARRAY_TYPE(seq
             seq_range_array_add(uids, moved->old_uid);
     }
     if (array_count(&l->scan.former) == 0 || (bound && array_count(uids) == 1 && !seq_range_exists(&l->scan.saved, uid)) ||
-        mail_get_special(l->mail, MAIL_FETCH_GUID, &guid) < 0)
+        !look_guid(l, hash))
         return;
-    mail_generate_guid_128_hash(guid, hash);
     array_foreach(&l->scan.former, former)
     {
         if (former->uid < uid && memcmp(former->guid, hash, sizeof hash) == 0)
@@ -326,6 +339,8 @@ static int flags_rewound(struct look *l, uint32_t uid, const struct orset_messag
     if (r <= 0 || (r = orset_message_flags(s->os, m->folder, m->dot, &wanted)) < 0)
         return r < 0 ? r : ORSET_KNOWN;
     last_words(l, uid, bound, &last);
+    if (l->locked)
+        return ORSET_KNOWN;
     if (!bound) {
         /* What it has more, a client saved it with: nobody else is known to have set it. Where this program saved it, the later state knew,
          * and whoever cleared it since had seen it. */
@@ -371,6 +386,8 @@ int look_at_mail(struct look *l, uint32_t uid)
         r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
     if (r < 0)
         return look_changed(l, r);
+    if (l->locked)
+        return 0;
     bool rewound = l->x->rewound && (l->scan.verdict != SCAN_BROKEN || l->scan.whole) && !l->x->restored, bound = r > 0;
     if (r == 0 || !same_mail(l, &m)) {
         int added = add_mail(l, &named);
@@ -418,7 +435,11 @@ int look_at_other(struct look *l, uint32_t uid)
         return look_changed(l, r < 0 ? r : ORSET_KNOWN);
     uint8_t sha256[32];
     memcpy(sha256, m.facts.sha256, sizeof sha256);
-    if (body_facts(l->mail, &facts) < 0 || memcmp(facts.sha256, sha256, sizeof sha256) == 0)
+    if (body_facts(l->mail, &facts) < 0) {
+        unreadable(l);
+        return 0;
+    }
+    if (memcmp(facts.sha256, sha256, sizeof sha256) == 0)
         return 0;
     return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
 }

@@ -328,9 +328,9 @@ static int place_run(struct placing *p)
         ; /* what it has is not known, and will not be by looking at once again */
     } else if (p->n > 0 && p->x != NULL && !p->x->gone && !p->x->looked) {
         /* Perhaps saved by a run that was killed before the state knew: those are found by their GUID first (F13). */
-        p->x->looked = TRUE;
         p->again = TRUE;
         r = ingest_one(p->s, p->x);
+        p->failed = p->failed || !p->x->looked;
     } else if (p->n > 0 && p->x != NULL && !p->x->gone && p->x->vname != NULL &&
                orset_folder_get(p->s->os, p->folder, &p->f) == 0) {
         T_BEGIN {

@@ -445,6 +445,7 @@ struct ingest {
     ARRAY(struct box *) looked;     /* whose cursors move with them */
     ARRAY(struct cursor) cursors;
     unsigned pending;               /* changes since the last commit */
+    bool locked;                    /* a mailbox could not be looked at */
 };
 int ingest_box(struct session *, struct ingest *, struct box *, bool sweep);
 /* The mailboxes that are to be compared whole, now. */

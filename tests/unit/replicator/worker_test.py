@@ -1555,6 +1555,30 @@ def test_a_locked_maildir_is_looked_at_again_though_the_user_was_closed(tmp_path
         world.stop()
 
 
+def test_a_maildir_whose_uidlist_is_another_one_is_not_judged_while_that_is_locked(tmp_path_factory):
+    """The index has the old UIDs yet, so that no GUID can be read before the list's lock is free."""
+    world = make_world(None, ["maildir", "sdbox"])
+    try:
+        site, path = world[1], world[1].root() / "dovecot-uidlist"
+        for n in range(3):
+            append(site, "INBOX", f"mail{n}")
+        world.settle()
+        head, *lines = path.read_text().splitlines()
+        names = [line.split(" :", 1)[1] for line in lines]
+        path.write_text("\n".join([re.sub("G[0-9a-f]{32}", "G" + "5" * 32, re.sub(" N[0-9]+", " N24", head)),
+                                   *(f"{21 + n} :{name}" for n, name in enumerate(names))]) + "\n")
+        lock = path.with_suffix(".lock")
+        lock.write_text(f"{os.getpid()}:{socket.gethostname()}")
+        said = site.ingest(), site.work(TICK), site.work(TICK)
+        assert said[-1]["tick"] > 0
+        lock.unlink()
+        site.work(TICK)
+        world.settle()
+        assert subjects(equal(world), "INBOX") == 3
+    finally:
+        world.stop()
+
+
 def test_a_body_that_is_not_its_hash_is_asked_of_the_next_site(three):
     """First the file at the site that is asked has rotted, then the next one's answer was changed on its way."""
     def wants():
