@@ -13,7 +13,20 @@ struct moving {
     struct chunk chunk;
     struct ranges gone;
     uint64_t moved, leased, absent;
+    struct ahead ahead;
 };
+
+static void move_ahead(void *arg, const uint8_t *id)
+{
+    struct moving *m = arg;
+    if (id) {
+        ahead_add(&m->ahead, id);
+        return;
+    }
+    if (m->to.value)
+        lane_ahead(m->to.value->lane, m->ahead.hash, m->ahead.n);
+    ahead_fetch(&m->ahead);
+}
 
 static void move_entry(void *arg, const struct lane_entry *e)
 {
@@ -52,8 +65,9 @@ static void move_all(RedisModuleCtx *ctx, struct moving *m, const struct selecto
 {
     if (m->from.value)
         lane_due(m->from.value->lane, now_ms());
+    ahead_begin(&m->ahead, m->from.value ? m->from.value->hash : 0, m->from.value);
     selector_each(s, m->from.value ? m->from.value->lane : NULL,
-                  &(struct selector_calls){move_entry, move_absent, m});
+                  &(struct selector_calls){move_entry, move_absent, m, NULL, move_ahead});
     effect_load(ctx, m->to.name, &m->chunk);
     effect_del(ctx, m->from.name, &m->gone);
     if (m->moved) {

@@ -97,6 +97,28 @@ static void tell_ahead(const struct selector *s, uint64_t from, const struct sel
     call->ahead(call->arg, NULL);
 }
 
+/* The same of the entries from there on; how many that are. */
+static uint64_t tell_ahead_entries(struct lane *lane, uint64_t from, uint64_t to, const struct selector_calls *call)
+{
+    struct lane_entry e;
+    uint64_t n = 0;
+    for (; n < LANE_AHEAD && lane_next(lane, from, &e) && e.seq <= to; n++, from = e.seq + 1)
+        if (e.id)
+            call->ahead(call->arg, e.id);
+    call->ahead(call->arg, NULL);
+    return n;
+}
+
+static void each_in_range(struct lane *lane, uint64_t from, uint64_t to, const struct selector_calls *call)
+{
+    struct lane_entry e;
+    for (uint64_t told = 0; lane_next(lane, from, &e) && e.seq <= to; from = e.seq + 1) {
+        if (call->ahead && told-- == 0)
+            told = tell_ahead_entries(lane, from, to, call) - 1;
+        call->entry(call->arg, &e);
+    }
+}
+
 /* One sequence or id; lease 0: any. */
 static void one(const struct selector *s, uint64_t i, struct lane *lane, uint64_t lease,
                 const struct selector_calls *call)
@@ -120,7 +142,6 @@ static void one(const struct selector *s, uint64_t i, struct lane *lane, uint64_
 
 void selector_each(const struct selector *s, struct lane *lane, const struct selector_calls *call)
 {
-    struct lane_entry e;
     uint64_t n = s->by == BY_RANGES && !s->arg ? 1 : s->n, from, to;
     for (uint64_t i = 0; i < n; i++) {
         if (s->by != BY_RANGES) {
@@ -130,14 +151,10 @@ void selector_each(const struct selector *s, struct lane *lane, const struct sel
             continue;
         }
         range_of(s, i, &from, &to);
-        if (lane && call->range) {
+        if (lane && call->range)
             call->range(call->arg, from, to);
-            continue;
-        }
-        while (lane && lane_next(lane, from, &e) && e.seq <= to) {
-            from = e.seq + 1;
-            call->entry(call->arg, &e);
-        }
+        else if (lane)
+            each_in_range(lane, from, to, call);
     }
 }
 
