@@ -1,6 +1,7 @@
 /* dovelane-milter - the way in: diverts accepted mail into lanes on enough nodes before Postfix answers 250.
  *
  * It must be the last milter of its smtpd, on a UNIX socket; docs/admin-guide.md has the lines for main.cf. */
+#include <grp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 
 struct milter milter;
 
+static struct listener *listener;
 static ev_timer leaving;
 static ev_signal stop_signal[3];
 static double left;
@@ -44,7 +46,7 @@ static void on_stop(struct ev_loop *loop, ev_signal *w, int events)
         return;
     stopping = true;
     notify("STOPPING=1");
-    listener_close();
+    listener_close(listener);
     ev_timer_init(&leaving, on_leaving, 0., 0.05);
     ev_timer_start(loop, &leaving);
 }
@@ -68,6 +70,25 @@ static bool busy(void)
     return false;
 }
 
+static void listen_here(const struct config *c)
+{
+    char *error = NULL;
+    const struct group *group = *c->milter_socket_group ? getgrnam(c->milter_socket_group) : NULL;
+    if (*c->milter_socket_group && !group)
+        log_fatal("milter_socket_group = %s: there is no such group", c->milter_socket_group);
+    listener_descriptors();
+    listener = listener_open(&(struct listener_options){.loop = milter.loop,
+                                                        .setting = "milter_socket",
+                                                        .path = c->milter_socket,
+                                                        .group = group ? group->gr_gid : (gid_t)-1,
+                                                        .mode = group ? 0660 : 0666,
+                                                        .replace = handover_takes_over(),
+                                                        .take = session_new},
+                             &error);
+    if (!listener)
+        log_fatal("%s", error);
+}
+
 int main(int argc, char **argv)
 {
     struct program p;
@@ -89,8 +110,7 @@ int main(int argc, char **argv)
     handover_await(milter.loop, milter.store, &stopping);
     if (stopping) /* the old one goes on */
         _exit(0);
-    if (!listener_open(p.config->milter_socket, p.config->milter_socket_group, handover_takes_over()))
-        return 1;
+    listen_here(p.config);
     if (p.config->divert.n && !*p.config->bounce_port)
         log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and nobody is told");
     log_info("started: version %s, %zu next hops are diverted, copies = %lld of %zu nodes, on_store_failure = %s", DOVELANE_VERSION, p.config->divert.n,

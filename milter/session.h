@@ -1,8 +1,8 @@
 /* session - what the milter knows of one SMTP session and of the mail that is under way in it. One thread and one loop: sessions and the store; only postmap(1) is
  * run by others (lookup.h).
  *
- *   listener.c ── connections ──▶ session.c ── the engine's events ──▶ mail.c ── at the end of a message ──▶ rules.c: Postfix's queue?
- *                                                                                                           divert.c: lanes, and what Postfix is answered */
+ *   lib/listener.c ── connections ──▶ session.c ── the engine's events ──▶ mail.c ── at the end of a message ──▶ rules.c: Postfix's queue?
+ *                                                                                                               divert.c: lanes, and what Postfix is answered */
 #ifndef DOVELANE_MILTER_SESSION_H
 #define DOVELANE_MILTER_SESSION_H
 

@@ -2,11 +2,14 @@
  * told 250, and passes on to proxy_next what is Postfix's.
  *
  * docs/admin-guide.md has the lines for master.cf, and what this way in gives and takes beside the milter. */
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "handover.h"
 #include "listener.h"
 #include "log.h"
@@ -20,9 +23,13 @@
 #include "switch.h"
 
 #define LEAVE_WITHIN 50. /* seconds; our unit's TimeoutStopSec is 60 */
+#define OTHER_FDS 64
 
 struct proxy proxy;
 
+static struct listener *listener;
+static uid_t user;  /* proxy_user */
+static size_t most; /* sessions */
 static ev_timer sweep, leaving;
 static ev_signal stop_signal[3];
 static double left;
@@ -51,7 +58,7 @@ static void on_stop(struct ev_loop *loop, ev_signal *w, int events)
         return;
     proxy.leaving = true;
     notify("STOPPING=1");
-    listener_close();
+    listener_close(listener);
     ev_timer_init(&leaving, on_leaving, 0., 0.05);
     ev_timer_start(loop, &leaving);
 }
@@ -101,6 +108,69 @@ static void warn_routes(const struct config *c)
         log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and nobody is told");
 }
 
+/* ---- the socket ---- */
+
+static bool is_postfix(int fd)
+{
+    static double complained;
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && (peer.uid == user || peer.uid == 0))
+        return true;
+    if (clock_monotonic() - complained >= 1) {
+        complained = clock_monotonic();
+        log_warning("proxy_socket: process %d of user %d wants to be served, but is not proxy_user = %s", (int)peer.pid, (int)peer.uid, proxy.config->proxy_user);
+    }
+    return false;
+}
+
+/* Whoever else connects (by the kernel's word) is not served. */
+static void take(int fd)
+{
+    if (is_postfix(fd))
+        session_new(fd);
+    else
+        close(fd);
+}
+
+static bool has_room(void)
+{
+    return session_count() < most;
+}
+
+/* Two descriptors for a session and its way to proxy_next. */
+static void set_most(const struct config *c)
+{
+    unsigned long long fds = listener_descriptors();
+    size_t room = fds > 2 * OTHER_FDS ? (size_t)(fds - OTHER_FDS) / 2 : OTHER_FDS;
+    most = (size_t)c->proxy_sessions;
+    if (room < most) {
+        log_warning("proxy_sessions = %zu: %zu, because this process may have %llu open files (LimitNOFILE)", most, room, fds);
+        most = room;
+    }
+}
+
+static void listen_here(const struct config *c)
+{
+    char *error = NULL;
+    const struct passwd *pw = getpwnam(c->proxy_user);
+    if (!pw)
+        log_fatal("proxy_user = %s: there is no such user", c->proxy_user);
+    user = pw->pw_uid;
+    set_most(c);
+    listener = listener_open(&(struct listener_options){.loop = proxy.loop,
+                                                        .setting = "proxy_socket",
+                                                        .path = c->proxy_socket,
+                                                        .group = pw->pw_gid,
+                                                        .mode = 0660,
+                                                        .replace = handover_takes_over(),
+                                                        .take = take,
+                                                        .has_room = has_room},
+                             &error);
+    if (!listener)
+        log_fatal("%s", error);
+}
+
 int main(int argc, char **argv)
 {
     struct program p;
@@ -127,8 +197,7 @@ int main(int argc, char **argv)
     handover_await(proxy.loop, proxy.store, &proxy.leaving);
     if (proxy.leaving) /* the old one goes on */
         _exit(0);
-    if (!listener_open(p.config->proxy_socket, p.config->proxy_user, handover_takes_over()))
-        return 1;
+    listen_here(p.config);
     warn_routes(p.config);
     log_info("started: version %s, %zu routes to %zu next hops that are diverted, copies = %lld of %zu nodes, on_store_failure = %s", DOVELANE_VERSION, p.config->route.n,
              p.config->divert.n, (long long)p.config->copies, p.config->nnodes, p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail");

@@ -336,13 +336,25 @@ def test_what_a_client_that_logged_in_says_of_itself_goes_no_further(system):
     eventually("Postfix delivers it", lambda: delivered(system, "plain", "login@plain.example") == 1)
 
 
-def test_what_is_no_socket_is_not_replaced(system, tmp_path):
-    path, conf = tmp_path / "proxy.sock", tmp_path / "dovelane.conf"
-    path.write_text("precious")
-    note = system["proxy"].note
-    conf.write_text(programs.settings_text({**note["settings"], "proxy_socket": str(path), "metrics_socket": "", "state_directory": str(tmp_path)}, note["nodes"]))
+def another_proxy(system, tmp_path, socket_path):
+    note, conf = system["proxy"].note, tmp_path / "dovelane.conf"
+    conf.write_text(programs.settings_text({**note["settings"], "proxy_socket": str(socket_path), "metrics_socket": "", "state_directory": str(tmp_path)}, note["nodes"]))
     said = subprocess.run([*system["proxy"].argv[:1], "-c", conf, "-n", "mx1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
-    assert said.returncode and "what is there is no socket" in said.stdout and path.read_text() == "precious", said.stdout
+    assert said.returncode == 1
+    return said.stdout
+
+
+def test_what_is_no_socket_is_not_replaced(system, tmp_path):
+    path = tmp_path / "proxy.sock"
+    path.write_text("precious")
+    said = another_proxy(system, tmp_path, path)
+    assert "what is there is no socket" in said and path.read_text() == "precious", said
+
+
+def test_two_proxies_on_one_socket_are_refused(system, tmp_path):
+    said = another_proxy(system, tmp_path, system["proxy"].note["socket"])
+    assert "another process answers there: stop it" in said, said
+    assert send(system, "u1@a.example")[0] == 250
 
 
 def test_aliases_are_postfix_work():

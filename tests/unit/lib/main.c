@@ -14,6 +14,7 @@ int main(void)
     suite_add_tcase(s, match_tests());
     suite_add_tcase(s, liveness_tests());
     suite_add_tcase(s, members_tests());
+    suite_add_tcase(s, listener_tests());
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
     int failed = srunner_ntests_failed(r);

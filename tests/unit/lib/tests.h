@@ -9,3 +9,4 @@ TCase *log_tests(void);
 TCase *match_tests(void);
 TCase *liveness_tests(void);
 TCase *members_tests(void);
+TCase *listener_tests(void);

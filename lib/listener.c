@@ -1,0 +1,201 @@
+#include "listener.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "log.h"
+#include "mem.h"
+
+#define AT_ONCE 64      /* connections that are taken in one turn of the loop */
+#define LOOK_AGAIN 0.05 /* seconds until more are taken, when there were too many */
+#define QUEUE 4096      /* connections that may wait */
+#define WAIT 30         /* tenths of a second for one who listens there */
+#define PATH_MOST (sizeof((struct sockaddr_un *)0)->sun_path - sizeof ".4194304") /* whatever the process' number (PID_MAX_LIMIT) */
+
+struct listener {
+    struct ev_loop *loop;
+    const char *setting;
+    char *path;
+    void (*take)(int fd);
+    bool (*has_room)(void);
+    int fd;
+    dev_t device; /* where we listen, once it is ours: somebody else may have taken the path over since */
+    ino_t inode;
+    double complained;
+    ev_io accepting;
+    ev_timer again;
+};
+
+/* ---- connections ---- */
+
+static void pause_accepting(struct listener *l)
+{
+    ev_io_stop(l->loop, &l->accepting);
+    ev_timer_set(&l->again, LOOK_AGAIN, 0.);
+    ev_timer_start(l->loop, &l->again);
+}
+
+/* Once a second: while descriptors are used up it is tried twenty times. */
+static void complain(struct listener *l, int error)
+{
+    if (l->complained && clock_monotonic() - l->complained < 1)
+        return;
+    l->complained = clock_monotonic();
+    log_error("%s: cannot accept: %s", l->setting, strerror(error));
+}
+
+static void on_again(struct ev_loop *loop, ev_timer *t, int events)
+{
+    struct listener *l = t->data;
+    ev_io_start(loop, &l->accepting);
+}
+
+/* Without room or a descriptor they wait in the socket's queue: Postfix's connect_timeout. */
+static void on_accept(struct ev_loop *loop, ev_io *io, int events)
+{
+    struct listener *l = io->data;
+    for (int i = 0; i < AT_ONCE; i++) {
+        if (l->has_room && !l->has_room()) {
+            pause_accepting(l);
+            return;
+        }
+        int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            l->take(fd);
+        } else if (errno == EAGAIN) {
+            return;
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            complain(l, errno);
+            pause_accepting(l);
+            return;
+        }
+    }
+}
+
+/* ---- the path ---- */
+
+/* 0: it may be taken. EADDRINUSE: somebody listens there. */
+static int probe(const struct listener_options *o)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    struct stat st;
+    if (lstat(o->path, &st) < 0)
+        return errno == ENOENT ? 0 : errno;
+    if (!S_ISSOCK(st.st_mode))
+        return ENOTSOCK;
+    if (o->replace)
+        return 0;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return errno;
+    memcpy(un.sun_path, o->path, strlen(o->path));
+    int error = connect(fd, (struct sockaddr *)&un, sizeof un) == 0 || errno == EAGAIN ? EADDRINUSE : errno;
+    close(fd);
+    return error == ECONNREFUSED || error == ENOENT ? 0 : error;
+}
+
+static char *not_free(const struct listener_options *o)
+{
+    int error = probe(o);
+    for (int i = 0; i < WAIT && error == EADDRINUSE; i++) {
+        usleep(100000);
+        error = probe(o);
+    }
+    if (!error)
+        return NULL;
+    return mem_printf("%s = %s: %s", o->setting, o->path,
+                      error == EADDRINUSE ? "another process answers there: stop it, or name another path"
+                      : error == ENOTSOCK ? "what is there is no socket: name another path, or take it away"
+                                          : strerror(error));
+}
+
+/* Bound under another name, which then replaces what is at the path: there is no moment without a socket. */
+static char *listen_beside(struct listener *l, const struct listener_options *o, const char *beside)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    struct stat st;
+    memcpy(un.sun_path, beside, strlen(beside));
+    unlink(beside);
+    mode_t before = umask(0177); /* nobody connects between bind and chmod */
+    bool bound = l->fd >= 0 && bind(l->fd, (struct sockaddr *)&un, sizeof un) == 0;
+    umask(before);
+    if (!bound)
+        return mem_printf("%s = %s: cannot listen: %s (does the directory exist?)", o->setting, o->path, strerror(errno));
+    char *error = NULL;
+    if (chown(beside, (uid_t)-1, o->group) < 0 || chmod(beside, o->mode) < 0)
+        error = mem_printf("%s = %s: cannot set group and mode: %s (this process' user must be in that group)", o->setting, o->path, strerror(errno));
+    else if (listen(l->fd, QUEUE) < 0 || stat(beside, &st) < 0 || rename(beside, o->path) < 0)
+        error = mem_printf("%s = %s: cannot be put there: %s", o->setting, o->path, strerror(errno));
+    if (error) {
+        unlink(beside);
+        return error;
+    }
+    l->device = st.st_dev;
+    l->inode = st.st_ino;
+    return NULL;
+}
+
+struct listener *listener_open(const struct listener_options *o, char **error_r)
+{
+    if (strlen(o->path) > PATH_MOST) {
+        *error_r = mem_printf("%s = %s: longer than the %zu bytes that a socket's path may have here", o->setting, o->path, PATH_MOST);
+        return NULL;
+    }
+    if ((*error_r = not_free(o)))
+        return NULL;
+    struct listener *l = mem_zero(sizeof *l);
+    l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    char *beside = mem_printf("%s.%d", o->path, (int)getpid());
+    *error_r = listen_beside(l, o, beside);
+    free(beside);
+    if (*error_r) {
+        if (l->fd >= 0)
+            close(l->fd);
+        free(l);
+        return NULL;
+    }
+    l->loop = o->loop;
+    l->setting = o->setting;
+    l->path = mem_strdup(o->path);
+    l->take = o->take;
+    l->has_room = o->has_room;
+    ev_io_init(&l->accepting, on_accept, l->fd, EV_READ);
+    ev_init(&l->again, on_again);
+    l->accepting.data = l->again.data = l;
+    ev_io_start(l->loop, &l->accepting);
+    return l;
+}
+
+void listener_close(struct listener *l)
+{
+    struct stat st;
+    if (!l)
+        return;
+    if (lstat(l->path, &st) == 0 && st.st_dev == l->device && st.st_ino == l->inode)
+        unlink(l->path);
+    ev_io_stop(l->loop, &l->accepting);
+    ev_timer_stop(l->loop, &l->again);
+    close(l->fd);
+    free(l->path);
+    free(l);
+}
+
+unsigned long long listener_descriptors(void)
+{
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        rlim_t before = limit.rlim_cur;
+        limit.rlim_cur = limit.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+            limit.rlim_cur = before;
+    }
+    return limit.rlim_cur;
+}

@@ -1,0 +1,35 @@
+/* listener - the UNIX socket on which Postfix reaches a program: its path is taken without a moment in which nobody listens there, connections are taken on a loop,
+ * and the path is given back.
+ *
+ * A path is free when nothing is there, or a socket on which nobody listens: that one is replaced. One whose queue of connections is full has a process that
+ * listens, too. A process that was killed listens until its last thread is gone: so the path is waited for, three seconds. */
+#ifndef DOVELANE_LISTENER_H
+#define DOVELANE_LISTENER_H
+
+#include <ev.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct listener;
+
+struct listener_options {
+    struct ev_loop *loop;
+    const char *setting;    /* "milter_socket": what errors and log lines call it. Must stay */
+    const char *path;
+    gid_t group;            /* of the socket; (gid_t)-1: this process' own */
+    mode_t mode;
+    bool replace;           /* who listens there is the process before this one (handover.h): it keeps the connections that it has, new ones come here */
+    void (*take)(int fd);   /* a connection, non-blocking; it is the callee's */
+    bool (*has_room)(void); /* false: no connection is taken now, they wait in the socket's queue. NULL: there always is */
+};
+
+/* NULL with *error_r (malloc'd: setting, path, reason, way out); what is at the path is as it was then. */
+struct listener *listener_open(const struct listener_options *, char **error_r);
+
+/* No more connections; removes the socket if it is still this one. Not from within take(). NULL: nothing. */
+void listener_close(struct listener *);
+
+/* One descriptor for each connection: from now on this process may have as many as it is allowed to (the hard limit). How many that are. */
+unsigned long long listener_descriptors(void);
+
+#endif
