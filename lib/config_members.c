@@ -1,6 +1,7 @@
 /* The nodes that have no section of their own: those that this program has heard of (members.h). */
 #include "config_work.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,10 +127,12 @@ bool config_learn(struct config *c)
 {
     static const char *const all[] = {"dovelane-relay", "dovelane-milter", "dovelane-proxy"};
     struct members table = {0};
+    char *unread = NULL;
     bool admin = !strcmp(endpoint_program_name(), "dovelane"), changed = false;
     for (size_t i = 0; i < (admin ? sizeof all / sizeof *all : 1); i++) {
         char *file = members_file(c->state_directory, admin ? all[i] : endpoint_program_name());
-        members_load(&table, file);
+        if (members_load(&table, file) < 0 && !unread)
+            unread = mem_printf("%s: %s: who joined the group and who was taken out is not known until it can be read", file, strerror(errno));
         free(file);
     }
     free(c->unlearned);
@@ -143,6 +146,10 @@ bool config_learn(struct config *c)
     for (size_t i = 0; i < c->dead.n && !c->unlearned; i++)
         if (config_node_index(c, c->dead.v[i]) < 0 && !config_list_has(&c->forgotten, c->dead.v[i]))
             c->unlearned = mem_printf("dead names %s: there is no section of that name, and this program has not learned of such a node", c->dead.v[i]);
+    if (unread) {
+        free(c->unlearned);
+        c->unlearned = unread;
+    }
     return changed;
 }
 

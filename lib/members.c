@@ -1,5 +1,6 @@
 #include "members.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,16 +177,20 @@ char *members_file(const char *state_directory, const char *program)
     return mem_printf("%s%s/nodes-%s", state_directory, strcmp(program, "dovelane-proxy") ? "" : "/proxy", program);
 }
 
-void members_load(struct members *t, const char *file)
+int members_load(struct members *t, const char *file)
 {
     FILE *f = fopen(file, "re");
     if (!f)
-        return;
-    char *text = mem_zero(MEMBERS_TEXT_MOST + 1);
-    text[fread(text, 1, MEMBERS_TEXT_MOST, f)] = '\0';
+        return errno == ENOENT ? 0 : -1;
+    char *text = mem_zero(MEMBERS_TEXT_MOST + 2);
+    size_t n = fread(text, 1, MEMBERS_TEXT_MOST + 1, f);
+    int error = ferror(f) ? errno : n > MEMBERS_TEXT_MOST ? EFBIG : 0;
     fclose(f);
-    members_read(t, text);
+    if (!error)
+        members_read(t, text);
     free(text);
+    errno = error;
+    return error ? -1 : 0;
 }
 
 static int sync_directory(const char *file)
@@ -200,9 +205,11 @@ static int sync_directory(const char *file)
     return r;
 }
 
-int members_save(const struct members *t, const char *file)
+int members_save(struct members *t, const char *file)
 {
     struct buf text = {0};
+    if (members_load(t, file) < 0)
+        return -1;
     members_write(t, &text);
     char *fresh = mem_printf("%s.new", file);
     int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

@@ -49,10 +49,11 @@ unsigned long long members_serial(const struct members *, const char *name);
 /* The file of a program ("dovelane-relay"), malloc'd. */
 char *members_file(const char *state_directory, const char *program);
 
-/* Unites the table with a file; one that is missing has nothing in it. */
-void members_load(struct members *, const char *file);
+/* Unites the table with a file; one that is missing has nothing in it. -1 with errno when it cannot be read, or is longer than a text may be (EFBIG): who was
+ * learned of, and who was taken out, is not known then; the table is as it was. */
+int members_load(struct members *, const char *file);
 
-/* Replaces the file; it is on the disk then. -1 with errno. */
-int members_save(const struct members *, const char *file);
+/* Unites the table with the file, and replaces that; it is on the disk then. -1 with errno; a file that cannot be read is not replaced. */
+int members_save(struct members *, const char *file);
 
 #endif

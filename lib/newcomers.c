@@ -85,7 +85,7 @@ static void use(struct newcomers *n)
     n->reloaded = now;
     if (members_save(&n->table, n->file) < 0) {
         if (!n->unkept)
-            log_error("%s: %s: nodes that join are not used until it can be written", n->file, strerror(errno));
+            log_error("%s: %s: nodes that join are not used until it can be read and written", n->file, strerror(errno));
         n->unkept = true;
         return;
     }
@@ -139,7 +139,7 @@ struct newcomers *newcomers_open(const struct config *c, const char *program)
     struct newcomers *n = mem_zero(sizeof *n);
     n->config = c;
     n->file = members_file(c->state_directory, program);
-    members_load(&n->table, n->file);
+    members_load(&n->table, n->file); /* if it cannot be read, config_learn() has found that: unlearned */
     n->server = mem_zero(c->nnodes * sizeof *n->server);
     for (size_t i = 0; i < c->nnodes; i++)
         n->server[i].all = n;

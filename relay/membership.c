@@ -24,7 +24,7 @@ struct membership {
     char *file;
     ev_timer look;
     bool changed;  /* since it was kept in the file */
-    bool unkept;   /* the file cannot be written, and that was logged */
+    bool unkept;   /* the file cannot be read or written, and that was logged */
     bool heard;    /* another node's server has told what it knows */
     bool outcast;
     size_t open;   /* questions that are not answered */
@@ -71,7 +71,7 @@ static void keep(struct membership *m)
         return;
     if (members_save(&m->table, m->file) < 0) {
         if (!m->unkept)
-            log_error("%s: %s: nodes that join are not used until it can be written", m->file, strerror(errno));
+            log_error("%s: %s: nodes that join are not used until it can be read and written", m->file, strerror(errno));
         m->unkept = true;
         return;
     }
@@ -212,7 +212,12 @@ struct membership *membership_open(struct relay *r)
     struct membership *m = mem_zero(sizeof *m);
     m->relay = r;
     m->file = members_file(r->config->state_directory, "dovelane-relay");
-    members_load(&m->table, m->file);
+    if (members_load(&m->table, m->file) < 0) {
+        m->changed = true; /* keep() tries again; this relay is not ready before, since it may hold what others deliver */
+        m->unkept = r->config->membership == MEMBERSHIP_LEARNED;
+    }
+    if (m->unkept)
+        log_warning("%s: %s: who joined the group and who was taken out is not known: nothing is taken here until it can be read", m->file, strerror(errno));
     ev_timer_init(&m->look, on_look, 0.2, LOOK);
     m->look.data = m;
     ev_timer_start(r->loop, &m->look);

@@ -189,3 +189,24 @@ def test_a_server_that_does_not_tell_which_nodes_there_are_is_named(world):  # n
     w.connections["mx1"].call("DEL", "dovelane.nodes")
     alive(w, "mx1")
     assert w.count("does not tell which nodes", "mx1") == w.count("tells which nodes there are again", "mx1") == 1
+
+
+def test_a_file_of_nodes_that_cannot_be_read_is_no_empty_one(world):  # noqa: F811
+    """Its relay says so, leaves it as it is, and takes nothing: it could deliver what belongs to nodes that it knew. It goes on by itself."""
+    w = learned(world)
+    begun(w, "mx1", "mx2", "mx3")
+    all_three(w)
+    w.stack.kill("relay-mx1")
+    file = Path(w.relay("mx1").note["conf"]).parent / "state" / "nodes-dovelane-relay"
+    kept, aside = file.read_text(), file.with_name("aside")
+    file.rename(aside)
+    file.symlink_to(file.name)
+    w.stack.start("relay-mx1")
+    w.logged(r"warning: \S+/nodes-dovelane-relay: Too many levels of symbolic links: who joined .* nothing is taken here until it can be read", "mx1")
+    w.logged("returning", "mx1", times=2)
+    said = admin.run(w.stack, "nodes").out
+    assert re.search(r"(?m)^\S+/nodes-dovelane-relay: Too many levels of symbolic links: who joined", said), said
+    assert state(w, "mx1") == "returning" and file.is_symlink() and "node mx3 " in kept
+    aside.replace(file)
+    all_three(w)
+    assert "node mx3 " in file.read_text()

@@ -1,7 +1,9 @@
 #include <check.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "config.h"
@@ -194,6 +196,47 @@ START_TEST(test_what_learned_allows_and_refuses)
 }
 END_TEST
 
+/* Not taken for one that is missing, and never replaced: it may be all that tells who was taken out. */
+START_TEST(test_a_file_that_cannot_be_read_is_said_and_stays)
+{
+    struct members t = {0};
+    struct stat st;
+    char *file = members_file(directory, "dovelane-relay");
+    ck_assert_int_eq(members_load(&t, file), 0);
+    members_read(&t, three);
+    ck_assert(mkdir(file, 0700) == 0);
+    ck_assert(members_load(&t, file) == -1 && errno == EISDIR);
+    ck_assert(members_save(&t, file) == -1 && errno == EISDIR);
+    struct config *c = config_of(TWO);
+    names_are(c, "mx1 mx2");
+    ck_assert(c->unlearned && strstr(c->unlearned, file) && strstr(c->unlearned, ": Is a directory: "));
+    ck_assert(rmdir(file) == 0 && symlink("nodes-dovelane-relay", file) == 0);
+    ck_assert(members_load(&t, file) == -1 && errno == ELOOP);
+    ck_assert(members_save(&t, file) == -1 && errno == ELOOP);
+    ck_assert(lstat(file, &st) == 0 && S_ISLNK(st.st_mode));
+    /* A record that is cut off may be another one. */
+    unlink(file);
+    FILE *f = fopen(file, "w");
+    fprintf(f, "9 gone mx9\n%*s\n8 gone mx88\n", MEMBERS_TEXT_MOST, "");
+    fclose(f);
+    ck_assert(members_load(&t, file) == -1 && errno == EFBIG);
+    ck_assert(members_save(&t, file) == -1 && errno == EFBIG);
+    is(&t, three);
+    /* It can be read again. */
+    know("8 gone mx8\n");
+    ck_assert(config_learn(c) == false && !c->unlearned && config_list_has(&c->forgotten, "mx8"));
+    ck_assert_int_eq(members_save(&t, file), 0);
+    ck_assert(members_find(&t, "mx8") && members_find(&t, "mx8")->gone);
+    struct members read = {0};
+    ck_assert_int_eq(members_load(&read, file), 0);
+    ck_assert_uint_eq(read.n, 4);
+    members_free(&read);
+    config_free(c);
+    members_free(&t);
+    free(file);
+}
+END_TEST
+
 START_TEST(test_the_digest_does_not_look_at_who_learned_of_whom)
 {
     char one[CONFIG_DIGEST], other[CONFIG_DIGEST];
@@ -283,6 +326,7 @@ TCase *members_tests(void)
     tcase_add_test(t, test_what_learned_allows_and_refuses);
     tcase_add_test(t, test_sections_come_first_and_count_more);
     tcase_add_test(t, test_a_node_that_cannot_be_used_does_no_harm);
+    tcase_add_test(t, test_a_file_that_cannot_be_read_is_said_and_stays);
     tcase_add_test(t, test_the_digest_does_not_look_at_who_learned_of_whom);
     tcase_add_test(t, test_nodes_keep_their_places_in_a_config_that_is_in_use);
     return t;
