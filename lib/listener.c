@@ -12,7 +12,6 @@
 
 #include "clock.h"
 #include "log.h"
-#include "mem.h"
 
 #define AT_ONCE 64      /* connections that are taken in one turn of the loop */
 #define LOOK_AGAIN 0.05 /* seconds until more are taken, when there were too many */
@@ -78,6 +77,23 @@ static void on_accept(struct ev_loop *loop, ev_io *io, int events)
             return;
         }
     }
+}
+
+bool listener_send(struct ev_loop *loop, ev_io *writing, struct buf *out)
+{
+    while (out->len) {
+        ssize_t n = send(writing->fd, out->data, out->len, MSG_NOSIGNAL);
+        if (n >= 0) {
+            buf_consume(out, (size_t)n);
+        } else if (errno == EAGAIN) {
+            ev_io_start(loop, writing);
+            return true;
+        } else if (errno != EINTR) {
+            return false;
+        }
+    }
+    ev_io_stop(loop, writing);
+    return true;
 }
 
 /* ---- the path ---- */

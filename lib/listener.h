@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "mem.h"
+
 struct listener;
 
 struct listener_options {
@@ -28,6 +30,9 @@ struct listener *listener_open(const struct listener_options *, char **error_r);
 
 /* No more connections; removes the socket if it is still this one. Not from within take(). NULL: nothing. */
 void listener_close(struct listener *);
+
+/* Sends what a connection takes now; its watcher `writing` is active as long as something is left. False: the connection is lost. */
+bool listener_send(struct ev_loop *, ev_io *writing, struct buf *out);
 
 /* One descriptor for each connection: from now on this process may have as many as it is allowed to (the hard limit). How many that are. */
 unsigned long long listener_descriptors(void);

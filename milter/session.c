@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "listener.h"
 #include "log.h"
 #include "metrics.h"
 
@@ -115,21 +116,7 @@ static void lose(struct session *s)
 
 static bool write_out(struct session *s)
 {
-    struct buf *out = &s->engine.out;
-    while (out->len) {
-        ssize_t n = send(s->fd, out->data, out->len, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN) {
-            ev_io_start(milter.loop, &s->writing);
-            return true;
-        }
-        if (n < 0)
-            return false;
-        buf_consume(out, (size_t)n);
-    }
-    ev_io_stop(milter.loop, &s->writing);
-    return true;
+    return listener_send(milter.loop, &s->writing, &s->engine.out);
 }
 
 static void on_writable(struct ev_loop *loop, ev_io *io, int events)
