@@ -5,7 +5,12 @@
 #ifndef DOVELANE_COMMANDS_BEAT_H
 #define DOVELANE_COMMANDS_BEAT_H
 
+#include "value.h"
+
 /* Entries of database 0 may be gone, or others there: this server is whole for nothing. */
 void whole_lost(void);
+
+/* The same when this lane is one that has owners (dovelane:<destination>|<owners>, in database 0). What other users of the type lose nobody compares. */
+void whole_lost_with(const struct value *);
 
 #endif

@@ -37,8 +37,7 @@ void farewell_note(const struct value *v)
     struct lane_counts n = lane_counts(v->lane);
     if (!n.length || !v->attached)
         return;
-    if (v->db == 0)
-        whole_lost(); /* also by a RENAME: nobody finds them under the name that they had */
+    whole_lost_with(v); /* also by a RENAME: nobody finds them under the name that they had */
     struct farewell *f = must_alloc(sizeof *f);
     *f = (struct farewell){.value = v,
                            .db = v->db,
@@ -113,7 +112,6 @@ void farewell_all(RedisModuleCtx *ctx, int db, uint64_t lanes, uint64_t entries,
 void farewell_reset(RedisModuleCtx *ctx, const struct value *v, uint64_t entries, uint64_t bytes)
 {
     char name[NAME_SHOWN];
-    if (v->db == 0)
-        whole_lost();
+    whole_lost_with(v);
     say(ctx, "reset", v->db, name, name_show(name, v->name, v->name_len), entries, bytes);
 }

@@ -154,6 +154,58 @@ def test_other_databases_do_not_matter(c):
     assert whole(c) == {b"mx1+mx2": b"t1"}
 
 
+OWNED, ORDERED = "dovelane:smtp:[h]:25|mx1>mx2", "dovelane:smtp:[h]:25|mx1>mx2|mx1.7"
+
+
+def expire(c, lane):
+    """A hundredth of a second, and then somebody looks for it."""
+    c("PEXPIRE", lane, 10)
+    while c("EXISTS", lane):
+        pass
+
+
+TAKEN_AWAY = {
+    "DEL": lambda c, lane: c("DEL", lane), "UNLINK": lambda c, lane: c("UNLINK", lane), "RESET": lambda c, lane: c("LANE.RESET", lane),
+    "RENAME": lambda c, lane: c("RENAME", lane, "elsewhere"), "MOVE": lambda c, lane: c("MOVE", lane, 5), "SET": lambda c, lane: c("SET", lane, "x"), "expiry": expire}
+
+
+@pytest.mark.parametrize("how", TAKEN_AWAY)
+@pytest.mark.parametrize("lane", [OWNED, ORDERED])
+def test_a_lane_with_owners_that_is_taken_away_loses_whole(c, how, lane):
+    make_whole(c)
+    c("LANE.WHOLE", "BEGIN", "mx1+mx3", "t3")
+    c("LANE.PUT", lane, "a mail")
+    TAKEN_AWAY[how](c, lane)
+    assert whole(c) == {}
+    assert c("LANE.WHOLE", "END", "mx1+mx3", "t3") == 0, "a comparison that was under way is void"
+
+
+@pytest.mark.parametrize("how", TAKEN_AWAY)
+@pytest.mark.parametrize("lane", ["queue", "dovelane:", "queue|mx1>mx2", "dovelane:replica:a>b", "dovelane.divert"])
+def test_lanes_of_others_lose_nothing_of_ours(c, how, lane):
+    make_whole(c)
+    c("LANE.PUT", OWNED, "a mail")
+    c("LANE.PUT", lane, "not a mail")
+    TAKEN_AWAY[how](c, lane)
+    assert whole(c) == {b"mx1+mx2": b"t1"} and c("LANE.LEN", OWNED) == 1
+
+
+def test_a_lane_of_another_database_loses_nothing(c):
+    make_whole(c)
+    c("SELECT", 5)
+    c("LANE.PUT", OWNED, "a mail")
+    c("DEL", OWNED)
+    assert whole(c) == {b"mx1+mx2": b"t1"}
+
+
+def test_a_lane_with_owners_that_another_takes_the_place_of_loses_whole(c):
+    make_whole(c)
+    c("LANE.PUT", OWNED, "a mail")
+    c("LANE.PUT", "queue", "not a mail")
+    c("RENAME", "queue", OWNED)
+    assert whole(c) == {}
+
+
 def test_a_restart_and_a_replica_are_not_whole(tmp_path):
     with LaneServer(tmp_path, "--appendonly", "yes", name="first") as first, LaneServer(tmp_path, name="second") as second:
         c = first.client()
