@@ -157,7 +157,7 @@ static void refuse_unknown(const struct ctl *ctl, const struct members *table, c
 {
     for (size_t i = 0; i < table->n; i++) {
         const struct member *m = &table->v[i];
-        if (!m->gone && config_node_index(ctl->config, m->name) < 0 && !config_list_has(lost, m->name))
+        if (!m->gone && !m->joining && config_node_index(ctl->config, m->name) < 0 && !config_list_has(lost, m->name))
             ctl_usage("nodes --forget %s: node %s (%s) is one of the group, and no program of this host has learned of it, so that what is on it cannot be looked at: call this on a "
                       "node's host; or, if what it has is lost anyway, with --lost %s",
                       node, m->name, m->redis, m->name);
@@ -254,8 +254,10 @@ void membership_forget(struct ctl *ctl, const char *node, const struct config_li
     if (is->gone) {
         printf("node %s was taken out already\n", node);
     } else {
-        refuse_unknown(ctl, &table, node, lost);
-        refuse_while_needed(ctl, node, lost);
+        if (!is->joining) { /* nobody else holds anything together with one that is none of the group yet */
+            refuse_unknown(ctl, &table, node, lost);
+            refuse_while_needed(ctl, node, lost);
+        }
         say(&table, &(struct member){members_serial(&table, node), true, (char *)node, "", "", "", ""});
         char *caller = ctl_caller();
         ctl_log(ctl, "nodes --forget %s, by %s", node, caller);
@@ -302,7 +304,10 @@ void membership_print(struct ctl *ctl)
         if (table.v[i].gone && (at < 0 || c->node[at].learned))
             printf("%s was taken out for good\n", table.v[i].name);
         else if (!table.v[i].gone && at < 0) {
-            printf("%s (%s) joined, and no program of this host has learned of it yet\n", table.v[i].name, table.v[i].redis);
+            if (table.v[i].joining)
+                printf("%s (%s) is joining: it counts when every node that beats reaches it and is reached by it; the log of its relay says which does not\n", table.v[i].name, table.v[i].redis);
+            else
+                printf("%s (%s) joined, and no program of this host has learned of it yet\n", table.v[i].name, table.v[i].redis);
             ctl_status(ctl, STATUS_LOOK);
         }
     }

@@ -107,6 +107,10 @@ struct config_link {
 struct config_link config_node_link(const struct config *, size_t node);
 struct config_link config_replica_link(const struct config *, size_t replica);
 
+/* A node that joins, and is none of the config's: the link to its server, whose texts are the member's and the config's. Or malloc'd, why it cannot be one of the group. */
+struct member;
+char *config_newcomer(struct config *, const struct member *, struct config_link *);
+
 /* Equal for links that are, to be freed. */
 char *config_link_text(const struct config_link *);
 

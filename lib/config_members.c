@@ -59,17 +59,33 @@ static char *unreachable(const struct config *c, const struct config_node *n)
     return mem_printf("node %s says of itself that it is reached at %s, which its own host alone can: it is not used; mend its section on that host", n->name, n->redis);
 }
 
+/* The last of the nodes was heard of. */
+static char *wrong_as_last(const struct config *c)
+{
+    const struct config_node *n = &c->node[c->nnodes - 1];
+    char *wrong = downgrade(c, n);
+    if (!wrong)
+        wrong = unreachable(c, n);
+    return wrong ? wrong : config_node_wrong(c, c->nnodes - 1, "what was heard of the nodes");
+}
+
+char *config_newcomer(struct config *c, const struct member *m, struct config_link *link)
+{
+    if (c->nnodes == CONFIG_NODES_MAX)
+        return mem_printf("node %s cannot join: there are %d nodes, more are not used", m->name, CONFIG_NODES_MAX);
+    add_node(c, (struct config_node){m->name, m->redis, m->standby, m->tls, m->tls_name, true, false});
+    char *wrong = wrong_as_last(c);
+    *link = config_node_link(c, c->nnodes - 1);
+    c->nnodes--;
+    return wrong;
+}
+
 static bool add_learned(struct config *c, const struct member *m)
 {
     if (c->nnodes == CONFIG_NODES_MAX)
         return false;
-    struct config_node n = {mem_strdup(m->name), mem_strdup(m->redis), mem_strdup(m->standby), mem_strdup(m->tls), mem_strdup(m->tls_name), true, false};
-    add_node(c, n);
-    char *wrong = downgrade(c, &n);
-    if (!wrong)
-        wrong = unreachable(c, &n);
-    if (!wrong)
-        wrong = config_node_wrong(c, c->nnodes - 1, "what was heard of the nodes");
+    add_node(c, (struct config_node){mem_strdup(m->name), mem_strdup(m->redis), mem_strdup(m->standby), mem_strdup(m->tls), mem_strdup(m->tls_name), true, false});
+    char *wrong = wrong_as_last(c);
     if (!wrong)
         return true;
     config_node_clear(&c->node[--c->nnodes]);
@@ -140,7 +156,7 @@ bool config_learn(struct config *c)
     for (size_t i = 0; i < table.n; i++) {
         const struct member *m = &table.v[i];
         int node = config_node_index(c, m->name);
-        changed |= m->gone ? forget(c, m->name, node) : take(c, m, node);
+        changed |= m->gone ? forget(c, m->name, node) : !m->joining && take(c, m, node);
     }
     members_free(&table);
     for (size_t i = 0; i < c->dead.n && !c->unlearned; i++)

@@ -46,7 +46,7 @@ static void write_one(const struct member *m, struct buf *out)
     if (m->gone)
         buf_printf(out, "%llu gone %s\n", m->serial, m->name);
     else
-        buf_printf(out, "%llu node %s %s %s %s %s\n", m->serial, m->name, m->redis, dash(m->standby), dash(m->tls), dash(m->tls_name));
+        buf_printf(out, "%llu %s %s %s %s %s %s\n", m->serial, m->joining ? "joining" : "node", m->name, m->redis, dash(m->standby), dash(m->tls), dash(m->tls_name));
 }
 
 void members_write(const struct members *t, struct buf *out)
@@ -69,9 +69,9 @@ static bool read_one(char *line, struct member *out)
         word[n++] = w;
     if (n < 3 || *word[0] < '0' || *word[0] > '9')
         return false;
-    bool gone = !strcmp(word[1], "gone");
+    bool gone = !strcmp(word[1], "gone"), joining = !strcmp(word[1], "joining");
     unsigned long long serial = strtoull(word[0], &end, 10);
-    if (*end || strlen(word[2]) > 64 || (gone ? n != 3 : n != 7 || strcmp(word[1], "node")))
+    if (*end || strlen(word[2]) > 64 || (gone ? n != 3 : n != 7 || (!joining && strcmp(word[1], "node"))))
         return false;
     *out = (struct member){serial,
                            gone,
@@ -79,7 +79,8 @@ static bool read_one(char *line, struct member *out)
                            gone ? mem_strdup("") : mem_strdup(word[3]),
                            gone ? mem_strdup("") : undash(word[4]),
                            gone ? mem_strdup("") : undash(word[5]),
-                           gone ? mem_strdup("") : undash(word[6])};
+                           gone ? mem_strdup("") : undash(word[6]),
+                           joining};
     return true;
 }
 
@@ -88,6 +89,8 @@ static bool read_one(char *line, struct member *out)
 /* Of two that were said with one serial the one that takes out counts, and of two others any, as long as it is the same one everywhere. */
 static bool counts_more(const struct member *a, const struct member *b)
 {
+    if (a->joining != b->joining)
+        return b->joining;
     if (a->serial != b->serial)
         return a->serial > b->serial;
     if (a->gone != b->gone)
@@ -135,7 +138,7 @@ bool members_say(struct members *t, const struct member *m)
     bool there = i < t->n && !strcmp(t->v[i].name, m->name);
     if ((there ? !counts_more(m, &t->v[i]) : t->n == MEMBERS_MOST) || !has_room(t, m, there ? &t->v[i] : NULL))
         return false;
-    struct member copy = {m->serial, m->gone, mem_strdup(m->name), mem_strdup(m->redis), mem_strdup(m->standby), mem_strdup(m->tls), mem_strdup(m->tls_name)};
+    struct member copy = {m->serial, m->gone, mem_strdup(m->name), mem_strdup(m->redis), mem_strdup(m->standby), mem_strdup(m->tls), mem_strdup(m->tls_name), m->joining};
     if (there) {
         clear(&t->v[i]);
     } else {

@@ -6,7 +6,10 @@
  * program that uses them. As text, a line per record:
  *
  *     <serial> node <name> <redis> <standby or -> <tls or -> <tls_name or ->
- *     <serial> gone <name> */
+ *     <serial> joining <name> <redis> <standby or -> <tls or -> <tls_name or ->
+ *     <serial> gone <name>
+ *
+ * One that is joining is none of the group until it says "node": so it counts less than any other record of its name, whatever the serials. */
 #ifndef DOVELANE_MEMBERS_H
 #define DOVELANE_MEMBERS_H
 
@@ -24,6 +27,7 @@ struct member {
     unsigned long long serial; /* milliseconds since 1970 when it was said, or one more than the one before */
     bool gone;                 /* taken out for good: the texts are "" */
     char *name, *redis, *standby, *tls, *tls_name; /* as in a node section of dovelane.conf; "": not set */
+    bool joining;              /* others are to reach it first; they know it by this alone */
 };
 
 /* By name. {0} is an empty one. */

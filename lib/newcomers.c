@@ -38,7 +38,7 @@ struct newcomers {
 
 static bool is_new(const struct newcomers *n, const struct member *m)
 {
-    return !m->gone && config_node_index(n->config, m->name) < 0;
+    return !m->gone && !m->joining && config_node_index(n->config, m->name) < 0;
 }
 
 static bool matters(const struct newcomers *n, const struct member *m)
@@ -46,7 +46,7 @@ static bool matters(const struct newcomers *n, const struct member *m)
     int i = config_node_index(n->config, m->name);
     const struct config_node *node = i < 0 ? NULL : &n->config->node[i];
     if (!node)
-        return !m->gone;
+        return is_new(n, m);
     return node->learned && (m->gone || strcmp(node->redis, m->redis) || strcmp(node->standby, m->standby) || strcmp(node->tls, m->tls) || strcmp(node->tls_name, m->tls_name));
 }
 

@@ -7,6 +7,7 @@
 
 #include "discover.h"
 #include "drain.h"
+#include "joining.h"
 #include "lanes.h"
 #include "log.h"
 #include "mem.h"
@@ -16,11 +17,17 @@
 #include "voice.h"
 
 #define LOOK 1. /* seconds */
+#define UNMET_SAID 5 /* looks after which the log says whom this node waits for */
 #define OUTCAST "this node was taken out of the group by `dovelane nodes --forget`"
 
 struct membership {
     struct relay *relay;
     struct members table;
+    struct joining *joining; /* the others that do */
+    bool joins;              /* this node does */
+    unsigned unmet;          /* looks at which it did not know the same one */
+    const char *who;         /* which; no text to look into: the node may be gone */
+    bool reaches_us;
     char *file;
     ev_timer look;
     bool changed;  /* since it was kept in the file */
@@ -94,6 +101,24 @@ static void look_at_own(struct membership *m)
     voice_outcast(m->relay, outcast ? OUTCAST : NULL);
 }
 
+/* Whoever only some of the group can reach would be waited for by the others: so it is none of them until all that beat reach it and are reached from here. */
+static bool still_joins(struct membership *m)
+{
+    const struct relay *r = m->relay;
+    const struct member *is = members_find(&m->table, r->node);
+    const char *who = NULL;
+    bool reaches_us = false;
+    if ((is && !is->joining) || voice_met(r, &who, &reaches_us))
+        return false;
+    bool same = who == m->who && reaches_us == m->reaches_us;
+    m->unmet = same ? m->unmet + 1 : 0;
+    m->who = who;
+    m->reaches_us = reaches_us;
+    if (m->unmet == UNMET_SAID)
+        log_warning("this node is none of the group yet, and takes nothing: %s %s. Mend that, or, if that node is gone for good, write dead = { \"%s\" } here", reaches_us ? "it does not reach node" : "it is not reached by node", who, who);
+    return true;
+}
+
 /* Its own word about itself: as its file has it. Not before another node was heard: it may know that this one was taken out; nor before its server was, by that address and with
  * that name: others would wait for it. */
 static void say_own(struct membership *m)
@@ -101,10 +126,14 @@ static void say_own(struct membership *m)
     const struct config *c = m->relay->config;
     const struct config_node *n = &c->node[config_node_index(c, m->relay->node)];
     const struct member *is = members_find(&m->table, n->name);
-    struct member own = {0, false, n->name, n->redis, n->standby, n->tls, n->tls_name};
-    bool same = is && !strcmp(is->redis, n->redis) && !strcmp(is->standby, n->standby) && !strcmp(is->tls, n->tls) && !strcmp(is->tls_name, n->tls_name);
-    if ((!m->heard && c->nnodes > 1) || !m->own_told || m->outcast || same)
+    bool may = (m->heard || c->nnodes == 1) && m->own_told && !m->outcast;
+    struct member own = {0, false, n->name, n->redis, n->standby, n->tls, n->tls_name, may && still_joins(m)};
+    bool same = is && is->joining == own.joining && !strcmp(is->redis, n->redis) && !strcmp(is->standby, n->standby) && !strcmp(is->tls, n->tls) && !strcmp(is->tls_name, n->tls_name);
+    m->joins = own.joining;
+    if (!may || same)
         return;
+    if (is && is->joining && !own.joining)
+        log_info("every node that beats reaches this one: it is one of the group now");
     own.serial = members_serial(&m->table, n->name);
     m->changed |= members_say(&m->table, &own);
 }
@@ -195,6 +224,7 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
     look_at_own(m);
     say_own(m);
     keep(m);
+    joining_look(m->joining, &m->table);
     if (m->own_told && !m->open && !m->changed && !m->known) {
         m->known = true;
         voice_wake(r);
@@ -207,10 +237,16 @@ bool membership_known(const struct relay *r)
     return r->config->membership != MEMBERSHIP_LEARNED || r->membership->known;
 }
 
+bool membership_joining(const struct relay *r)
+{
+    return r->config->membership == MEMBERSHIP_LEARNED && r->membership->joins;
+}
+
 struct membership *membership_open(struct relay *r)
 {
     struct membership *m = mem_zero(sizeof *m);
     m->relay = r;
+    m->joining = joining_open(r);
     m->file = members_file(r->config->state_directory, "dovelane-relay");
     if (members_load(&m->table, m->file) < 0) {
         m->changed = true; /* keep() tries again; this relay is not ready before, since it may hold what others deliver */
@@ -227,6 +263,7 @@ struct membership *membership_open(struct relay *r)
 void membership_close(struct membership *m)
 {
     ev_timer_stop(m->relay->loop, &m->look);
+    joining_close(m->joining);
 }
 
 void membership_free(struct membership *m)

@@ -10,6 +10,9 @@ struct membership *membership_open(struct relay *);
 /* Whether this relay has asked, since it was started, the own server and those of the others that it reached. Before, it may not know whose mail it holds. */
 bool membership_known(const struct relay *);
 
+/* Whether this node says that it joins, and is none of the group yet: not every node that beats reaches it and is reached from here. It takes nothing meanwhile. */
+bool membership_joining(const struct relay *);
+
 /* No question is looked at any more; membership_free() when the connections are closed. */
 void membership_close(struct membership *);
 void membership_free(struct membership *);

@@ -41,6 +41,7 @@ struct voice {
     bool *refused;     /* per node: its server took no beat, and the log said so */
     bool *busy, *called_dead;
     bool *away;        /* per node: as lanes were judged by last */
+    bool *comes;       /* per node: its own beats came to the own server within dead_after, when that answered last */
     bool on_duty;      /* the same */
     bool doubled, untold;
     const char *outcast; /* NULL, or why this node does nothing any more */
@@ -68,6 +69,8 @@ static void read_beats(struct voice *v, size_t server, unsigned generation, cons
 {
     struct liveness_news news[BEATS_MOST];
     size_t n = 0;
+    for (size_t i = 0; i < v->n && server == v->self; i++)
+        v->comes[i] = false;
     for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i < list->elements && n < BEATS_MOST; i++) {
         const redisReply *b = list->element[i];
         if (b->type != REDIS_REPLY_ARRAY || b->elements < 5 || !is_text(b->element[0]) || !is_text(b->element[1]) ||
@@ -76,6 +79,9 @@ static void read_beats(struct voice *v, size_t server, unsigned generation, cons
         news[n++] = (struct liveness_news){b->element[0]->str, b->element[1]->str, b->element[4]->str, b->element[0]->len, b->element[1]->len,
                                            b->element[4]->len, (uint64_t)b->element[2]->integer,
                                            b->element[3]->type == REDIS_REPLY_INTEGER ? (double)b->element[3]->integer / 1000. : 0.};
+        int from = config_node_index(v->relay->config, b->element[0]->str);
+        if (server == v->self && from >= 0 && (size_t)from < v->n && b->element[3]->integer < v->relay->config->dead_after)
+            v->comes[from] = true;
     }
     liveness_told(v->liveness, server, generation, news, n, clock_monotonic());
 }
@@ -304,7 +310,7 @@ static void obey(struct voice *v)
 
 static bool may_work(const struct voice *v)
 {
-    return owners_ready(v->relay) && !v->doubled && !v->outcast && membership_known(v->relay);
+    return owners_ready(v->relay) && !v->doubled && !v->outcast && membership_known(v->relay) && !membership_joining(v->relay);
 }
 
 static void look(struct voice *v)
@@ -425,6 +431,47 @@ void voice_stood_still(struct relay *r, bool ourselves, double seconds)
     voice_wake(r);
 }
 
+struct reached {
+    const char *node;
+    bool is;
+};
+
+static void is_reached(struct node *node, void *arg)
+{
+    struct reached *r = arg;
+    r->is |= node_ready(node) && !strcmp(node_name(node), r->node);
+}
+
+bool voice_met(const struct relay *r, const char **who, bool *reaches_us)
+{
+    const struct voice *v = r->voice;
+    double now = clock_monotonic();
+    for (size_t i = 0; v && i < v->n; i++) {
+        struct reached there = {v->name[i], false};
+        if (i == v->self || v->called_dead[i] || liveness_state(v->liveness, i, now) == HEARD_SILENT || liveness_names(v->liveness, i, v->self))
+            continue;
+        owners_each_peer((struct relay *)r, is_reached, &there);
+        *who = v->name[i];
+        *reaches_us = v->comes[i];
+        if (!there.is || !v->comes[i] || liveness_state(v->liveness, i, now) == HEARD_UNKNOWN)
+            return false;
+    }
+    return true;
+}
+
+static void on_greeted(struct wire *w, redisReply *reply, void *arg)
+{
+    if (reply && reply->type == REDIS_REPLY_ERROR)
+        log_debug("a beat to a node that joins: %s", reply->str);
+}
+
+void voice_greet(struct relay *r, struct wire *w)
+{
+    struct voice *v = r->voice;
+    if (v && v->text.len && !v->doubled)
+        wire_sendf(w, on_greeted, NULL, "LANE.BEAT %s %s %llu %b", v->name[v->self], v->incarnation, (unsigned long long)v->counter, v->text.data, v->text.len);
+}
+
 void voice_outcast(struct relay *r, const char *why)
 {
     struct voice *v = r->voice;
@@ -474,6 +521,7 @@ static void make_places(struct voice *v, size_t had)
     MORE(busy);
     MORE(called_dead);
     MORE(away);
+    MORE(comes);
 #undef MORE
 }
 
@@ -523,6 +571,7 @@ static void close_names(struct voice *v)
     free(v->busy);
     free(v->called_dead);
     free(v->away);
+    free(v->comes);
     duty_free(v->relay->duty);
     liveness_free(v->liveness);
 }

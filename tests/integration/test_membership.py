@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import admin
+import envelope
 from relay_world import eventually
 from stack import programs, resp
 from test_takeover import ALONE, alive, fill, recipients, reconnect, state, whole, world  # noqa: F401  (world: a fixture)
@@ -122,6 +123,67 @@ def test_a_new_node_needs_one_address(world):  # noqa: F811
     w.store(peer, "taken@example.net", owners=["mx1", "mx3"], copies=["mx3"])
     w.empty("mx2", "mx3")
     assert {"again@example.net", "taken@example.net"} <= set(recipients(peer))
+
+
+def known(w, node):
+    """Whom the node's relay counts, by its last beat."""
+    texts = {name.decode(): text.decode() for name, _, _, _, text in w.connections[node].call("LANE.BEAT")[0]}
+    return set(re.findall(r"(?:=|,)([a-z0-9]+):", texts.get(node, "")))
+
+
+@pytest.mark.parametrize("away, at, said", [("mx2", "mx3", "it is not reached by node mx2"), ("mx3", "mx2", "it does not reach node mx2")], ids=["not reached", "does not reach"])
+def test_a_newcomer_that_not_all_reach_holds_nobody_up(world, away, at, said):  # noqa: F811
+    """The relay of `away` has a user of its own, which the server of `at` does not know: as if a firewall were between them, one way."""
+    w = learned(world)
+    user = Path(w.relay(away).note["conf"]).parent / "user"
+    user.write_text("other secret\n")
+    user.chmod(0o600)
+    programs.write_settings(w.relay(away), {"node_user_file": str(user)})
+
+    def let_in(server):
+        w.connections[server].call("ACL", "SETUSER", "other", "on", ">secret", "allkeys", "allcommands")
+    for server in {"mx1", "mx2", "mx3"} - {at}:
+        let_in(server)
+    begun(w, "mx1", "mx2")
+    eventually("both are whole for the two", lambda: whole(w, "mx1") == whole(w, "mx2") == {"mx1+mx2"})
+    w.stack.start("relay-mx3")
+    w.logged(f"warning: this node is none of the group yet, and takes nothing: {said}", "mx3")
+    w.logged(r"node mx3 \(\S+, relay-join\): connected", "mx1")
+    assert known(w, "mx1") == {"mx2"} and known(w, "mx2") == {"mx1"} and state(w, "mx3", "mx3") == "returning"
+    shown = admin.run(w.stack, "nodes", node="mx1")
+    assert shown.status == 1 and re.search(r"(?m)^mx3 \(\S+\) is joining: ", shown.out), shown
+    # Neither who returns waits for it, nor whose memory of it is new, nor ordered mail of two generations.
+    w.connections["mx1"].call("FLUSHALL")
+    w.logged(r"returning \(not whole\)", "mx1")
+    w.stack.kill("relay-mx2")
+    w.stack.start("relay-mx2")
+    eventually("mx2 is back", lambda: w.count("(?m)alive$|: alive|alive, though", "mx2") >= 2)
+    alive(w, "mx1")
+    eventually("both are whole for the two", lambda: whole(w, "mx1") == whole(w, "mx2") == {"mx1+mx2"})
+    peer = w.peer()
+    for generation in (5, 6):
+        for node in ("mx1", "mx2"):
+            w.push(node, w.lane(peer) + f"|mx1.{generation}", (b"%016d" % generation, envelope.encode([f"u{generation}@example.net"]), b"Subject: x\r\n\r\nx\r\n"))
+    w.empty("mx1", "mx2")
+    assert recipients(peer) == ["u5@example.net", "u6@example.net"]
+    assert known(w, "mx1") == {"mx2"} and known(w, "mx2") == {"mx1"}
+    # The way is open.
+    let_in(at)
+    w.logged("every node that beats reaches this one: it is one of the group now", "mx3")
+    all_three(w)
+    content(w, "mx1")
+
+
+def test_a_node_that_joins_and_is_not_wanted_is_forgotten_at_once(world):  # noqa: F811
+    w = learned(world)
+    begun(w, "mx1", "mx2")
+    w.connections["mx1"].call("SET", "dovelane.nodes", "1 joining mx4 127.0.0.1:1 - - -\n" + (w.connections["mx1"].call("GET", "dovelane.nodes") or b"").decode())
+    eventually("all know", lambda: b"1 joining mx4" in (w.connections["mx2"].call("GET", "dovelane.nodes") or b""))
+    assert "mx4 (127.0.0.1:1) is joining" in admin.run(w.stack, "nodes").out
+    w.logged(r"node mx4 \(127.0.0.1:1, relay-join\): connect", "mx2")
+    assert admin.run(w.stack, "nodes", "--forget", "mx4").status in (0, 1)
+    eventually("nobody waits for it", lambda: all(b" gone mx4" in w.connections[node].call("GET", "dovelane.nodes") for node in ("mx1", "mx2")))
+    assert known(w, "mx1") == {"mx2"}
 
 
 def test_a_node_is_taken_out_for_good(world):  # noqa: F811

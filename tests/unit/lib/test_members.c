@@ -56,9 +56,29 @@ START_TEST(test_the_higher_serial_counts_in_whatever_order_they_come)
 }
 END_TEST
 
+/* Or who was one of the group, and has forgotten it, would take itself out. */
+START_TEST(test_who_joins_counts_less_than_who_is_a_node_or_gone_whatever_the_serials)
+{
+    static const char *const said[] = {"9 joining a h:9 - - -\n", "2 node a h:2 - - -\n", "8 joining a h:8 - - -\n", "1 node a h:1 - - -\n"};
+    for (int first = 0; first < 4; first++) {
+        struct members t = {0};
+        for (int i = 0; i < 4; i++)
+            members_read(&t, said[(first + i) % 4]);
+        is(&t, "2 node a h:2 - - -\n");
+        ck_assert(members_read(&t, "3 gone a\n") && !members_read(&t, said[0]));
+        members_free(&t);
+    }
+    struct members t = {0};
+    ck_assert(members_read(&t, said[2]) && members_read(&t, said[0]) && !members_read(&t, said[2]));
+    is(&t, said[0]);
+    ck_assert(members_find(&t, "a")->joining);
+    members_free(&t);
+}
+END_TEST
+
 START_TEST(test_what_is_not_understood_is_passed_over)
 {
-    static const char *const bad[] = {"", "\n", "x", "0 gone a", "1 gone", "1 gone a b", "1 node a", "1 node a h:1 - -", "1 node a h:1 - - - -", "-1 gone a", "1x gone a", "1 hidden a",
+    static const char *const bad[] = {"", "\n", "x", "0 gone a", "1 gone", "1 gone a b", "1 node a", "1 node a h:1 - -", "1 node a h:1 - - - -", "1 joining a", "1 joining a h:1 - -", "1 joining a h:1 - - - -", "-1 gone a", "1x gone a", "1 hidden a",
                                       "1 gone aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
                                       "9007199254740993 gone a", "18446744073709551615 gone a", "18446744073709551616 gone a"};
     struct members t = {0};
@@ -170,6 +190,35 @@ START_TEST(test_a_node_that_cannot_be_used_does_no_harm)
     struct config *c = config_of("node mx1 { redis = \"10.0.0.1:1\" tls = no }\nnode mx2 { redis = \"10.0.0.2:1\" tls = yes }\n");
     names_are(c, "mx1 mx2 mx3");
     config_free(c);
+}
+END_TEST
+
+START_TEST(test_who_joins_is_none_of_the_nodes_and_its_server_can_be_reached)
+{
+    struct config_link link;
+    struct members t = {0};
+    know("5 joining mx3 10.0.0.3:1 10.1.0.3:1 yes mail.example\n5 joining mx4 10.0.0.4:1 - no -\n5 joining mx5 10.0.0.1:1 - yes -\n");
+    members_read(&t, "5 joining mx3 10.0.0.3:1 10.1.0.3:1 yes mail.example\n5 joining mx4 10.0.0.4:1 - no -\n5 joining mx5 10.0.0.1:1 - yes -\n");
+    struct config *c = config_of(TWO);
+    names_are(c, "mx1 mx2");
+    ck_assert(!config_learn(c) && !c->unlearned);
+    ck_assert(!config_newcomer(c, members_find(&t, "mx3"), &link));
+    ck_assert_str_eq(link.address, "10.0.0.3:1");
+    ck_assert_str_eq(link.standby, "10.1.0.3:1");
+    ck_assert(link.tls && !strcmp(link.tls_name, "mail.example"));
+    /* What would not be used as a node is not connected to either: passwords go over that. */
+    for (int i = 4; i <= 5; i++) {
+        char name[] = {'m', 'x', (char)('0' + i), '\0'}, *wrong = config_newcomer(c, members_find(&t, name), &link);
+        ck_assert_msg(wrong && strstr(wrong, i == 4 ? "without TLS" : "the same redis"), "%s", wrong);
+        free(wrong);
+    }
+    names_are(c, "mx1 mx2");
+    /* It is one of them. */
+    know("5 joining mx3 10.0.0.3:1 - yes -\n6 node mx3 10.0.0.3:1 - yes -\n");
+    ck_assert(config_learn(c));
+    names_are(c, "mx1 mx2 mx3");
+    config_free(c);
+    members_free(&t);
 }
 END_TEST
 
@@ -321,8 +370,10 @@ TCase *members_tests(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, test_a_table_reads_what_it_wrote);
     tcase_add_test(t, test_the_higher_serial_counts_in_whatever_order_they_come);
+    tcase_add_test(t, test_who_joins_counts_less_than_who_is_a_node_or_gone_whatever_the_serials);
     tcase_add_test(t, test_what_is_not_understood_is_passed_over);
     tcase_add_test(t, test_a_table_never_gets_longer_than_what_is_read);
+    tcase_add_test(t, test_who_joins_is_none_of_the_nodes_and_its_server_can_be_reached);
     tcase_add_test(t, test_what_learned_allows_and_refuses);
     tcase_add_test(t, test_sections_come_first_and_count_more);
     tcase_add_test(t, test_a_node_that_cannot_be_used_does_no_harm);

@@ -1,0 +1,103 @@
+#include "joining.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+#include "mem.h"
+#include "voice.h"
+
+struct greeted {
+    struct greeted *next;
+    char *name;
+    unsigned long long serial;
+    struct node *node; /* NULL: it cannot be one of the group, and the log says why */
+    bool seen;
+};
+
+struct joining {
+    struct relay *relay;
+    struct greeted *first;
+};
+
+static void on_state(struct node *node, bool ready, bool new_life, void *arg)
+{
+}
+
+static struct greeted *find(const struct joining *j, const struct member *m)
+{
+    struct greeted *g = j->first;
+    while (g && (g->serial != m->serial || strcmp(g->name, m->name)))
+        g = g->next;
+    return g;
+}
+
+static struct greeted *add(struct joining *j, const struct member *m)
+{
+    struct config_link link;
+    struct config *c = j->relay->config;
+    struct greeted *g = mem_zero(sizeof *g);
+    g->name = mem_strdup(m->name);
+    g->serial = m->serial;
+    g->next = j->first;
+    j->first = g;
+    char *wrong = config_newcomer(c, m, &link);
+    if (wrong)
+        log_warning("%s", wrong);
+    else
+        g->node = node_open(j->relay->loop, &(struct node_options){.name = g->name,
+                                                                   .link = link,
+                                                                   .purpose = "relay-join",
+                                                                   .ping = true,
+                                                                   .settle = c->settle,
+                                                                   .state = on_state,
+                                                                   .arg = g});
+    free(wrong);
+    return g;
+}
+
+static void leave(struct greeted **at)
+{
+    struct greeted *g = *at;
+    *at = g->next;
+    if (g->node)
+        node_close(g->node);
+    free(g->name);
+    free(g);
+}
+
+void joining_look(struct joining *j, const struct members *table)
+{
+    for (struct greeted *g = j->first; g; g = g->next)
+        g->seen = false;
+    for (size_t i = 0; i < table->n; i++) {
+        const struct member *m = &table->v[i];
+        if (!m->joining || config_node_index(j->relay->config, m->name) >= 0)
+            continue;
+        struct greeted *g = find(j, m);
+        if (!g)
+            g = add(j, m);
+        g->seen = true;
+        if (g->node && node_ready(g->node))
+            voice_greet(j->relay, node_wire(g->node));
+    }
+    for (struct greeted **at = &j->first; *at;)
+        if ((*at)->seen)
+            at = &(*at)->next;
+        else
+            leave(at);
+}
+
+struct joining *joining_open(struct relay *r)
+{
+    struct joining *j = mem_zero(sizeof *j);
+    j->relay = r;
+    return j;
+}
+
+void joining_close(struct joining *j)
+{
+    while (j->first)
+        leave(&j->first);
+    free(j);
+}
