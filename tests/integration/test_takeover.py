@@ -142,6 +142,25 @@ def test_a_node_that_lost_everything_is_refilled_and_delivers(world, how):
     w.logged("status=sent.*why=first")
 
 
+def test_a_witness_that_is_emptied_while_it_is_fetched_from_is_none(world):
+    """What it gives then lacks what it lost: who is filled from it must not call itself whole, or the third one drops what both lack."""
+    w = world(nodes=3, relays=("mx1", "mx2", "mx3"), copies=3, refill_block=1, refill_rate="64kB")
+    peer = w.peer()
+    peer.say("MAIL", "450 4.0.0 not now")
+    fill(w, peer, 40, owners=("mx1", "mx2", "mx3"), size=10000)
+    w.logged("status=deferred", "mx1")
+    w.connections["mx1"].call("FLUSHALL")
+    eventually("mx1 has the first of it from mx2", lambda: 0 < w.length("mx1") < 20)
+    w.connections["mx2"].call("FLUSHALL")
+    w.logged(r"mx1\+mx2\+mx3: the comparison was in vain: the other owner is not whole any more", "mx1")
+    for node in ("mx1", "mx2"):
+        eventually(f"{node} is whole", lambda node=node: whole(w, node))
+        assert w.length(node) == 40
+    peer.well()
+    w.empty()
+    assert set(recipients(peer)) == {f"u{i}@example.net" for i in range(40)}
+
+
 def test_an_emptied_node_without_others_stores_again(world):
     """copies = 1: nobody can be compared with, so nothing is waited for."""
     w = world(nodes=1, relays=("mx1",), copies=1)
