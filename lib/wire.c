@@ -22,7 +22,9 @@
 #define LOOKS 4       /* within path_timeout */
 #define TRY_FOR 5     /* times path_timeout: how long the other path may take to show that it works */
 #define TRY_EVERY 1.0 /* seconds: the active path, while the standby is in use */
-#define GOOD_TRIES 5  /* then we go back */
+#define GOOD_TRIES 5  /* then we go back; twice as many each time that the active path, gone back to, did not last */
+#define TRIES_MOST 300
+#define CALM 600.     /* seconds that it must last, so that the next time counts as the first one */
 #define BACK_WITHIN 1.0 /* seconds; at once when nothing is open */
 
 struct request {
@@ -63,6 +65,9 @@ struct wire {
     double other_next;    /* when other may be tried */
     double other_since;   /* when other became open */
     unsigned good;        /* tries of the active path that went well, one after the other */
+    unsigned good_enough; /* so many, and we go back */
+    bool left;            /* the active path: the standby was the last one that was up */
+    double back_at;       /* when the active path was up again after that */
     double progress_at;
     long long written, confirmed; /* bytes of this connection */
 
@@ -152,10 +157,24 @@ static void fail_requests(struct wire *w)
     }
 }
 
+/* Each way between the two costs path_timeout and what was under way: a path that comes and goes must not be followed each time. */
+static void damp(struct wire *w)
+{
+    double now = w->up_since;
+    if (w->at && !w->left) {
+        unsigned twice = 2 * w->good_enough < TRIES_MOST ? 2 * w->good_enough : TRIES_MOST;
+        w->good_enough = w->back_at > 0. && now - w->back_at < CALM ? twice : GOOD_TRIES;
+    } else if (!w->at && w->left) {
+        w->back_at = now;
+    }
+    w->left = w->at;
+}
+
 static void established(struct wire *w)
 {
     w->up = true;
     w->up_since = w->progress_at = clock_monotonic();
+    damp(w);
     w->written = w->confirmed = 0;
     ev_io_set(&w->reading, path_fd(w->path), EV_READ);
     ev_io_set(&w->writing, path_fd(w->path), EV_WRITE);
@@ -281,7 +300,7 @@ static void on_other(struct wire *w, const char *why)
         w->other_since = now; /* on_look goes on: a server that stood still answers on both paths now, and on this one in a moment */
         if (!w->up)
             switch_now(w);
-    } else if (w->at && w->up && ++w->good >= GOOD_TRIES) {
+    } else if (w->at && w->up && ++w->good >= w->good_enough) {
         w->going_back = true;
         w->other_since = now;
     } else {
@@ -478,6 +497,7 @@ struct wire *wire_open(struct ev_loop *loop, const struct config_link *link, boo
     w->state = state;
     w->arg = arg;
     w->wait = RECONNECT_FIRST;
+    w->good_enough = GOOD_TRIES;
     w->down_since = clock_monotonic();
     w->last = &w->first;
     w->out_last = &w->out;

@@ -52,17 +52,26 @@ static void *peer_run(void *arg)
     return NULL;
 }
 
-static void peer_start(struct peer *p, const char *reply, size_t len, size_t piece, const char *later)
+static void peer_listen(struct peer *p)
 {
     static int number;
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    *p = (struct peer){.reply = reply, .reply_len = len, .piece = piece, .later = later};
+    *p = (struct peer){0};
     snprintf(p->path, sizeof p->path, "/tmp/dovelane-wire-%d-%d", (int)getpid(), number++);
     strcpy(a.sun_path, p->path);
     unlink(p->path);
     p->listener = socket(AF_UNIX, SOCK_STREAM, 0);
     ck_assert_int_eq(bind(p->listener, (struct sockaddr *)&a, sizeof a), 0);
     ck_assert_int_eq(listen(p->listener, 8), 0);
+}
+
+static void peer_start(struct peer *p, const char *reply, size_t len, size_t piece, const char *later)
+{
+    peer_listen(p);
+    p->reply = reply;
+    p->reply_len = len;
+    p->piece = piece;
+    p->later = later;
     ck_assert_int_eq(pthread_create(&p->thread, NULL, peer_run, p), 0);
 }
 
@@ -406,6 +415,64 @@ START_TEST(test_two_addresses_of_no_use_are_not_tried_without_a_pause)
 }
 END_TEST
 
+/* Answers whatever comes, and closes nothing. */
+static void *steady_run(void *arg)
+{
+    struct peer *p = arg;
+    char input[4096];
+    int fd;
+    while ((fd = accept(p->listener, NULL, NULL)) >= 0) {
+        while (read(fd, input, sizeof input) > 0)
+            send_pieces(fd, ":1\r\n", 4, 4);
+        close(fd);
+    }
+    return NULL;
+}
+
+#define BACK_TWICE 3 /* times that the active path is up: in the beginning, and gone back to */
+
+struct flapping {
+    struct client c;
+    struct peer *active;
+    int tries[BACK_TWICE]; /* connections that it has had, each time */
+};
+
+static void on_flapping(struct wire *w, bool up, const char *why, void *arg)
+{
+    struct flapping *f = arg;
+    (void)why;
+    if (!up || wire_on_standby(w))
+        return;
+    f->tries[f->c.ups++] = f->active->connections;
+    if (f->c.ups == BACK_TWICE)
+        ev_break(f->c.loop, EVBREAK_ALL);
+}
+
+/* An active path that answers PING and then breaks, again and again: each time it is tried for twice as long before it is used. */
+START_TEST(test_a_path_that_comes_and_goes_is_gone_back_to_later_each_time)
+{
+    struct peer active, standby;
+    struct flapping f = {.active = &active};
+    ev_timer hang;
+    char address[120], other[120];
+    peer_start(&active, ":1\r\n", 4, 4, ":1\r\n");
+    peer_listen(&standby);
+    ck_assert_int_eq(pthread_create(&standby.thread, NULL, steady_run, &standby), 0);
+    snprintf(address, sizeof address, "unix:%s", active.path);
+    snprintf(other, sizeof other, "unix:%s", standby.path);
+    f.c.loop = ev_loop_new(EVFLAG_AUTO);
+    f.c.wire = wire_open(f.c.loop, &(struct config_link){.address = address, .standby = other, .path_timeout = 400}, false, on_flapping, &f);
+    ev_timer_init(&hang, on_hang, 55., 0.);
+    ev_timer_start(f.c.loop, &hang);
+    ev_run(f.c.loop, 0);
+    ck_assert_msg(f.tries[1] - f.tries[0] >= 5 && f.tries[2] - f.tries[1] >= 10, "after %d connections, %d, %d", f.tries[0], f.tries[1], f.tries[2]);
+    wire_close(f.c.wire);
+    ev_loop_destroy(f.c.loop);
+    peer_stop(&active);
+    peer_stop(&standby);
+}
+END_TEST
+
 TCase *wire_tests(void)
 {
     TCase *t = tcase_create("wire");
@@ -416,6 +483,7 @@ TCase *wire_tests(void)
     tcase_add_test(t, test_dropping_from_within_an_answer_is_safe);
     tcase_add_test(t, test_short_writes_send_every_byte_once_and_in_order);
     tcase_add_test(t, test_two_addresses_of_no_use_are_not_tried_without_a_pause);
+    tcase_add_test(t, test_a_path_that_comes_and_goes_is_gone_back_to_later_each_time);
     tcase_add_test(t, test_delay_is_measured_and_a_dropped_connection_comes_back);
     return t;
 }
