@@ -25,9 +25,8 @@ struct membership {
     struct members table;
     struct joining *joining; /* the others that do */
     bool joins;              /* this node does */
-    unsigned unmet;          /* looks at which it did not know the same one */
-    const char *who;         /* which; no text to look into: the node may be gone */
-    bool reaches_us;
+    unsigned unmet;          /* looks at which the same one was in the way */
+    const char *who, *why;   /* which, and why: to be compared only */
     char *file;
     ev_timer look;
     bool changed;  /* since it was kept in the file */
@@ -106,17 +105,13 @@ static bool still_joins(struct membership *m)
 {
     const struct relay *r = m->relay;
     const struct member *is = members_find(&m->table, r->node);
-    const char *who = NULL;
-    bool reaches_us = false;
-    if ((is && !is->joining) || voice_met(r, &who, &reaches_us))
-        return false;
-    bool same = who == m->who && reaches_us == m->reaches_us;
-    m->unmet = same ? m->unmet + 1 : 0;
+    const char *who = NULL, *why = is && !is->joining ? NULL : m->changed ? "what it learned is not kept" : voice_unmet(r, &who);
+    m->unmet = why && who == m->who && why == m->why ? m->unmet + 1 : 0;
     m->who = who;
-    m->reaches_us = reaches_us;
-    if (m->unmet == UNMET_SAID)
-        log_warning("this node is none of the group yet, and takes nothing: %s %s. Mend that, or, if that node is gone for good, write dead = { \"%s\" } here", reaches_us ? "it does not reach node" : "it is not reached by node", who, who);
-    return true;
+    m->why = why;
+    if (m->unmet == UNMET_SAID && who) /* what cannot be kept is logged already */
+        log_warning("this node is none of the group yet, and takes nothing: %s %s. Mend that, or, if that node is gone for good, write dead = { \"%s\" } here", why, who, who);
+    return why != NULL;
 }
 
 /* Its own word about itself: as its file has it. Not before another node was heard: it may know that this one was taken out; nor before its server was, by that address and with

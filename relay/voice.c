@@ -42,6 +42,7 @@ struct voice {
     bool *busy, *called_dead;
     bool *away;        /* per node: as lanes were judged by last */
     bool *comes;       /* per node: its own beats came to the own server within dead_after, when that answered last */
+    bool *vague;       /* per node: its beats name a node that is unknown here */
     bool on_duty;      /* the same */
     bool doubled, untold;
     const char *outcast; /* NULL, or why this node does nothing any more */
@@ -65,6 +66,21 @@ static bool is_text(const redisReply *r)
     return r->type == REDIS_REPLY_STRING || r->type == REDIS_REPLY_STATUS;
 }
 
+/* "hears=mx2:alive,mx3:silent+" */
+static bool names_strangers(const struct config *c, const char *text)
+{
+    char name[65];
+    const char *at = strstr(text, "hears=");
+    for (at = at ? at + 6 : ""; *at && *at != ' '; at += *at == ',') {
+        size_t len = strcspn(at, ":, ");
+        snprintf(name, sizeof name, "%.*s", (int)len, at);
+        at += len + strcspn(at + len, ", ");
+        if (len && config_node_index(c, name) < 0 && !config_list_has(&c->forgotten, name))
+            return true;
+    }
+    return false;
+}
+
 static void read_beats(struct voice *v, size_t server, unsigned generation, const redisReply *list)
 {
     struct liveness_news news[BEATS_MOST];
@@ -80,8 +96,10 @@ static void read_beats(struct voice *v, size_t server, unsigned generation, cons
                                            b->element[4]->len, (uint64_t)b->element[2]->integer,
                                            b->element[3]->type == REDIS_REPLY_INTEGER ? (double)b->element[3]->integer / 1000. : 0.};
         int from = config_node_index(v->relay->config, b->element[0]->str);
-        if (server == v->self && from >= 0 && (size_t)from < v->n && b->element[3]->integer < v->relay->config->dead_after)
-            v->comes[from] = true;
+        if (from < 0 || (size_t)from >= v->n || b->element[3]->integer >= v->relay->config->dead_after)
+            continue;
+        v->comes[from] |= server == v->self;
+        v->vague[from] = names_strangers(v->relay->config, b->element[4]->str);
     }
     liveness_told(v->liveness, server, generation, news, n, clock_monotonic());
 }
@@ -442,21 +460,27 @@ static void is_reached(struct node *node, void *arg)
     r->is |= node_ready(node) && !strcmp(node_name(node), r->node);
 }
 
-bool voice_met(const struct relay *r, const char **who, bool *reaches_us)
+const char *voice_unmet(const struct relay *r, const char **node)
 {
     const struct voice *v = r->voice;
     double now = clock_monotonic();
     for (size_t i = 0; v && i < v->n; i++) {
         struct reached there = {v->name[i], false};
-        if (i == v->self || v->called_dead[i] || liveness_state(v->liveness, i, now) == HEARD_SILENT || liveness_names(v->liveness, i, v->self))
+        enum heard h = liveness_state(v->liveness, i, now);
+        *node = v->name[i];
+        if (i == v->self || v->called_dead[i] || h == HEARD_SILENT)
+            continue;
+        if (v->vague[i])
+            return "it has not learned of a node that is known to node";
+        if (liveness_names(v->liveness, i, v->self))
             continue;
         owners_each_peer((struct relay *)r, is_reached, &there);
-        *who = v->name[i];
-        *reaches_us = v->comes[i];
-        if (!there.is || !v->comes[i] || liveness_state(v->liveness, i, now) == HEARD_UNKNOWN)
-            return false;
+        if (!there.is)
+            return "it does not reach node";
+        if (!v->comes[i] || h == HEARD_UNKNOWN)
+            return "it is not reached by node";
     }
-    return true;
+    return NULL;
 }
 
 static void on_greeted(struct wire *w, redisReply *reply, void *arg)
@@ -522,6 +546,7 @@ static void make_places(struct voice *v, size_t had)
     MORE(called_dead);
     MORE(away);
     MORE(comes);
+    MORE(vague);
 #undef MORE
 }
 
@@ -572,6 +597,7 @@ static void close_names(struct voice *v)
     free(v->called_dead);
     free(v->away);
     free(v->comes);
+    free(v->vague);
     duty_free(v->relay->duty);
     liveness_free(v->liveness);
 }
