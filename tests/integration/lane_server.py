@@ -110,15 +110,20 @@ class Client:
 
     # ---- short ways to the commands ----
 
-    def push(self, key, *numbers, meta=b"m", body=b"body", session=None, delay=None):
-        """The answers for entries with the ids of these numbers."""
+    @staticmethod
+    def pushing(key, *numbers, meta=b"m", body=b"body", session=None, delay=None):
+        """The words of a PUSH of entries with the ids of these numbers. In one `pipe` no time passes between it and what follows, however busy the machine is."""
         words = ["LANE.PUSH", 1, key]
         words += ["SESSION", *session] if session else []
         words += ["DELAY", delay] if delay is not None else []
         words += ["ENTRIES", len(numbers)]
         for n in numbers:
             words += [1, ident(n), meta, body]
-        return self(*words)[1]
+        return words
+
+    def push(self, key, *numbers, **more):
+        """The answers for them."""
+        return self(*self.pushing(key, *numbers, **more))[1]
 
     def take(self, key, count=1, *more):
         """(lease, entries) of one lane; (None, []) when it gives nothing."""
@@ -128,6 +133,11 @@ class Client:
     def ids(self, key, count=1, *more):
         """The numbers of what a TAKE gives."""
         return [number(e[1]) for e in self.take(key, count, *more)[1]]
+
+    @staticmethod
+    def given(lanes):
+        """The same, of the answer to a TAKE of one lane."""
+        return [number(e[1]) for _, _, entries in lanes for e in entries]
 
     def read(self, key):
         return self("LANE.READ", key, 0, "COUNT", 100000, "BYTES", 10**9)[1]

@@ -98,9 +98,8 @@ def test_acked_id_is_done_within_settle(c, by):
 
 def test_memory_ends_with_settle(c):
     c("CONFIG", "SET", "lane.settle-ms", 150 * SLOW)
-    c("LANE.ACK", c.lane, "IDS", 1, ident(1))
-    c("LANE.REVOKE", c.lane, ident(2))
-    assert c.push(c.lane, 1, 2) == ["DONE", "REVOKED"]
+    *_, early = c.pipe(["LANE.ACK", c.lane, "IDS", 1, ident(1)], ["LANE.REVOKE", c.lane, ident(2)], c.pushing(c.lane, 1, 2))
+    assert early[1] == ["DONE", "REVOKED"]
     time.sleep(0.2 * SLOW)
     assert all(isinstance(a, int) for a in c.push(c.lane, 1, 2))
     assert c.info()["remembered"] == 0
@@ -144,9 +143,10 @@ def test_revoked_while_leased_is_let_go_when_the_lease_ends(server, c, end):
     c("LANE.CREATE", c.lane, "DEAD", "dead")
     c.push(c.lane, 1)
     other = server.client()
-    lease, _ = other.take(c.lane, 1, "LEASE", 100 * SLOW if end == "time" else 60000)
-    assert c("LANE.REVOKE", c.lane, ident(1)) == ["LEASED"]
-    assert c("LANE.REVOKE", c.lane, ident(1)) == ["LEASED"]
+    revoke = ["LANE.REVOKE", c.lane, ident(1)]
+    took, *revoked = other.pipe(["LANE.TAKE", 1, c.lane, "LEASE", 100 * SLOW if end == "time" else 60000], revoke, revoke)
+    lease = took[0][1]
+    assert revoked == [["LEASED"]] * 2
     if end == "disconnect":
         other.close()
     elif end != "time":

@@ -69,14 +69,17 @@ def test_reload_gives_the_same_lanes(server):
 
 def test_ages_and_delays_go_on_after_a_reload(server):
     c = server.client()
+    begin = time.monotonic()
     c.push("lane", 1)
     c.push("lane", 2, delay=700 * SLOW)
     time.sleep(0.2)
     c("DEBUG", "RELOAD")
     ages = [e[4] for e in c.read("lane")]
     assert all(200 <= a < 5000 * SLOW for a in ages)
-    assert c.ids("lane", 9) == [1]
-    assert wait_for(lambda: c.ids("lane", 9)) == [2]
+    given = c.ids("lane", 9)
+    if time.monotonic() - begin < 0.7 * SLOW:  # else both may be due
+        assert given == [1]
+    wait_for(lambda: given.extend(c.ids("lane", 9)) or given == [1, 2])
 
 
 @pytest.mark.parametrize("preamble", ["yes", "no"])
@@ -107,11 +110,9 @@ def test_delay_read_from_the_file_is_not_begun_anew(tmp_path):
         c = server.client()
         c.push("lane", 1, delay=1500 * SLOW)
         begin = time.monotonic()
-        time.sleep(0.9 * SLOW)
-        server.restart()
-        c = server.client()
-        wait_for(lambda: c.ids("lane"), 3)
-        assert time.monotonic() - begin < 2.3 * SLOW
+        server.stop()
+        time.sleep(max(0, 1.6 * SLOW - (time.monotonic() - begin)))
+        assert server.start().client().ids("lane") == [1], "its time was over while the server was down"
 
 
 def test_all_that_was_answered_is_there_after_a_power_cut(tmp_path):
@@ -217,8 +218,7 @@ def test_primary_that_becomes_a_replica_lets_its_leases_go(pair):
     waiting.silent(0.02)
     in_step(primary, replica)
     r("REPLICAOF", "NO", "ONE")
-    c.take("lane", 2, "LEASE", 300 * SLOW)
-    c("REPLICAOF", "127.0.0.1", 1)
+    c.pipe(["LANE.TAKE", 1, "lane", "COUNT", 2, "LEASE", 300 * SLOW], ["REPLICAOF", "127.0.0.1", 1])
     assert isinstance(waiting.reply(), ReplyError)
     assert c.info()["leased"] == 0 and [e[3] for e in c.read("lane")] == [0, 0]
     time.sleep(0.4 * SLOW)

@@ -118,10 +118,9 @@ def test_delayed_entry_that_expires_first_is_never_given(c):
 
 def test_expired_head_frees_a_strict_lane(server, c):
     c("LANE.CREATE", "lane", "STRICT")
-    push(c, "lane", fresh(), expire=30 * SLOW, more=("DELAY", 60000))
-    second = fresh()
-    c.push("lane", second)
-    assert c.ids("lane") == []
+    first, second = fresh(), fresh()
+    *_, early = c.pipe(["LANE.PUSH", 1, "lane", "DELAY", 60000, "EXPIRE", 30 * SLOW, "ENTRIES", 1, 1, ident(first), "meta", "body"], c.pushing("lane", second), ["LANE.TAKE", 1, "lane"])
+    assert early == []
     waiting = server.client()
     waiting.send("LANE.TAKE", 1, "lane", "BLOCK", 0)
     assert number(waiting.reply()[0][2][0][1]) == second

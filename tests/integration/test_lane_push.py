@@ -129,10 +129,8 @@ def test_acks_ride_along_and_come_first(c):
 
 def test_delay_keeps_the_place(c):
     a, b = fresh(), fresh()
-    c.push("lane", a, delay=60)
-    c.push("lane", b)
-    assert c.info("lane")["delayed"] == 1
-    assert c.ids("lane", 5) == [b]
+    *_, info, early = c.pipe(c.pushing("lane", a, delay=60), c.pushing("lane", b), ["LANE.INFO", "lane"], ["LANE.TAKE", 1, "lane", "COUNT", 5])
+    assert dict(zip(info[::2], info[1::2]))[b"delayed"] == 1 and c.given(early) == [b]
     import time
     time.sleep(0.1)
     assert c.ids("lane", 5) == [a]

@@ -106,9 +106,8 @@ def test_strict_lane_gives_nothing_behind_a_leased_entry(c):
 
 def test_strict_lane_gives_nothing_behind_a_delayed_entry(c):
     c("LANE.CREATE", "lane", "STRICT")
-    c.push("lane", 1, delay=80 * SLOW)
-    c.push("lane", 2)
-    assert c.ids("lane", 9) == []
+    *_, early = c.pipe(c.pushing("lane", 1, delay=80 * SLOW), c.pushing("lane", 2), ["LANE.TAKE", 1, "lane", "COUNT", 9])
+    assert early == []
     time.sleep(0.1 * SLOW)
     assert c.ids("lane", 9) == [1, 2]
 
@@ -126,8 +125,8 @@ def test_retry_counts_an_attempt_and_keep_does_not(c):
 def test_nack_with_delay_comes_back_when_due(c):
     c.push("lane", 1)
     lease, _ = c.take("lane")
-    c("LANE.NACK", "lane", lease, "KEEP", 60 * SLOW, "IDS", 1, ident(1))
-    assert c.read("lane")[0][7] == "delayed" and c.ids("lane") == []
+    _, entries, early = c.pipe(["LANE.NACK", "lane", lease, "KEEP", 60 * SLOW, "IDS", 1, ident(1)], ["LANE.READ", "lane", 0], ["LANE.TAKE", 1, "lane"])
+    assert entries[1][0][7] == "delayed" and early == []
     assert wait_for(lambda: c.ids("lane")) == [1]
 
 
@@ -255,7 +254,7 @@ def test_default_lease_is_the_setting(c):
 
 def test_extend_makes_a_lease_last(c):
     seq = c.push("lane", 1, 2)
-    lease, _ = c.take("lane", 2, "LEASE", 60 * SLOW)
+    lease, _ = c.take("lane", 2, "LEASE", 1000 * SLOW)
     assert c("LANE.EXTEND", "lane", lease, 60000, "SEQS", 2, seq[0], 999) == [1, 1]
     wait_for(lambda: c.info("lane")["leased"] == 1)
     assert [e[7] for e in c.read("lane")] == ["leased", "waiting"]
@@ -326,7 +325,7 @@ def test_blocked_clients_are_served_in_turn(server, c):
 @pytest.mark.parametrize("how", ["due", "nack", "ack in strict order", "disconnect", "skip", "move", "copy", "rename", "restore", "swapdb"])
 def test_blocked_take_is_served_when_something_becomes_takeable(server, c, how):
     waiting, other = server.client(), server.client()
-    lease = None
+    lease, begin = None, time.monotonic()
     if how == "due":
         c.push("lane", 1, delay=100 * SLOW)
     elif how in ("nack", "disconnect"):
@@ -342,7 +341,8 @@ def test_blocked_take_is_served_when_something_becomes_takeable(server, c, how):
     else:
         c.push("source", 1)
     waiting.send("LANE.TAKE", 1, "lane", "BLOCK", 0)
-    assert waiting.silent(0.03)
+    # It is due by itself, before that on a busy machine.
+    assert waiting.silent(0.03) or (how == "due" and time.monotonic() - begin > 0.09 * SLOW)
     if how == "nack":
         c("LANE.NACK", "lane", lease, "RETRY", 0, "UPTO", 2**62)
     elif how == "disconnect":
@@ -367,9 +367,9 @@ def test_blocked_take_is_served_when_something_becomes_takeable(server, c, how):
 def test_nothing_is_leased_to_a_client_that_went_away_while_blocked(server, c):
     waiting = server.client()
     waiting.send("LANE.TAKE", 1, "lane", "BLOCK", 0)
-    waiting.silent(0.03)
+    wait_for(lambda: b"blocked_clients:1\r" in c("INFO", "clients"))
     waiting.close()
-    time.sleep(0.03)
+    wait_for(lambda: b"blocked_clients:0\r" in c("INFO", "clients"))
     c.push("lane", 1)
     assert c.info("lane")["leased"] == 0
 
