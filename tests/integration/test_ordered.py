@@ -35,8 +35,7 @@ def name_of(w, peer, generation, owners=("mx1", "mx2"), origin="mx1"):
 def fill(w, peer, users, generation=5, owners=("mx1", "mx2"), copies=None, origin="mx1"):
     """An entry to each of the users, in this order."""
     entries = [(envelope.entry_id(), envelope.encode([f"{user}@example.net"], size=len(BODY)), BODY) for user in users]
-    for node in copies or owners:
-        w.push(node, name_of(w, peer, generation, owners, origin), *entries)
+    w.push_everywhere(copies or owners, name_of(w, peer, generation, owners, origin), *entries)
 
 
 def users(*numbers, prefix="u"):
@@ -134,8 +133,7 @@ def test_an_admin_holds_one_and_the_others_go_on(world):
     w = world()
     peer = w.peer()
     entries = [(envelope.entry_id(), envelope.encode([f"{user}@example.net"], size=len(BODY), marks=HELD if user == "u0" else 0), BODY) for user in users(3)]
-    for node in ("mx1", "mx2"):
-        w.push(node, name_of(w, peer, 5), *entries)
+    w.push_everywhere(("mx1", "mx2"), name_of(w, peer, 5), *entries)
     eventually("the others go", lambda: delivered(peer) == ["u1", "u2"])
     w.logged("out of order: an admin holds it")
     eventually("one is left", lambda: w.length("mx1") == 1)

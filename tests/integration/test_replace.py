@@ -133,8 +133,7 @@ def test_an_ordered_lane_is_copied_as_a_whole_and_keeps_its_order(world):  # noq
 
     def put(number, owners, generation):
         name, body = envelope.entry_id(), b"Subject: %d\r\n\r\nx\r\n" % number
-        for node in owners:
-            w.push(node, f"{w.lane(peer, owners)}|mx1.{generation}", (name, envelope.encode([f"u{number}@example.net"], size=len(body)), body))
+        w.push_everywhere(owners, f"{w.lane(peer, owners)}|mx1.{generation}", (name, envelope.encode([f"u{number}@example.net"], size=len(body)), body))
     for number in range(60):
         put(number, ("mx2", "mx1"), 5)
     w.logged("status=deferred", "mx2")
@@ -163,8 +162,7 @@ def test_an_ordered_lane_that_is_too_large_keeps_nothing_else_from_being_copied(
     body = b"Subject: x\r\n\r\n" + 500 * (78 * b"x" + b"\r\n")
     for number in range(80):  # more than two READs bring, so that refill_rate asks for a pause of many seconds
         entry = (envelope.entry_id(), envelope.encode([f"o{number}@example.net"], size=len(body)), body)
-        for node in ("mx2", "mx1"):
-            w.push(node, f"{w.lane(ordered, ('mx2', 'mx1'))}|mx1.5", entry)
+        w.push_everywhere(("mx2", "mx1"), f"{w.lane(ordered, ('mx2', 'mx1'))}|mx1.5", entry)
     fill(w, spread, 50, owners=("mx2", "mx1"))
     w.logged("status=deferred", "mx2")
     lose(w, "mx2")

@@ -67,9 +67,7 @@ def alive(w, node, at=None):
 def fill(w, peer, n, owners=("mx1", "mx2"), copies=None, size=300):
     """n entries in one PUSH per node; their ids."""
     entries = [(envelope.entry_id(), envelope.encode([f"u{i}@example.net"], size=size), b"Subject: %d\r\n\r\n" % i + b"x" * size + b"\r\n") for i in range(n)]
-    for node in copies or owners:
-        if node in w.connections:
-            w.push(node, w.lane(peer, owners), *entries)
+    w.push_everywhere(copies or owners, w.lane(peer, owners), *entries)
     return [name for name, _, _ in entries]
 
 
