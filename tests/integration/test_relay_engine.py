@@ -149,7 +149,7 @@ def test_a_loss_behind_the_last_byte_is_unknown(world, lmtp, how, verb):
 
 
 def test_a_loss_in_the_middle_of_a_chunk_is_none(world):
-    w = world()
+    w = world(**timeouts("60s"))  # a peer on a busy machine takes its time for 18 MB
     peer = w.peer(offers=CHUNKS)
     peer.say("BDAT", CLOSE, times=1)
     body = b"Subject: x\r\n\r\n" + b"0123456789\r\n" * 1500000
