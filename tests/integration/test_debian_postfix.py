@@ -60,7 +60,9 @@ class Site(debian.DebianStack):
         return found
 
     def ready(self):
-        """Waits until a mail is diverted: the milter is connected to its nodes."""
+        """Waits until a mail is diverted: the milter is connected to its nodes. All users have their mailboxes."""
+        if not dovecot.users_with_mail(self["dovecot"].note):
+            dovecot.make_mailboxes(self["dovecot"].note, dovecot.USERS)
         eventually("the nodes are alive and whole", lambda: admin.run(self, "nodes").status == 0, 60)
         eventually("mail is diverted", lambda: "action=lane" in self.milter_line(self.send("user9@example.org", subject="ready")[1]), 60)
         return self

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stack import SinkShape, Stack, StackError, oracle, ports, probe, process
+from stack import SinkShape, Stack, StackError, dovecot, oracle, ports, probe, process
 from stack.generator import Generator
 
 PROGRAM = Path(__file__).resolve().parents[1] / "stack" / "stack"
@@ -32,6 +32,7 @@ def assert_gone(mark, directory, numbers):
 
 def test_stock_postfix_delivers_everything_and_down_leaves_nothing(stack):
     running = stack(sinks=[recording("a"), recording("b", "lmtp"), "c"], dovecot=True)
+    dovecot.make_mailboxes(running["dovecot"].note, [f"u{number}@example.org" for number in range(10)])
     ledger = Generator(smtp=running.smtp, mails=40, sessions=5, recipients=(1, 20), users=10,
                        domains=["a.example", "b.example", "example.org"]).run()
     verdict = oracle.wait_delivered(running, ledger).check()
