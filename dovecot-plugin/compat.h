@@ -14,6 +14,8 @@
 #include <event-log.h>
 #include <mail-index-private.h>
 #include <mail-user.h>
+#include <mdbox-storage.h>
+#include <mdbox-storage-rebuild.h>
 #include <mail-namespace.h>
 #include <mail-storage.h>
 #include <mail-storage-service.h>
@@ -166,6 +168,17 @@ static inline const char *compat_namespace_name(const struct mail_namespace *ns)
 }
 
 /* --- indexes -------------------------------------------------------------------------------------------------- */
+
+/* All mailboxes of the storage get the mails that its files have. Not by a sync with MAILBOX_SYNC_FLAG_FORCE_RESYNC: in 2.3 that leaves the
+ * map marked as repaired. */
+static inline int compat_mdbox_rebuild(struct mdbox_storage *storage)
+{
+#if COMPAT_24
+    return mdbox_storage_rebuild(storage, NULL, MDBOX_REBUILD_REASON_FORCED);
+#else
+    return mdbox_storage_rebuild(storage);
+#endif
+}
 
 /* 2.3 remembers beside the index that modseqs are enabled, also of an index that was reset since; 2.4 looks each time. */
 static inline void compat_index_forget_modseqs(struct mail_index *index)

@@ -30,6 +30,8 @@ struct item {
     uint32_t uid;
     struct orset_flags seen;
     bool done;
+    bool expunged; /* from an mdbox, that GUID */
+    guid_128_t guid;
 };
 
 struct run {
@@ -234,6 +236,10 @@ static int remove_run(struct run *r)
             struct mail *mail = lives ? NULL : mail_by_uid(r->trans, item->uid);
             if (mail != NULL) {
                 session_explain(s, "%s: UID %u: expunged, since no site has it any more", r->x->vname, item->uid);
+                const char *guid;
+                item->expunged = mdbox_is(r->box) && mail_get_special(mail, MAIL_FETCH_GUID, &guid) == 0;
+                if (item->expunged)
+                    mail_generate_guid_128_hash(guid, item->guid);
                 mail_expunge(mail);
                 mail_free(&mail);
             }
@@ -250,6 +256,8 @@ static int remove_run(struct run *r)
     {
         if (e >= 0)
             e = orset_done_remove(s->os, r->folder, item->uid);
+        if (e >= 0 && item->expunged && mdbox_expunged(s, r->folder, item->guid) < 0)
+            e = ORSET_E_STORAGE;
     }
     return core_or_rollback(s, e) < 0 ? -1 : session_commit(s);
 }

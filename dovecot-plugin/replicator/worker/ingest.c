@@ -172,6 +172,11 @@ static int look(struct look *l)
     p_array_init(&l->unbound, l->pool, 4);
     p_array_init(&l->renumbered, l->pool, 4);
     p_array_init(&l->seconds, l->pool, 4);
+    if (l->scan.verdict == SCAN_BROKEN && mdbox_is(l->box)) {
+        p_array_init(&l->expunged, l->pool, 16);
+        if (mdbox_expunged_load(s, l->x->folder, &l->expunged) < 0)
+            return -1;
+    }
     l->x->all = l->x->all || l->x->at.indexid == 0;
     if (choose_uids(l) < 0)
         return -1;
@@ -247,6 +252,13 @@ uint64_t ingest_stamp(struct mailbox *box)
 
 /* --- mailboxes ------------------------------------------------------------------------------------------------------ */
 
+/* False: it cannot be opened now. */
+static bool mend(struct look *l)
+{
+    int r = mdbox_is(l->box) ? mdbox_mend(l->s, l->x, l->box) : 0;
+    return r == 0 || (r > 0 && session_open_mailbox(l->s, l->x, l->box) == 0);
+}
+
 static int open_and_look(struct look *l)
 {
     struct session *s = l->s;
@@ -276,6 +288,11 @@ static int open_and_look(struct look *l)
         l->x->at.stamp = 0;
         return 0;
     }
+    if (!mend(l)) {
+        l->x->at.stamp = 0;
+        return 0;
+    }
+    l->x->log_seq = log_end(l->box).seq;
     t_array_init(&l->moving, 4);
     if (end_begun(l) < 0)
         return -1;

@@ -24,6 +24,7 @@ struct look {
     ARRAY_TYPE(seq_range) vanished; /* bound, not there, no client asked */
     ARRAY_TYPE(seq_range) seconds;  /* second deliveries of a mail by the gateway; mails that a client expunged under their old UID */
     ARRAY_TYPE(known_guid) guids;   /* what mails of a Maildir had, by the state */
+    ARRAY_TYPE(expunged_guid) expunged; /* of an mdbox that was rebuilt: what it may have put back */
     ARRAY(struct unbound) unbound;  /* mails that a rewound state does not know */
     ARRAY(struct renumbered) renumbered; /* and those it knew under another UID */
     uint32_t messages;

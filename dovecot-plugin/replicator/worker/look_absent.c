@@ -70,6 +70,8 @@ int look_at_absent(struct look *l, uint32_t uid)
         return missing(l, uid);
     if (seq_range_exists(&l->scan.requested, uid)) {
         session_explain(l->s, "%s: UID %u: removed, as a client asked", l->x->vname, uid);
+        if (mdbox_is(l->box) && mdbox_expunged(l->s, l->x->folder, m.facts.guid) < 0)
+            return -1;
         array_push_back(&l->in->removals, &removal);
     } else if (l->scan.verdict == SCAN_GAP || (l->maildir && seq_range_exists(&l->scan.touched, uid)))
         seq_range_array_add(&l->vanished, uid);

@@ -93,6 +93,14 @@ static int add_mail(struct look *l, const struct orset_flags *now)
         }
         return 0;
     }
+    if (array_is_created(&l->expunged) && mdbox_is_back(l->mail, facts.guid, &l->expunged)) {
+        int back = orset_local_back(l->s->os, l->x->folder, l->mail->uid, facts.guid);
+        if (back != 0) {
+            session_note(l->s, NOTE_INFO, "%s: UID %u was expunged before its storage was rebuilt: it is expunged again", l->x->vname,
+                         l->mail->uid);
+            return look_changed(l, back < 0 ? back : ORSET_OK) < 0 ? -1 : 0;
+        }
+    }
     /* One that this program was about to save there is matched with what it was to be. */
     bool match = l->join != NULL && (l->scan.verdict == SCAN_BROKEN || saved_by(l->mail, l->x->saver));
     int r = match ? orset_join_add(l->s->os, l->join, l->mail->uid, &facts, now, NULL)

@@ -30,6 +30,7 @@ struct placing {
     pool_t pool; /* of the run's texts */
     uint64_t placed;
     bool again;  /* rows went meanwhile: begin anew */
+    bool relooked; /* once more at a mailbox that was rebuilt */
     bool failed; /* a body was here and could not be saved */
 };
 
@@ -302,6 +303,12 @@ static int open_and_save(struct placing *p)
         if (!session_box_is_locked(p->s, p->box))
             session_note(p->s, NOTE_WARNING, "%s: cannot be opened: %s", p->x->vname, mailbox_get_last_internal_error(p->box, NULL));
         p->failed = TRUE;
+    } else if (mdbox_is(p->box) && mdbox_is_other(p->s, p->x, p->box)) {
+        /* What a rebuild put back would be there twice. */
+        p->x->looked = FALSE;
+        p->failed = p->relooked;
+        p->again = !p->relooked;
+        p->relooked = TRUE;
     } else if (p->x->saver != 0 || writing_unfinished(p->s, p->x) || rows_say_saving(p->s, p->box, p->x) < 0) {
         p->failed = TRUE; /* it could not be looked at; what is there of these mails is not known */
         p->s->cut_short = p->s->cut_short || p->x->saver != 0;

@@ -516,6 +516,10 @@ bool session_replaced(struct session *s)
         return TRUE;
     if (s->root_id.ino == 0)
         s->root_id = file_id(s->root); /* made meanwhile */
+    if (mdbox_map_is_removed(s)) {
+        session_note(s, NOTE_WARNING, "the map of an mdbox was removed: looking at it anew");
+        return TRUE;
+    }
     if (same_file(&s->state_id, state_path(s)) && same_file(&s->root_id, s->root))
         return FALSE;
     session_note(s, NOTE_WARNING, "the state or the mail directory is another one than before: looking at both anew");

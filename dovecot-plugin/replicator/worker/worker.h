@@ -103,6 +103,7 @@ struct box {
     pid_t saver;       /* it says so of an earlier one, which did not end well: what that had not finished looks like new mail. 0: none */
     struct log_pos writing; /* a row says what this program was about to commit behind there (writing.c) */
     ARRAY_TYPE(moved) moved; /* by old UID */
+    uint32_t log_seq; /* of the file in which its log ended at the last look; in memory only */
     bool found;  /* when mailboxes were listed last */
     bool looked; /* ingested since this session began, and nothing was placed that the state does not know of */
 };
@@ -189,6 +190,7 @@ struct session {
     unsigned arrived;            /* of them, since something was placed last */
     unsigned ask_next;           /* whom to ask when nobody in particular has them */
     time_t told;                 /* when keepers were told of dirty folders */
+    time_t expunged_dropped;     /* rows of mails that were expunged in an mdbox long ago */
     unsigned tick;               /* milliseconds until TICK is wanted, 0: none */
     bool whole; /* opened: its state may be called clean at the end */
     struct {
@@ -319,6 +321,8 @@ int rows_each(struct session *, char kind, orset_row_fn *, void *arg);
 #define ROW_SAVING 'm'        /* folder, a Maildir: process that saves there */
 #define ROW_WRITING 'w'       /* folder: what is about to be committed to its mailbox (writing.c) */
 #define ROW_MOVED 'o'         /* folder: UIDs that got another one lately */
+#define ROW_MAP 'y'          /* storage directory of an mdbox: the index id of its map */
+#define ROW_EXPUNGED 'g'     /* time, folder, GUID of a mail of an mdbox that was expunged */
 #define ROW_REWOUND 'x'       /* the state was found to be older than the mailboxes; until all were looked at */
 
 /* Before this program saves into a mailbox. A Maildir's file is there before its line in dovecot-uidlist, where its GUID is: ended in
@@ -465,6 +469,28 @@ struct known_guid {
 ARRAY_DEFINE_TYPE(known_guid, struct known_guid);
 /* Writes them into dovecot-uidlist. -1: they wait, which was noted. */
 int guids_restore(struct session *, struct mailbox *, const ARRAY_TYPE(known_guid) *);
+
+/* --- mdbox.c: mdbox only ---------------------------------------------------------------------------------------------- */
+
+bool mdbox_is(const struct mailbox *);
+/* The map that is open here was removed: the session is to be opened again. */
+bool mdbox_map_is_removed(struct session *);
+/* Before mails of the opened mailbox are judged, in a transaction. Where the map, or the mailbox' index, is another one, and the files have
+ * mails that the map does not know, the storage is rebuilt. 1: it was, the mailbox is closed and to be opened anew, and all are to be looked
+ * at; 0: nothing; -1: nothing can be judged now, which was noted. */
+int mdbox_mend(struct session *, const struct box *, struct mailbox *);
+/* The opened mailbox, or the map, is another one than the last look at it saw, or was rebuilt since. */
+bool mdbox_is_other(struct session *, const struct box *, struct mailbox *);
+/* A mail was expunged on somebody's word; its bytes stay until a purge. In a transaction. */
+int mdbox_expunged(struct session *, uint32_t folder, const uint8_t guid[16]);
+struct expunged_guid {
+    guid_128_t guid;
+};
+ARRAY_DEFINE_TYPE(expunged_guid, struct expunged_guid);
+/* All of a folder, sorted. */
+int mdbox_expunged_load(struct session *, uint32_t folder, ARRAY_TYPE(expunged_guid) *);
+/* Such a mail that a rebuild put back: its bytes are named once, as no client's copy is. */
+bool mdbox_is_back(struct mail *, const uint8_t guid[16], ARRAY_TYPE(expunged_guid) *);
 
 /* --- body.c --------------------------------------------------------------------------------------------------------- */
 

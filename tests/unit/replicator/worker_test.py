@@ -642,6 +642,39 @@ def test_an_index_of_yesterday_loses_nothing(world):
         assert equal(world, uids=False) == before
 
 
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+def test_a_lost_map_of_an_mdbox_doubles_nothing_and_brings_nothing_back(tmp_path_factory, closed):
+    """Its files have the mails still, also those that were expunged and not purged, and one that nobody has heard of yet."""
+    world = make_world(tmp_path_factory, ["mdbox", "sdbox"])
+    try:
+        site, peer = world[1], world[2]
+        imap(site, None, ("create", "F"))
+        for i in range(6):
+            append(site, "INBOX", f"m{i}", "(\\Flagged Kw)")
+        append(site, "F", "f")
+        imap(site, "INBOX", ("copy", "1", "INBOX"), ("copy", "2", "F"))
+        world.settle()
+        imap(site, "INBOX", ("store", "3", "+FLAGS", "(\\Deleted)"), ("expunge",))
+        imap(site, "INBOX", ("copy", "3", "F"), ("store", "3", "+FLAGS", "(\\Deleted)"), ("expunge",))
+        world.settle()
+        imap(peer, "INBOX", ("store", "3", "+FLAGS", "(\\Deleted)"), ("expunge",))
+        world.settle()
+        before = equal(world, uids=False)
+        if closed:
+            site.work(CLOSE)
+        append(site, "INBOX", "late")
+        for path in site.root().rglob("dovecot*index*"):
+            if path.name.startswith(("dovecot.index", "dovecot.map.index")):
+                path.unlink()
+        for _ in range(3):
+            world.settle()
+        late = equal(world, uids=False)
+        assert len(late["INBOX"][1]) == len(before["INBOX"][1]) + 1 and late["F"] == before["F"], site.notes
+        assert [m for m in before["INBOX"][1] if m not in late["INBOX"][1]] == []
+    finally:
+        world.stop()
+
+
 def notice(site, folder):
     """A client reads all mails, so that Dovecot finds out what is not there."""
     box = site.imap()
