@@ -13,6 +13,7 @@
 #include "log.h"
 #include "mem.h"
 #include "metrics.h"
+#include "number.h"
 
 #define BATCH_ENTRIES 64
 #define BATCH_BYTES (512 * 1024)
@@ -166,23 +167,23 @@ static void send_batch(struct batch *b)
     static _Thread_local struct command c;
     struct link *l = b->link;
     const char *key[BATCH_ENTRIES];
-    char numkeys[24], session[24], txn[24], n[24], k[BATCH_ENTRIES][8];
+    char numkeys[NUMBER_TEXT], session[24], txn[NUMBER_TEXT], n[NUMBER_TEXT], k[BATCH_ENTRIES][NUMBER_TEXT];
     size_t nkeys = 0, index[BATCH_ENTRIES];
     for (size_t i = 0; i < b->n; i++)
         index[i] = key_index(key, &nkeys, b->copy[i]->entry->lane);
     c.argc = 0;
     arg(&c, "LANE.PUSH", 9);
-    arg(&c, numkeys, (size_t)snprintf(numkeys, sizeof numkeys, "%zu", nkeys));
+    arg(&c, numkeys, number_text(numkeys, nkeys));
     for (size_t i = 0; i < nkeys; i++)
         arg(&c, key[i], strlen(key[i]));
     arg(&c, "SESSION", 7);
     arg(&c, session, (size_t)snprintf(session, sizeof session, "%016" PRIx64, l->session));
-    arg(&c, txn, (size_t)snprintf(txn, sizeof txn, "%" PRIu64, ++l->txn));
+    arg(&c, txn, number_text(txn, ++l->txn));
     arg(&c, "ENTRIES", 7);
-    arg(&c, n, (size_t)snprintf(n, sizeof n, "%zu", b->n));
+    arg(&c, n, number_text(n, b->n));
     for (size_t i = 0; i < b->n; i++) {
         struct entry_work *e = b->copy[i]->entry;
-        arg(&c, k[i], (size_t)snprintf(k[i], sizeof k[i], "%zu", index[i]));
+        arg(&c, k[i], number_text(k[i], index[i]));
         arg(&c, (const char *)e->id, ENTRYID_LEN);
         arg(&c, e->entry->meta, e->entry->meta_len);
         arg(&c, e->work->request->body, e->work->request->body_len);

@@ -1,5 +1,5 @@
-/* Requests are formatted by hiredis into one malloc'd string each, and that string itself waits in the output list until
- * writev has taken it: a mail's bytes are copied once on their way to the socket. */
+/* Requests are formatted into one malloc'd string each, and that string itself waits in the output list until writev has taken it: a mail's bytes are
+ * copied once on their way to the socket. */
 #include "wire.h"
 
 #include <errno.h>
@@ -9,11 +9,13 @@
 
 #include "clock.h"
 #include "mem.h"
+#include "number.h"
 #include "path.h"
 
 #define READ_SIZE (64 * 1024)
 #define REPLY_MOST ((size_t)1 << 30) /* bytes of one answer, and of what came with it: ours are smaller, whoever sends more is no server of ours */
 #define IOV_MOST 64
+#define HEAD_MOST 23 /* bytes before an argument: a sign, 20 digits, CRLF */
 #define RECONNECT_FIRST 0.05
 #define RECONNECT_MOST 2.0
 #define RECONNECT_REFUSED 5.0 /* an admin must do something first */
@@ -35,7 +37,7 @@ struct request {
 
 struct chunk {
     struct chunk *next;
-    char *data; /* from redisFormatCommandArgv */
+    char *data; /* malloc'd */
     size_t len;
 };
 
@@ -566,15 +568,41 @@ static bool enqueue(struct wire *w, wire_reply_fn *fn, void *arg, char *data, si
     return true;
 }
 
+/* "*3\r\n", "$12\r\n"; where it ends. */
+static char *put_head(char *out, char kind, size_t n)
+{
+    *out++ = kind;
+    out += number_text(out, n);
+    memcpy(out, "\r\n", 2);
+    return out + 2;
+}
+
+/* A command as RESP has it. By hand: hiredis' own goes through printf for each argument, which was four fifths of what sending a PUSH cost. */
+static char *format(int argc, const char **argv, const size_t *argvlen, size_t *len_r)
+{
+    size_t most = HEAD_MOST;
+    for (int i = 0; i < argc; i++)
+        most += HEAD_MOST + argvlen[i] + 2;
+    char *data = mem_alloc(most), *p = put_head(data, '*', (size_t)argc);
+    for (int i = 0; i < argc; i++) {
+        p = put_head(p, '$', argvlen[i]);
+        if (argvlen[i])
+            memcpy(p, argv[i], argvlen[i]);
+        p += argvlen[i];
+        memcpy(p, "\r\n", 2);
+        p += 2;
+    }
+    *len_r = (size_t)(p - data);
+    return data;
+}
+
 bool wire_send(struct wire *w, wire_reply_fn *fn, void *arg, int argc, const char **argv, const size_t *argvlen)
 {
     if (!w->up)
         return false;
-    char *data = NULL;
-    long long len = redisFormatCommandArgv(&data, argc, argv, argvlen);
-    if (len < 0)
-        abort();
-    return enqueue(w, fn, arg, data, (size_t)len);
+    size_t len;
+    char *data = format(argc, argv, argvlen, &len);
+    return enqueue(w, fn, arg, data, len);
 }
 
 bool wire_sendf(struct wire *w, wire_reply_fn *fn, void *arg, const char *format, ...)

@@ -1,6 +1,6 @@
 /* wire - one pipelined connection to one Redis server, on a libev loop.
  *
- * hiredis formats requests and parses replies; the socket (path.h: TCP or UNIX, plain or TLS), its buffers and its reconnection are ours (Debian 12's hiredis has no
+ * hiredis parses replies, and formats what wire_sendf is given; the socket (path.h: TCP or UNIX, plain or TLS), its buffers and its reconnection are ours (Debian 12's hiredis has no
  * TLS). Requests go out in the order of wire_send and their replies come back in that order (RESP has no numbers). A connection that fails
  * answers every request still open with NULL, closes, and tries again with growing waits (50 ms to 2 s, 5 s after a refused certificate or password; jittered).
  *

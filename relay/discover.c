@@ -6,6 +6,7 @@
 #include "lanes.h"
 #include "log.h"
 #include "mem.h"
+#include "number.h"
 #include "owners.h"
 
 #define BLOCK 10000 /* ms; READY then says "nothing", so that a dead connection is found */
@@ -76,8 +77,10 @@ static void ask(struct discover *d)
 {
     if (d->asked || d->relay->stopping || !node_ready(d->node))
         return;
-    d->asked = wire_sendf(node_wire(d->node), on_ready, d, "LANE.READY %s BLOCK %d COUNT %d", d->cursor,
-                          BLOCK, PAGE);
+    char block[NUMBER_TEXT], count[NUMBER_TEXT];
+    const char *v[] = {"LANE.READY", d->cursor, "BLOCK", block, "COUNT", count};
+    size_t len[] = {10, strlen(d->cursor), 5, number_text(block, BLOCK), 5, number_text(count, PAGE)};
+    d->asked = wire_send(node_wire(d->node), on_ready, d, 6, v, len);
     arm(d, BLOCK / 1000. + PATIENCE);
 }
 

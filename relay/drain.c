@@ -9,6 +9,7 @@
 #include "mem.h"
 #include "metrics.h"
 #include "mail.h"
+#include "number.h"
 #include "owners.h"
 #include "poison.h"
 #include "series.h"
@@ -342,6 +343,14 @@ static struct lane *next_lane(struct destination *d)
     return lane;
 }
 
+static bool send_take(struct take *t)
+{
+    char count[NUMBER_TEXT], bytes[NUMBER_TEXT], lease[NUMBER_TEXT];
+    const char *v[] = {"LANE.TAKE", "1", t->lane->name, "COUNT", count, "BYTES", bytes, "LEASE", lease};
+    size_t len[] = {9, 1, t->lane->name_len, 5, number_text(count, t->asked), 5, number_text(bytes, TAKE_BYTES), 5, number_text(lease, OWNERS_LEASE)};
+    return wire_send(owners_wire(t->relay), on_take, t, 9, v, len);
+}
+
 static void take(struct destination *d, int64_t n)
 {
     struct lane *lane = next_lane(d);
@@ -352,8 +361,7 @@ static void take(struct destination *d, int64_t n)
         n = 1;
     *t = (struct take){.relay = d->relay, .lane = lane, .destination = d, .told = lane->told, .asked = (size_t)n, .at = clock_boottime(), .careful = lane->careful};
     bool checked = lane->parsed.generation && d->relay->voice && wire_sendf(owners_wire(d->relay), on_whole, t, "LANE.WHOLE");
-    if (!wire_sendf(owners_wire(d->relay), on_take, t, "LANE.TAKE 1 %b COUNT %lld BYTES %d LEASE %d",
-                    lane->name, lane->name_len, (long long)n, TAKE_BYTES, OWNERS_LEASE)) {
+    if (!send_take(t)) {
         t->unsent = true;
         if (!checked)
             free(t);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "mem.h"
+#include "number.h"
 
 void owed_init(struct owed_queue *q)
 {
@@ -86,7 +87,7 @@ size_t owed_keep(struct owed_queue *q, struct owed *o)
 
 bool owed_send(const struct owed *o, struct wire *w, wire_reply_fn *fn, void *arg)
 {
-    char count[24];
+    char count[NUMBER_TEXT];
     if (o->argv)
         return wire_send(w, fn, arg, o->argc, (const char **)o->argv, o->argvlen);
     const char **v = mem_alloc((4 + o->n) * sizeof *v);
@@ -94,7 +95,7 @@ bool owed_send(const struct owed *o, struct wire *w, wire_reply_fn *fn, void *ar
     v[0] = "LANE.ACK", len[0] = 8;
     v[1] = o->lane, len[1] = o->lane_len;
     v[2] = "IDS", len[2] = 3;
-    v[3] = count, len[3] = (size_t)snprintf(count, sizeof count, "%zu", o->n);
+    v[3] = count, len[3] = number_text(count, o->n);
     for (size_t i = 0; i < o->n; i++) {
         v[4 + i] = (const char *)o->id[i];
         len[4 + i] = ENTRYID_LEN;

@@ -10,6 +10,7 @@
 #include "mem.h"
 #include "metrics.h"
 #include "mail.h"
+#include "number.h"
 #include "peers.h"
 #include "poison.h"
 #include "voice.h"
@@ -378,7 +379,7 @@ static void send_acks(struct owners *o, struct lane *lane)
     *b = (struct batch){.relay = o->relay, .lane = lane, .ack = true};
     TAILQ_INSERT_TAIL(&o->acking, b, under_way);
     struct args a = {0};
-    char count[24];
+    char count[NUMBER_TEXT];
     add_arg(&a, "LANE.ACK", 8);
     add_arg(&a, lane->name, lane->name_len);
     add_arg(&a, "IDS", 3);
@@ -389,7 +390,7 @@ static void send_acks(struct owners *o, struct lane *lane)
         b->entry[b->n++] = e;
         add_arg(&a, e->id, ENTRYID_LEN);
     }
-    a.len[3] = (size_t)snprintf(count, sizeof count, "%zu", b->n);
+    a.len[3] = number_text(count, b->n);
     lane->commands++;
     if (!wire_send(owners_wire(o->relay), on_batch, b, (int)a.n, a.v, a.len))
         on_batch(NULL, NULL, b);

@@ -24,6 +24,8 @@ struct peer {
     size_t reply_len, piece;
     const char *later;
     int connections;
+    char asked[4096]; /* what came first */
+    size_t asked_len;
 };
 
 static void send_pieces(int fd, const char *p, size_t n, size_t piece)
@@ -43,6 +45,8 @@ static void *peer_run(void *arg)
     int fd;
     while ((fd = accept(p->listener, NULL, NULL)) >= 0) {
         ssize_t n = read(fd, input, sizeof input);
+        if (n > 0 && !p->connections)
+            memcpy(p->asked, input, p->asked_len = (size_t)n);
         if (n > 0 && p->connections++ == 0)
             send_pieces(fd, p->reply, p->reply_len, p->piece);
         else if (n > 0)
@@ -232,6 +236,46 @@ START_TEST(test_dropping_from_within_an_answer_is_safe)
     wire_close(c.wire);
     ev_loop_destroy(c.loop);
     peer_stop(&p);
+}
+END_TEST
+
+/* ---- requests ---- */
+
+/* Lengths around each further digit, none at all, and bytes that are no text. */
+#define ARGUMENTS 7
+static const size_t argument_len[ARGUMENTS] = {4, 0, 9, 10, 99, 100, 1000};
+static const char *argument[ARGUMENTS];
+
+static void on_state_arguments(struct wire *w, bool up, const char *why, void *arg)
+{
+    (void)why, (void)arg;
+    if (up)
+        ck_assert(wire_send(w, on_reply, arg, ARGUMENTS, argument, argument_len));
+}
+
+START_TEST(test_a_request_has_the_form_that_hiredis_gives_it)
+{
+    char bytes[1000], *want = NULL;
+    struct peer p;
+    struct client c = {.want = 1};
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (char)(i % 256);
+    for (int i = 0; i < ARGUMENTS; i++)
+        argument[i] = argument_len[i] ? bytes : NULL;
+    peer_start(&p, ":1\r\n", 4, 4, "");
+    char address[120];
+    snprintf(address, sizeof address, "unix:%s", p.path);
+    c.loop = ev_loop_new(EVFLAG_AUTO);
+    c.wire = wire_open(c.loop, &(struct config_link){.address = address}, false, on_state_arguments, &c);
+    ev_run(c.loop, 0);
+    wire_close(c.wire);
+    ev_loop_destroy(c.loop);
+    peer_stop(&p);
+    argument[1] = "";
+    long long len = redisFormatCommandArgv(&want, ARGUMENTS, argument, argument_len);
+    ck_assert_uint_eq(p.asked_len, len);
+    ck_assert_mem_eq(p.asked, want, (size_t)len);
+    free(want);
 }
 END_TEST
 
@@ -481,6 +525,7 @@ TCase *wire_tests(void)
     tcase_add_test(t, test_closing_at_each_byte_fails_what_is_open_and_reconnects);
     tcase_add_loop_test(t, test_garbage_drops_the_connection, 0, sizeof garbage / sizeof *garbage);
     tcase_add_test(t, test_dropping_from_within_an_answer_is_safe);
+    tcase_add_test(t, test_a_request_has_the_form_that_hiredis_gives_it);
     tcase_add_test(t, test_short_writes_send_every_byte_once_and_in_order);
     tcase_add_test(t, test_two_addresses_of_no_use_are_not_tried_without_a_pause);
     tcase_add_test(t, test_a_path_that_comes_and_goes_is_gone_back_to_later_each_time);
