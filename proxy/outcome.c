@@ -17,6 +17,7 @@
 
 #include "clock.h"
 #include "log.h"
+#include "logline.h"
 #include "metrics.h"
 #include "mime.h"
 #include "proxy.h"
@@ -29,10 +30,34 @@ void outcome_log(const struct session *s, const char *action)
 {
     const struct engine *e = &s->engine;
     const struct store_request *r = &s->deposit.request;
-    log_info("%s: from=<%.256s>, size=%llu, nrcpt=%zu, message-id=%.256s, client=%.256s[%.64s], action=%s, entries=%zu, nodes=%s, store=%.1fms", s->id,
-             e->sender.address ? e->sender.address : "", (unsigned long long)e->content.size, e->nrecipients, e->content.message_id ? e->content.message_id : "<>",
-             e->xforward[XFORWARD_NAME] ? e->xforward[XFORWARD_NAME] : "unknown", e->xforward[XFORWARD_ADDR] ? e->xforward[XFORWARD_ADDR] : "", action,
-             r->nentries, r->owners[0] ? r->owners : "none", (clock_monotonic() - s->started) * 1e3);
+    uint64_t tenths = (uint64_t)((clock_monotonic() - s->started) * 1e4 + 0.5); /* of a millisecond */
+    struct logline l;
+    l.len = 0;
+    logline_add(&l, s->id, MAIL_ID);
+    LOGLINE(&l, ": from=<");
+    logline_add(&l, e->sender.address, 256);
+    LOGLINE(&l, ">, size=");
+    logline_number(&l, e->content.size);
+    LOGLINE(&l, ", nrcpt=");
+    logline_number(&l, e->nrecipients);
+    LOGLINE(&l, ", message-id=");
+    logline_add(&l, e->content.message_id ? e->content.message_id : "<>", 256);
+    LOGLINE(&l, ", client=");
+    logline_add(&l, e->xforward[XFORWARD_NAME] ? e->xforward[XFORWARD_NAME] : "unknown", 256);
+    LOGLINE(&l, "[");
+    logline_add(&l, e->xforward[XFORWARD_ADDR], 64);
+    LOGLINE(&l, "], action=");
+    logline_add(&l, action, LOG_TEXT_MAX);
+    LOGLINE(&l, ", entries=");
+    logline_number(&l, r->nentries);
+    LOGLINE(&l, ", nodes=");
+    logline_add(&l, r->owners[0] ? r->owners : "none", sizeof r->owners);
+    LOGLINE(&l, ", store=");
+    logline_number(&l, tenths / 10);
+    LOGLINE(&l, ".");
+    logline_number(&l, tenths % 10);
+    LOGLINE(&l, "ms");
+    logline_say(&l);
 }
 
 static void warn_twice(const struct session *s)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "clock.h"
-#include "log.h"
+#include "logline.h"
 #include "owners.h"
 #include "whole.h"
 
@@ -37,28 +37,6 @@ const char *delivery_why(const struct entry *e, const struct recipient *r)
 
 /* ---- a line ---- */
 
-struct line {
-    char text[LOG_TEXT_MAX + 1];
-    size_t len;
-};
-
-static void add_bytes(struct line *l, const char *s, size_t n)
-{
-    size_t room = LOG_TEXT_MAX - l->len;
-    if (n > room)
-        n = room;
-    memcpy(l->text + l->len, s, n);
-    l->len += n;
-}
-
-static void add(struct line *l, const char *s, size_t most)
-{
-    size_t n = s ? strlen(s) : 0;
-    add_bytes(l, s ? s : "", n < most ? n : most);
-}
-
-#define ADD(line, literal) add_bytes(line, literal, sizeof literal - 1)
-
 char *delivery_seconds(double s, char out[16])
 {
     char *p = out + 15;
@@ -79,39 +57,33 @@ char *delivery_seconds(double s, char out[16])
     return p;
 }
 
-static void add_seconds(struct line *l, double s)
+static void add_seconds(struct logline *l, double s)
 {
     char out[16];
-    add(l, delivery_seconds(s, out), sizeof out);
+    logline_add(l, delivery_seconds(s, out), sizeof out);
 }
 
-static void add_place(struct line *l, const struct entry *e)
+static void add_place(struct logline *l, const struct entry *e)
 {
     char hex[ENTRYID_HEX];
     entryid_hex(e->id, hex);
-    ADD(l, ", lane=");
-    add(l, e->lane->name, 300);
-    ADD(l, ", id=");
-    add(l, hex, sizeof hex);
+    LOGLINE(l, ", lane=");
+    logline_add(l, e->lane->name, 300);
+    LOGLINE(l, ", id=");
+    logline_add(l, hex, sizeof hex);
 }
 
 /* Who, and by which relay, after how long in all. */
-static void begin(struct line *l, const struct entry *e, const struct recipient *to, const char *relay)
+static void begin(struct logline *l, const struct entry *e, const struct recipient *to, const char *relay)
 {
     l->len = 0;
-    add(l, delivery_queue_id(e), 100);
-    ADD(l, ": to=<");
-    add(l, to->address, 256);
-    ADD(l, ">, relay=");
-    add(l, relay, 300);
-    ADD(l, ", delay=");
+    logline_add(l, delivery_queue_id(e), 100);
+    LOGLINE(l, ": to=<");
+    logline_add(l, to->address, 256);
+    LOGLINE(l, ">, relay=");
+    logline_add(l, relay, 300);
+    LOGLINE(l, ", delay=");
     add_seconds(l, (double)(clock_wall() - e->envelope.arrived) / 1e6);
-}
-
-static void say(struct line *l)
-{
-    l->text[l->len] = '\0';
-    log_text(LOG_LEVEL_INFO, l->text);
 }
 
 /* ---- the lines ---- */
@@ -128,75 +100,77 @@ static const char *status(enum smtp_verdict verdict)
 void delivery_log(const struct entry *e, const struct smtp_mail *m, const struct recipient *to,
                   const struct smtp_rcpt *from, const char *relay, const char *why)
 {
-    struct line l;
+    struct logline l;
     double now = clock_monotonic(), all = (double)(clock_wall() - e->envelope.arrived) / 1e6;
     /* a: until it was taken; b: until a connection had it; c: for setting that up; d: for the transfer. */
     double in_hand = now - e->taken_at, before = m->begun - e->taken_at;
     double setup = m->setup < before ? m->setup : before;
     begin(&l, e, to, relay);
-    ADD(&l, ", delays=");
+    LOGLINE(&l, ", delays=");
     add_seconds(&l, all - in_hand);
-    ADD(&l, "/");
+    LOGLINE(&l, "/");
     add_seconds(&l, before - setup);
-    ADD(&l, "/");
+    LOGLINE(&l, "/");
     add_seconds(&l, setup);
-    ADD(&l, "/");
+    LOGLINE(&l, "/");
     add_seconds(&l, now - m->begun);
-    ADD(&l, ", dsn=");
-    add(&l, from->dsn, SMTP_DSN_MAX);
-    ADD(&l, ", status=");
-    add(&l, status(from->verdict), 16);
-    ADD(&l, " (");
-    add(&l, from->text, 512);
-    ADD(&l, "), why=");
-    add(&l, why, 32);
+    LOGLINE(&l, ", dsn=");
+    logline_add(&l, from->dsn, SMTP_DSN_MAX);
+    LOGLINE(&l, ", status=");
+    logline_add(&l, status(from->verdict), 16);
+    LOGLINE(&l, " (");
+    logline_add(&l, from->text, 512);
+    LOGLINE(&l, "), why=");
+    logline_add(&l, why, 32);
     add_place(&l, e);
-    say(&l);
+    logline_say(&l);
 }
 
 void delivery_log_away(const struct entry *e, const struct recipient *to, const char *dsn, const char *reason)
 {
-    struct line l;
+    struct logline l;
     begin(&l, e, to, "none");
-    ADD(&l, ", dsn=");
-    add(&l, dsn, SMTP_DSN_MAX);
-    ADD(&l, ", status=deferred (");
-    add(&l, reason, 512);
-    ADD(&l, "), why=");
-    add(&l, delivery_why(e, to), 32);
+    LOGLINE(&l, ", dsn=");
+    logline_add(&l, dsn, SMTP_DSN_MAX);
+    LOGLINE(&l, ", status=deferred (");
+    logline_add(&l, reason, 512);
+    LOGLINE(&l, "), why=");
+    logline_add(&l, delivery_why(e, to), 32);
     add_place(&l, e);
-    say(&l);
+    logline_say(&l);
 }
 
 /* Not "status=sent": Postfix logs that, under the new id that its reply names. */
 void delivery_log_spilled(const struct entry *e, const struct recipient *to, const char *relay, const char *reply)
 {
     static const char *const why[] = {"none", "requeue", "drain", "lane_time", "memory", "poison", "8bitmime"};
-    struct line l;
+    struct logline l;
     begin(&l, e, to, relay);
-    ADD(&l, ": given to Postfix's queue (");
-    add(&l, reply, 512);
-    ADD(&l, "), why=");
-    add(&l, why[e->spill], 32);
+    LOGLINE(&l, ": given to Postfix's queue (");
+    logline_add(&l, reply, 512);
+    LOGLINE(&l, "), why=");
+    logline_add(&l, why[e->spill], 32);
     add_place(&l, e);
-    say(&l);
+    logline_say(&l);
 }
 
 void delivery_log_aside(const struct entry *e, const char *why)
 {
-    struct line l = {.len = 0};
-    add(&l, delivery_queue_id(e), 100);
-    ADD(&l, ": out of order: ");
-    add(&l, why, 200);
-    ADD(&l, "; those behind it go first");
+    struct logline l;
+    l.len = 0;
+    logline_add(&l, delivery_queue_id(e), 100);
+    LOGLINE(&l, ": out of order: ");
+    logline_add(&l, why, 200);
+    LOGLINE(&l, "; those behind it go first");
     add_place(&l, e);
-    say(&l);
+    logline_say(&l);
 }
 
 void delivery_log_removed(const struct entry *e)
 {
-    struct line l = {.len = 0};
-    add(&l, delivery_queue_id(e), 100);
-    ADD(&l, ": removed");
-    say(&l);
+    struct logline l;
+    l.len = 0;
+    logline_add(&l, delivery_queue_id(e), 100);
+    LOGLINE(&l, ": removed");
+    logline_say(&l);
 }
