@@ -68,6 +68,7 @@ void buf_reserve(struct buf *b, size_t more)
     while (size < b->len + more + 1)
         size *= 2;
     b->data = mem_grow(b->data, size);
+    b->data[b->len] = '\0';
     b->size = size;
 }
 

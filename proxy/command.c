@@ -177,22 +177,22 @@ static int hex(char c)
 /* RFC 3461 section 4; NULL: it is none, or has a NUL. */
 static char *xtext(const char *s, size_t n)
 {
-    struct buf b = {0};
-    buf_reserve(&b, n + 1);
+    char *text = mem_alloc(n + 1), *p = text;
     for (size_t i = 0; i < n; i++) {
         if (s[i] != '+') {
-            buf_addc(&b, s[i]);
+            *p++ = s[i];
             continue;
         }
         int high = n - i > 2 ? hex(s[i + 1]) : -1, low = n - i > 2 ? hex(s[i + 2]) : -1;
         if (high < 0 || low < 0 || (!high && !low)) {
-            buf_free(&b);
+            free(text);
             return NULL;
         }
-        buf_addc(&b, (char)(high * 16 + low));
+        *p++ = (char)(high * 16 + low);
         i += 2;
     }
-    return b.data ? b.data : mem_strdup("");
+    *p = '\0';
+    return text;
 }
 
 static int attribute(const char *s, size_t n)

@@ -103,29 +103,28 @@ static void take_header(struct content *c, const char *line, size_t n, struct bu
 
 /* ---- lines ---- */
 
-static void put(struct content *c, const char *data, size_t n, struct buf *out)
+/* A piece of a line; ends: to its end. A header's line is judged when it is whole, or long enough. */
+static void put(struct content *c, const char *data, size_t n, bool ends, struct buf *out)
 {
     if (c->in_body) {
         keep(c, out, data, n);
-        return;
+    } else if (ends && !c->line.len) {
+        take_header(c, data, n, out);
+    } else {
+        buf_add(&c->line, data, n);
+        if (!ends && c->line.len < LINE_JUDGED)
+            return;
+        take_header(c, c->line.data, c->line.len, out);
+        buf_consume(&c->line, c->line.len);
     }
-    buf_add(&c->line, data, n);
-    if (c->line.len < LINE_JUDGED)
-        return;
-    take_header(c, c->line.data, c->line.len, out);
-    c->rest = true;
-    buf_consume(&c->line, c->line.len);
+    c->rest = !ends;
 }
 
-static void end_line(struct content *c, struct buf *out)
+static void end_line(struct content *c)
 {
     c->long_line |= c->line_len > 1000; /* RFC 5321 section 4.5.3.1.6, with CRLF */
     c->line_len = 0;
     c->at = CONTENT_START;
-    if (c->line.len)
-        take_header(c, c->line.data, c->line.len, out);
-    buf_consume(&c->line, c->line.len);
-    c->rest = false;
 }
 
 /* From inside a line to its end, or to the end of what is there. */
@@ -139,9 +138,9 @@ static size_t take_line(struct content *c, const char *data, size_t len, struct 
     c->bare_cr |= (c->cr && data[0] != '\n') || (inside && memchr(data, '\r', inside));
     c->line_len += n;
     c->cr = data[n - 1] == '\r';
-    put(c, data, n, out);
+    put(c, data, n, ends, out);
     if (ends)
-        end_line(c, out);
+        end_line(c);
     return n;
 }
 
@@ -160,7 +159,7 @@ static bool take_after_dot(struct content *c, char next, struct buf *out)
     c->line_len = was_cr;
     c->bare_cr |= was_cr;
     if (was_cr)
-        put(c, "\r", 1, out);
+        put(c, "\r", 1, false, out);
     return false;
 }
 
@@ -173,6 +172,7 @@ size_t content_feed(struct content *c, const char *data, size_t len, struct buf 
 {
     size_t at = 0;
     *end_r = false;
+    buf_reserve(out, len); /* once, not line by line */
     while (at < len) {
         if (c->at == CONTENT_START) {
             c->cr = false;

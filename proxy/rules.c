@@ -31,21 +31,22 @@ static bool too_large(const struct engine *e)
 /* Why this recipient is Postfix's; sets its destination when it is not. */
 static const char *judge(const struct engine *e, struct mail_recipient *r, const char *delimiter, char detail[RULES_DETAIL])
 {
-    const char *address = r->r.address;
-    snprintf(detail, RULES_DETAIL, "to=<%.256s>", address ? address : r->given);
-    if (!address || !command_address_plain(address, e->utf8))
-        return "rewritten";
-    const char *hop = route_of(proxy.route, address, delimiter);
-    if (!hop)
-        return "no-route";
-    if (!config_list_has(&proxy.config->divert, hop)) {
+    const char *address = r->r.address, *why = NULL;
+    bool plain = address && command_address_plain(address, e->utf8);
+    const char *hop = plain ? route_of(proxy.route, address, delimiter) : NULL;
+    if (!hop) {
+        why = plain ? "no-route" : "rewritten";
+    } else if (!config_list_has(&proxy.config->divert, hop)) {
         snprintf(detail, RULES_DETAIL, "%.200s to=<%.256s>", hop, address);
         return "not-in-divert";
+    } else if (wants_notice(r->r.args)) {
+        why = "notify";
     }
-    if (wants_notice(r->r.args))
-        return "notify";
-    r->destination = mem_strdup(hop);
-    return NULL;
+    if (why)
+        snprintf(detail, RULES_DETAIL, "to=<%.256s>", address ? address : r->given);
+    else
+        r->destination = mem_strdup(hop);
+    return why;
 }
 
 static const char *of_all(const struct engine *e, char detail[RULES_DETAIL])
