@@ -6,14 +6,21 @@
 
 #include "mem.h"
 
+static bool plain(char c)
+{
+    return c > ' ' && c <= '~' && c != '%' && c != '|' && c != '>';
+}
+
 static void encode(struct buf *out, const char *s)
 {
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c <= ' ' || c > '~' || c == '%' || c == '|' || c == '>')
-            buf_printf(out, "%%%02X", c);
-        else
-            buf_addc(out, *s);
+    for (const char *from = s;; s++) {
+        if (plain(*s))
+            continue;
+        buf_add(out, from, (size_t)(s - from));
+        if (!*s)
+            return;
+        buf_printf(out, "%%%02X", (unsigned char)*s);
+        from = s + 1;
     }
 }
 
