@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,10 +102,22 @@ static size_t character(const unsigned char *s)
     return c1 || overlong ? 0 : n;
 }
 
-/* Addresses may be UTF-8 (RFC 6531); what is none, or moves a cursor, is not. */
-static void clean(char *s)
+/* Eight bytes of printable ASCII. A borrow can only spoil the answer for what stands behind a byte that is none. */
+static bool printable(const char *s)
 {
-    while (*s) {
+    uint64_t x;
+    memcpy(&x, s, sizeof x);
+    return !(((x - 0x2020202020202020u) | (x + 0x0101010101010101u) | x) & 0x8080808080808080u);
+}
+
+/* Addresses may be UTF-8 (RFC 6531); what is none, or moves a cursor, is not. */
+static void clean(char *s, size_t len)
+{
+    for (const char *end = s + len; s < end;) {
+        if (end - s >= 8 && printable(s)) {
+            s += 8;
+            continue;
+        }
         if (*s >= ' ' && *s < 0x7f) {
             s++;
             continue;
@@ -146,7 +159,8 @@ static size_t stamp(char *out, size_t size)
 static void emit(enum log_level level, char *text)
 {
     static const char *const word[] = {"error: ", "warning: ", "", "debug: "};
-    clean(text);
+    size_t len = strlen(text);
+    clean(text, len);
     if (use_syslog) {
         syslog(syslog_priority(level), "%s%s", word[level], text);
         return;
@@ -156,7 +170,7 @@ static void emit(enum log_level level, char *text)
         return;
     }
     char line[LOG_TEXT_MAX + 400];
-    size_t n = stamp(line, 300), kind = strlen(word[level]), len = strlen(text);
+    size_t n = stamp(line, 300), kind = strlen(word[level]);
     memcpy(line + n, word[level], kind);
     memcpy(line + n + kind, text, len);
     n += kind + len;

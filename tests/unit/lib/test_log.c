@@ -37,6 +37,33 @@ START_TEST(test_nothing_from_the_wire_can_forge_a_line_or_drive_a_terminal)
 }
 END_TEST
 
+static char seen[64];
+
+static void see(enum log_level level, const char *text)
+{
+    (void)level;
+    snprintf(seen, sizeof seen, "%s", text);
+}
+
+/* Lines are looked at in pieces: no byte may slip through because of where it stands, or what stands beside it. */
+START_TEST(test_each_byte_is_judged_alike_at_each_place)
+{
+    log_stderr_to(see);
+    for (size_t at = 0; at < 20; at++)
+        for (int c = 1; c < 256; c++)
+            for (int beside = ' '; beside < 0x7f; beside += '~' - ' ') {
+                char given[21], expected[21];
+                memset(given, beside, 20);
+                given[20] = '\0';
+                memcpy(expected, given, sizeof given);
+                given[at] = (char)c;
+                expected[at] = c >= ' ' && c < 0x7f ? (char)c : '?';
+                log_info("%s", given);
+                ck_assert_str_eq(seen, expected);
+            }
+}
+END_TEST
+
 START_TEST(test_an_envelope_that_cannot_be_kept_whole_is_unfit)
 {
     char large[ENVELOPE_TEXT_MAX + 2];
@@ -66,6 +93,7 @@ TCase *log_tests(void)
 {
     TCase *t = tcase_create("log");
     tcase_add_loop_test(t, test_nothing_from_the_wire_can_forge_a_line_or_drive_a_terminal, 0, sizeof line / sizeof *line);
+    tcase_add_test(t, test_each_byte_is_judged_alike_at_each_place);
     tcase_add_test(t, test_an_envelope_that_cannot_be_kept_whole_is_unfit);
     return t;
 }
