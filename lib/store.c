@@ -206,9 +206,17 @@ static void refuse_all(struct work *w, bool bulk)
 static void owners_text(struct store_request *r, struct link *const *owner, size_t n)
 {
     size_t len = 0;
-    r->owners[0] = '\0';
-    for (size_t i = 0; i < n && len + 1 < sizeof r->owners; i++)
-        len += (size_t)snprintf(r->owners + len, sizeof r->owners - len, "%s%s", i ? ">" : "", node_name(owner[i]->node));
+    for (size_t i = 0; i < n; i++) {
+        const char *name = node_name(owner[i]->node);
+        size_t k = strlen(name);
+        if (len + k + 2 > sizeof r->owners)
+            break;
+        if (i)
+            r->owners[len++] = '>';
+        memcpy(r->owners + len, name, k);
+        len += k;
+    }
+    r->owners[len] = '\0';
 }
 
 static bool is_ordered(const struct store *s, const struct store_entry *e)

@@ -11,19 +11,29 @@ static const char *or_empty(const char *s)
 /* ---- XFORWARD ---- */
 
 /* xtext, RFC 3461 section 4. */
+static bool stands(char c)
+{
+    return c > ' ' && c < 0x7f && c != '+' && c != '=';
+}
+
 static void add_xtext_char(struct buf *out, char value)
 {
-    unsigned char c = (unsigned char)value;
-    if (c <= ' ' || c >= 0x7f || c == '+' || c == '=')
-        buf_printf(out, "+%02X", c);
-    else
+    if (stands(value))
         buf_addc(out, value);
+    else
+        buf_printf(out, "+%02X", (unsigned char)value);
 }
 
 static void add_xtext(struct buf *out, const char *s)
 {
-    while (*s)
-        add_xtext_char(out, *s++);
+    while (*s) {
+        size_t n = 0;
+        while (stands(s[n]))
+            n++;
+        buf_add(out, s, n);
+        if (*(s += n))
+            add_xtext_char(out, *s++);
+    }
 }
 
 static void add_attribute(struct buf *out, const char *name, const char *value)
