@@ -16,7 +16,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 OURS = ROOT / "redis-module" / "redisapi.h"
-CC = os.environ.get("CC", "cc")
+CC = os.environ.get("CC", "cc").split()
 SKIPPED = 77
 
 # structure: fields; RedisModule... is left out of the name
@@ -95,7 +95,7 @@ def compile_and_run(source, run=True):
     with tempfile.TemporaryDirectory() as d:
         c = pathlib.Path(d) / "t.c"
         c.write_text(source)
-        command = [CC, "-std=gnu11", "-w", "-o", f"{d}/t", str(c)] if run else [CC, "-std=gnu11", "-w", "-fsyntax-only", str(c)]
+        command = [*CC, "-std=gnu11", "-w", "-o", f"{d}/t", str(c)] if run else [*CC, "-std=gnu11", "-w", "-fsyntax-only", str(c)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             return None, done.stderr
