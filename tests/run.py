@@ -111,7 +111,8 @@ def integration(folder, name, marks, tally, extra_env=None, tests="tests/integra
     env = dict(os.environ, DOVELANE_BUILD=str(folder), **(extra_env or {}))
     # Most of a test's time is waiting for real servers, each test has its own, and ports are reserved: two files at a time.
     files = sorted(ROOT.glob(tests))
-    code = run([PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(AT_ONCE), "--dist", "loadfile", "-m", marks, f"--junitxml={junit}", *files], env=env)
+    code = run([PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(AT_ONCE), "--dist", "loadfile", "--durations", "15", "-m", marks,
+                f"--junitxml={junit}", *files], env=env)
     passed, failed, skipped = counts(junit)
     if code not in (0, 5) and not failed:
         failed = 1
