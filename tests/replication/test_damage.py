@@ -1,7 +1,6 @@
 """One replica's files are deleted, spoilt or rolled back while it runs: no other loses a mail, and this one is whole again."""
 import contextlib
 import os
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from site_user import Site
 from stack import digest
 from stack.digest import wait_equal, wait_shape
-from stack.group import FAST, Group
+from stack.group import FAST, Group, remove_tree
 
 WITHIN = 420.0
 STORAGES = ["sdbox", pytest.param("mdbox", marks=pytest.mark.long), "maildir"]
@@ -67,15 +66,6 @@ def remove(paths):
             remove_tree(path)
         else:
             path.unlink()
-
-
-def remove_tree(path):
-    """Until nothing is left: an open session, or the replicator, may make a file in it meanwhile."""
-    for _ in range(100):
-        shutil.rmtree(path, ignore_errors=True)
-        if not path.exists():
-            return
-    raise AssertionError(f"{path} is made again and again")
 
 
 def indexes(replica, user):

@@ -248,20 +248,29 @@ class Replica(Service):
         home, old = self.home(kept["user"]), Path(kept["kept"])
         state = Path(self.note["storage"]) / "dovelane"
         if kept["what"] == "home":
-            shutil.rmtree(home, ignore_errors=True)
+            remove_tree(home)
             subprocess.run(["cp", "-a", str(old), str(home)], check=True)
         elif kept["what"] == "state":
-            shutil.rmtree(home / state, ignore_errors=True)
+            remove_tree(home / state)
             subprocess.run(["cp", "-a", str(old / state), str(home / state)], check=True)
         else:
             now = Path(tempfile.mkdtemp(prefix="state-", dir=old.parent))
             if (home / state).exists():
                 (home / state).rename(now / "dovelane")
-            shutil.rmtree(home)
+            remove_tree(home)
             subprocess.run(["cp", "-a", str(old), str(home)], check=True)
-            shutil.rmtree(home / state, ignore_errors=True)
+            remove_tree(home / state)
             if (now / "dovelane").exists():
                 (now / "dovelane").rename(home / state)
+
+
+def remove_tree(path):
+    """Until nothing is left: an open session, or the replicator, may make a file in it meanwhile."""
+    for _ in range(100):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
+    raise AssertionError(f"{path} is made again and again")
 
 
 def program_of(pid):
