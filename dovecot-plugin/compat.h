@@ -180,6 +180,25 @@ static inline int compat_mdbox_rebuild(struct mdbox_storage *storage)
 #endif
 }
 
+/* Something was found wrong in it: whoever closes a mailbox of it next rebuilds it. */
+static inline bool compat_mdbox_is_corrupted(const struct mdbox_storage *storage)
+{
+#if COMPAT_24
+    return storage->corrupted_reason != NULL;
+#else
+    return storage->corrupted;
+#endif
+}
+
+static inline void compat_mdbox_forget_corrupted(struct mdbox_storage *storage)
+{
+#if COMPAT_24
+    i_free(storage->corrupted_reason);
+#else
+    storage->corrupted = FALSE;
+#endif
+}
+
 /* 2.3 remembers beside the index that modseqs are enabled, also of an index that was reset since; 2.4 looks each time. */
 static inline void compat_index_forget_modseqs(struct mail_index *index)
 {

@@ -94,7 +94,8 @@ static int has_unknown_mails(struct mdbox_storage *storage)
     t_array_init(&known, 16);
     int r = mdbox_map_atomic_lock(atomic, "dovelane looks for unknown files");
     if (r == 0 && (r = mdbox_map_refresh(storage->map)) == 0)
-        r = storage->corrupted || mdbox_map_is_fscked(storage->map) || known_files(storage->map, &known) < 0 || has_unknown_file(storage, &known);
+        r = compat_mdbox_is_corrupted(storage) || mdbox_map_is_fscked(storage->map) || known_files(storage->map, &known) < 0 ||
+            has_unknown_file(storage, &known);
     mdbox_map_atomic_set_success(atomic);
     if (mdbox_map_atomic_finish(&atomic) < 0)
         r = -1;
@@ -121,7 +122,7 @@ static int rebuild(struct session *s, struct mailbox *box)
     struct box *const *x;
     if (session_lock_lists(s) < 0)
         return -1;
-    storage->corrupted = FALSE; /* else the close would rebuild it, too */
+    compat_mdbox_forget_corrupted(storage); /* else the close would rebuild it, too */
     mailbox_close(box);
     int r = compat_mdbox_rebuild(storage);
     session_unlock_lists(s);
