@@ -3,6 +3,7 @@
  * In the foreground. SIGTERM, SIGINT: finishes what is in hand (at most 10 s), gives back the rest, ends with
  * 0. SIGHUP: reads the config again and opens its log anew. */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -242,9 +243,19 @@ static void on_watchdog(struct ev_loop *loop, ev_timer *w, int events)
     notify("WATCHDOG=1");
 }
 
+/* A reload that comes while it starts waits for its watcher, which lets it through, and does not end it. */
+static void hold_hangup(void)
+{
+    sigset_t hangup;
+    sigemptyset(&hangup);
+    sigaddset(&hangup, SIGHUP);
+    sigprocmask(SIG_BLOCK, &hangup, NULL);
+}
+
 int main(int argc, char **argv)
 {
     struct program program;
+    hold_hangup();
     program_start(&program, NAME, true, smtp_policy_check, argc, argv);
     struct relay r = {.config_path = program.config_path, .node = program.node, .config = program.config};
     r.loop = ev_default_loop(0);

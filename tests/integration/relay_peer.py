@@ -147,6 +147,16 @@ class Peer:
         except OSError:
             pass
 
+    @staticmethod
+    def left(each):
+        """The client has said QUIT or closed, and this session's thread has not read that yet."""
+        try:
+            return each.recv(4, socket.MSG_PEEK | socket.MSG_DONTWAIT) in (b"", b"QUIT")
+        except ConnectionError:
+            return True
+        except OSError:     # nothing has come; or TLS took it over
+            return False
+
     def accept(self, listener):
         while True:
             try:
@@ -156,7 +166,7 @@ class Peer:
             with self.lock:
                 self.sessions += 1
                 self.open += 1
-                self.most_open = max(self.most_open, self.open)
+                self.most_open = max(self.most_open, self.open - sum(map(self.left, self.sockets)))
                 self.sockets.add(accepted)
                 if not self.path:
                     accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
