@@ -167,22 +167,22 @@ def test_a_slow_save_makes_no_delay_longer(tmp_path, how):
 # ---- what goes away ----
 
 def test_wholeness_ends_with_whatever_takes_lanes_away(server):
-    c = server.client()
-    ways = {"DEL": lambda: c("DEL", "q"), "UNLINK": lambda: c("UNLINK", "q"), "RENAME": lambda: c("RENAME", "q", "other"), "RESET": lambda: c("LANE.RESET", "q"),
-            "SET": lambda: c("SET", "q", "x"), "PEXPIRE": lambda: (c("PEXPIRE", "q", 1), time.sleep(0.05), c("EXISTS", "q")), "MOVE": lambda: c("MOVE", "q", 1)}
+    c, q = server.client(), "dovelane:smtp:[mx.example]|mx1>mx2"
+    ways = {"DEL": lambda: c("DEL", q), "UNLINK": lambda: c("UNLINK", q), "RENAME": lambda: c("RENAME", q, "other"), "RESET": lambda: c("LANE.RESET", q),
+            "SET": lambda: c("SET", q, "x"), "PEXPIRE": lambda: (c("PEXPIRE", q, 1), time.sleep(0.05), c("EXISTS", q)), "MOVE": lambda: c("MOVE", q, 1)}
     for name, way in ways.items():
         c("FLUSHALL")
-        c.push("q", 1)
+        c.push(q, 1)
         c("LANE.WHOLE", "BEGIN", "mx1>mx2", "t")
         assert c("LANE.WHOLE", "END", "mx1>mx2", "t") == 1 and c("LANE.WHOLE") == [b"mx1>mx2", b"t"]
         way()
         assert c("LANE.WHOLE") == [], name
     c("FLUSHALL")
-    c.push("q", 2)
+    c.push(q, 2)
     c("LANE.WHOLE", "BEGIN", "mx1>mx2", "t")
     c("LANE.WHOLE", "END", "mx1>mx2", "t")
-    c("LANE.ACK", "q", "UPTO", ALL)     # the lane goes with its last entry, as it should
-    assert c("EXISTS", "q") == 0 and c("LANE.WHOLE") == [b"mx1>mx2", b"t"]
+    c("LANE.ACK", q, "UPTO", ALL)     # the lane goes with its last entry, as it should
+    assert c("EXISTS", q) == 0 and c("LANE.WHOLE") == [b"mx1>mx2", b"t"]
 
 
 def test_a_lane_whose_key_expires_before_its_leases_end(server):
