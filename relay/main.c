@@ -258,7 +258,7 @@ int main(int argc, char **argv)
     hold_hangup();
     program_start(&program, NAME, true, smtp_policy_check, argc, argv);
     struct relay r = {.config_path = program.config_path, .node = program.node, .config = program.config};
-    r.loop = ev_default_loop(0);
+    r.loop = ev_default_loop(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* a watcher lets its signal through */
     set_helo(&r);
     log_info("%s " DOVELANE_VERSION " for node %s", NAME, r.node);
     warn_dead(&r);

@@ -383,13 +383,27 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struc
     return emit_add(os, home, uid, k, &facts, flags);
 }
 
+/* Some message may have that GUID: then the mail may be a copy of it, or it moved back by a client's hand. */
+static int lives_anywhere(struct orset *os, const uint8_t guid[16])
+{
+    for (uint32_t i = 0; i < os->nfolders; i++) {
+        int n = orset_guid_dots(os, guid, i);
+        if (n < 0)
+            return n;
+        for (int j = 0; j < n; j++)
+            if (os->group[j].origin != ORSET_DOOMED_ORIGIN)
+                return 1;
+    }
+    return 0;
+}
+
 int orset_local_back(struct orset *os, uint32_t folder, uint32_t uid, const uint8_t guid[16])
 {
     int r;
     struct folder *home = need_folder(os, folder, &r);
     if (!home || (r = orset_message_by_uid(os, folder, uid, NULL)) != 0)
         return r < 0 ? r : 0;
-    if ((r = orset_unplaced_guid(os, home->home, guid)) != 0)
+    if ((r = orset_unplaced_guid(os, home->home, guid)) != 0 || (r = lives_anywhere(os, guid)) != 0)
         return r < 0 ? r : 0;
     r = orset_doom(os, home, guid, uid);
     return r < 0 ? r : 1;

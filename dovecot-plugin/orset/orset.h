@@ -272,8 +272,8 @@ int orset_local_delete(struct orset *, uint32_t folder);
  * {0, 0}. A mail in the mailbox of a folder that another mailbox shows by now is to be placed there and removed here. flags: as the mailbox has them now. *dot_r may be NULL. */
 int orset_local_add(struct orset *, uint32_t folder, uint32_t uid, const struct orset_facts *,
                     const struct orset_flags *flags, struct orset_dot *dot_r);
-/* A mail that was removed is in the mailbox again by nobody's doing: an ORSET_TODO_REMOVE without an op. 1; 0: an unplaced message of that
- * GUID wants it (orset_local_add), or it is bound. */
+/* A mail that was removed is in the mailbox again by nobody's doing: an ORSET_TODO_REMOVE without an op. 1; 0: a live message of any
+ * folder has that GUID, so that it may be wanted (orset_local_add), or it is bound. */
 int orset_local_back(struct orset *, uint32_t folder, uint32_t uid, const uint8_t guid[16]);
 /* The calls that follow speak of these UIDs: a hint, good before any change of many mails of one mailbox (a
  * scan, a transaction's flag changes), a hundred at a time. In the memory store it halves what a change of

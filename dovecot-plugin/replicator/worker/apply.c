@@ -48,7 +48,7 @@ struct run {
 static int run_open(struct run *r)
 {
     r->x = box_of_folder(r->s, r->folder);
-    if (r->x == NULL || r->x->gone || r->x->vname == NULL)
+    if (r->x == NULL || r->x->gone || r->x->vname == NULL || r->x->waits)
         return 0;
     r->box = session_mailbox(r->s, r->x->vname, 0);
     if (session_open_mailbox(r->s, r->x, r->box) < 0) {
@@ -246,7 +246,7 @@ static int remove_run(struct run *r)
         }
         if (run_commit(r) < 0)
             return 0;
-    } else if (r->x != NULL && !r->x->gone) {
+    } else if (r->x != NULL && (!r->x->gone || r->x->waits)) {
         return 0; /* cannot be opened now */
     }
     crash_at("remove");
@@ -256,7 +256,7 @@ static int remove_run(struct run *r)
     {
         if (e >= 0)
             e = orset_done_remove(s->os, r->folder, item->uid);
-        if (e >= 0 && item->expunged && mdbox_expunged(s, r->folder, item->guid) < 0)
+        if (e >= 0 && item->expunged && mdbox_expunged(s, r->x->folder, item->guid) < 0)
             e = ORSET_E_STORAGE;
     }
     return core_or_rollback(s, e) < 0 ? -1 : session_commit(s);

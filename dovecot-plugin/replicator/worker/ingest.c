@@ -159,7 +159,7 @@ static int registers(struct look *l)
 
 static void wait_for_lock(struct look *l)
 {
-    l->in->locked = TRUE;
+    l->in->locked = l->x->waits = TRUE;
     session_explain(l->s, "%s: its dovecot-uidlist is locked; it waits", l->x->vname);
 }
 
@@ -172,7 +172,7 @@ static int look(struct look *l)
     p_array_init(&l->unbound, l->pool, 4);
     p_array_init(&l->renumbered, l->pool, 4);
     p_array_init(&l->seconds, l->pool, 4);
-    if (l->scan.verdict == SCAN_BROKEN && mdbox_is(l->box)) {
+    if (l->x->rebuilt && !l->x->restored) {
         p_array_init(&l->expunged, l->pool, 16);
         if (mdbox_expunged_load(s, l->x->folder, &l->expunged) < 0)
             return -1;
@@ -180,6 +180,7 @@ static int look(struct look *l)
     l->x->all = l->x->all || l->x->at.indexid == 0;
     if (choose_uids(l) < 0)
         return -1;
+    l->x->waits = FALSE;
     bool again = l->x->all;
     l->x->all = FALSE;
     if (look_at_uids(l) < 0)
@@ -210,7 +211,7 @@ static int look(struct look *l)
     if (rows_saved(s, l->x) < 0)
         return -1;
     l->x->looked = TRUE;
-    l->x->restored = l->x->rewound = FALSE;
+    l->x->restored = l->x->rewound = l->x->rebuilt = FALSE;
     array_push_back(&l->in->looked, &l->x);
     array_push_back(&l->in->cursors, &l->scan.end);
     return registers(l);
@@ -289,6 +290,7 @@ static int open_and_look(struct look *l)
         return 0;
     }
     if (!mend(l)) {
+        l->in->locked = TRUE;
         l->x->at.stamp = 0;
         return 0;
     }

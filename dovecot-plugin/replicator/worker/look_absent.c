@@ -13,7 +13,7 @@ int look_collect_unbound(struct look *l)
     struct seq_range_iter iter;
     uint32_t uid;
     seq_range_array_iter_init(&iter, &l->uids);
-    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++) {
+    for (unsigned i = 0; !l->locked && seq_range_array_iter_nth(&iter, i, &uid); i++) {
         struct unbound *u;
         guid_128_t guid;
         int r = orset_message_by_uid(l->s->os, l->x->folder, uid, NULL);

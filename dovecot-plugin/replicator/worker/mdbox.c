@@ -16,12 +16,15 @@
 #include <mdbox-storage.h>
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <time.h>
 
 #define KEEP_SECS (30 * 86400) /* a purge, which is to run daily, has been over them by then */
 #define DROP_EVERY_SECS 3600
 #define DROP_AT_ONCE 1000
+#define MEND_WAIT_FIRST 1000 /* milliseconds after a rebuild that failed, doubling */
+#define MEND_WAIT_LAST 300000
 
 bool mdbox_is(const struct mailbox *box)
 {
@@ -35,18 +38,31 @@ static struct mdbox_storage *storage_of(struct mail_storage *storage)
     return MDBOX_STORAGE(storage);
 }
 
-static int later(struct session *s)
+static int later(struct session *s, unsigned wait)
 {
     s->look_again = TRUE;
-    session_want_tick(s, 1000);
+    session_want_tick(s, wait);
     return -1;
 }
 
-/* What the library has open was removed: it would write to files that nobody else sees. */
-static bool is_removed(const struct mdbox_map *map)
+/* A rebuild holds the lists' lock and reads all mails: where it fails it is not asked for again by each mailbox. */
+static int failed(struct session *s)
+{
+    s->mend_wait = s->mend_wait == 0 ? MEND_WAIT_FIRST : I_MIN(s->mend_wait * 2, MEND_WAIT_LAST);
+    s->mend_after = clock_msecs() + s->mend_wait;
+    return later(s, s->mend_wait);
+}
+
+static bool is_unlinked(const struct mdbox_map *map)
 {
     struct stat st;
     return map->view != NULL && map->index->log->head != NULL && fstat(map->index->log->head->fd, &st) == 0 && st.st_nlink == 0;
+}
+
+/* What the library has open was removed: it would write to files that nobody else sees. Not: rotated twice since it was read. */
+static bool is_removed(struct mdbox_map *map)
+{
+    return is_unlinked(map) && (mail_index_refresh(map->index) < 0 || is_unlinked(map));
 }
 
 bool mdbox_map_is_removed(struct session *s)
@@ -71,48 +87,81 @@ static int known_files(struct mdbox_map *map, ARRAY_TYPE(seq_range) *files)
     return 0;
 }
 
-static bool has_unknown_file(const struct mdbox_storage *storage, const ARRAY_TYPE(seq_range) *known)
+/* A hash of the files that it does not know; 0: there are none. */
+static uint64_t unknown_files(const struct mdbox_storage *storage, const ARRAY_TYPE(seq_range) *known)
 {
     DIR *dir = opendir(storage->storage_dir);
     struct dirent *d;
-    bool found = FALSE;
+    uint64_t hash = 0;
     uint32_t id;
-    while (dir != NULL && !found && (d = readdir(dir)) != NULL)
-        found = str_begins_with(d->d_name, MDBOX_MAIL_FILE_PREFIX) && str_to_uint32(d->d_name + strlen(MDBOX_MAIL_FILE_PREFIX), &id) == 0 &&
-                !seq_range_exists(known, id);
+    while (dir != NULL && (d = readdir(dir)) != NULL) {
+        struct stat st;
+        if (!str_begins_with(d->d_name, MDBOX_MAIL_FILE_PREFIX) || str_to_uint32(d->d_name + strlen(MDBOX_MAIL_FILE_PREFIX), &id) < 0 ||
+            seq_range_exists(known, id))
+            continue;
+        uint64_t w[2] = {id, fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? (uint64_t)st.st_size : 0};
+        hash += orset_hash_words(w, 2).lo | 1;
+    }
     if (dir != NULL)
         (void)closedir(dir);
-    return found;
+    return hash;
 }
 
-/* 1: there are mails that the map does not know, or it cannot be read. Under the map's lock, so that neither a save nor another one's
- * rebuild is half done. */
-static int has_unknown_mails(struct mdbox_storage *storage)
+/* Under the map's lock, so that neither a save nor another one's rebuild is half done. 1: there are mails that the map does not know, or it
+ * cannot be read. Files that a rebuild could not take (an empty one, after a power loss) stay: those are known by their hash. */
+static int has_unknown_mails(struct mdbox_storage *storage, uint64_t taken, uint64_t *hash_r)
 {
     struct mdbox_map_atomic_context *atomic = mdbox_map_atomic_begin(storage->map);
     ARRAY_TYPE(seq_range) known;
     t_array_init(&known, 16);
     int r = mdbox_map_atomic_lock(atomic, "dovelane looks for unknown files");
-    if (r == 0 && (r = mdbox_map_refresh(storage->map)) == 0)
-        r = compat_mdbox_is_corrupted(storage) || mdbox_map_is_fscked(storage->map) || known_files(storage->map, &known) < 0 ||
-            has_unknown_file(storage, &known);
+    if (r == 0 && (r = mdbox_map_refresh(storage->map)) == 0) {
+        bool read = known_files(storage->map, &known) == 0;
+        *hash_r = unknown_files(storage, &known);
+        r = !read || compat_mdbox_is_corrupted(storage) || mdbox_map_is_fscked(storage->map) || (*hash_r != 0 && *hash_r != taken);
+    }
     mdbox_map_atomic_set_success(atomic);
     if (mdbox_map_atomic_finish(&atomic) < 0)
         r = -1;
     return r;
 }
 
-/* The map's index is the one that this state knows. 0: another one, or one that was repaired: Dovecot 2.3 leaves that mark when a sync finds it
- * and rebuilds, and then each further sync rebuilds again, and forgets the expunges that it was to carry out. */
-static int is_known(struct session *s, struct mdbox_storage *storage)
+/* The row: the map's index id, and the hash of what the last rebuild left. */
+#define ROW_LEN (sizeof(uint32_t) + sizeof(uint64_t))
+
+static int get_row(struct session *s, const struct mdbox_storage *storage, uint32_t *id_r, uint64_t *left_r)
 {
     const uint8_t *value;
     size_t len;
+    *id_r = 0;
+    *left_r = 0;
+    int r = rows_get(s, ROW_MAP, storage->storage_dir, strlen(storage->storage_dir), &value, &len);
+    if (r <= 0 || len != ROW_LEN)
+        return I_MIN(r, 0);
+    memcpy(id_r, value, sizeof *id_r);
+    memcpy(left_r, value + sizeof *id_r, sizeof *left_r);
+    return 1;
+}
+
+static int put_row(struct session *s, const struct mdbox_storage *storage, uint64_t left)
+{
+    uint8_t value[ROW_LEN];
+    uint32_t id = storage->map->index->indexid;
+    memcpy(value, &id, sizeof id);
+    memcpy(value + sizeof id, &left, sizeof left);
+    return rows_put(s, ROW_MAP, storage->storage_dir, strlen(storage->storage_dir), value, sizeof value);
+}
+
+/* The map's index is the one that this state knows. 0: another one, or one that was repaired: Dovecot 2.3 leaves that mark when a sync finds it
+ * and rebuilds, and then each further sync rebuilds again, and forgets the expunges that it was to carry out. */
+static int is_known(struct session *s, struct mdbox_storage *storage, uint64_t *left_r)
+{
+    uint32_t id;
+    *left_r = 0;
     if (mdbox_map_open_or_create(storage->map) < 0 || mdbox_map_refresh(storage->map) < 0)
         return -1;
-    uint32_t id = storage->map->index->indexid;
-    int r = rows_get(s, ROW_MAP, storage->storage_dir, strlen(storage->storage_dir), &value, &len);
-    return r <= 0 ? r : len == sizeof id && memcmp(value, &id, len) == 0 && !mdbox_map_is_fscked(storage->map);
+    int r = get_row(s, storage, &id, left_r);
+    return r <= 0 ? r : id == storage->map->index->indexid && !mdbox_map_is_fscked(storage->map);
 }
 
 /* All mailboxes were reset. Under the lists' lock: one that is not whole is opened by nobody else (open.c), and its mails would go to INBOX. */
@@ -130,7 +179,7 @@ static int rebuild(struct session *s, struct mailbox *box)
     (void)mail_index_reset_fscked(storage->map->index);
     array_foreach(&s->boxes, x)
     {
-        (*x)->all = TRUE;
+        (*x)->all = (*x)->rebuilt = TRUE;
         (*x)->looked = FALSE;
     }
     return r;
@@ -139,25 +188,30 @@ static int rebuild(struct session *s, struct mailbox *box)
 int mdbox_mend(struct session *s, const struct box *x, struct mailbox *box)
 {
     struct mdbox_storage *storage = storage_of(box->storage);
+    uint64_t left, now = 0, msecs = clock_msecs();
     if (is_removed(storage->map))
-        return later(s);
+        return later(s, 1000);
+    if (s->mend_wait != 0 && msecs < s->mend_after)
+        return later(s, (unsigned)(s->mend_after - msecs));
     /* An index id is the second in which the index was made: a map may have its predecessor's, but its mailboxes were lost with it then. */
     bool other = x->at.indexid != mail_index_get_header(box->view)->indexid;
-    int r = is_known(s, storage), rebuilt = 0;
+    int r = is_known(s, storage, &left), rebuilt = 0;
     if (r > 0 && !other)
         return 0;
-    if (r >= 0 && (r = has_unknown_mails(storage)) > 0) {
+    if (r >= 0 && (r = has_unknown_mails(storage, left, &now)) > 0) {
         session_note(s, NOTE_WARNING, "%s: its map was repaired, or does not know all of its mails: rebuilding it", storage->storage_dir);
         rebuilt = 1;
         r = rebuild(s, box);
+        if (r >= 0)
+            r = I_MIN(has_unknown_mails(storage, 0, &now), 0);
     }
     if (r < 0) {
         session_note(s, NOTE_WARNING, "%s: its map cannot be read or rebuilt, and all waits: %s", storage->storage_dir,
                      mailbox_get_last_internal_error(box, NULL));
-        return later(s);
+        return failed(s);
     }
-    uint32_t id = storage->map->index->indexid;
-    r = rows_put(s, ROW_MAP, storage->storage_dir, strlen(storage->storage_dir), &id, sizeof id);
+    s->mend_wait = 0;
+    r = put_row(s, storage, now);
     return r < 0 ? -1 : rebuilt;
 }
 
@@ -166,7 +220,8 @@ bool mdbox_is_other(struct session *s, const struct box *x, struct mailbox *box)
     struct mail_transaction_log_file *first = box->view->index->log->files;
     const struct mail_index_header *hdr = mail_index_get_header(box->view);
     struct mdbox_storage *storage = storage_of(box->storage);
-    return is_removed(storage->map) || is_known(s, storage) <= 0 || x->at.indexid != hdr->indexid ||
+    uint64_t left;
+    return is_removed(storage->map) || is_known(s, storage, &left) <= 0 || x->at.indexid != hdr->indexid ||
            (first->hdr.prev_file_seq == 0 && first->hdr.file_seq > x->log_seq);
 }
 

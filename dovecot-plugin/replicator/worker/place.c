@@ -34,6 +34,12 @@ struct placing {
     bool failed; /* a body was here and could not be saved */
 };
 
+/* The mailbox is left alone for the rest of this pass; others are not. */
+static void failed(struct placing *p)
+{
+    p->failed = p->x->failed = TRUE;
+}
+
 /* --- saving --------------------------------------------------------------------------------------------------------- */
 
 /* copy: the source's GUID comes with it, and only then a storage links instead of copying bytes. */
@@ -166,7 +172,7 @@ static int save_item(struct placing *p, struct item *item)
     if (r < 0) {
         session_note(p->s, NOTE_WARNING, "%s: a mail cannot be saved and waits: %s", p->x->vname,
                      mailbox_get_last_internal_error(p->box, NULL));
-        p->failed = TRUE;
+        failed(p);
         try_later(p->s, t);
         return 0;
     }
@@ -205,7 +211,7 @@ static int say_writing(struct placing *p, struct writing *w)
 /* All that were about to be saved are tried again later, each for itself. */
 static void wait_all(struct placing *p)
 {
-    p->failed = TRUE;
+    failed(p);
     for (unsigned i = 0; i < p->n; i++) {
         if (p->item[i].saved)
             try_later(p->s, &p->item[i].todo);
@@ -241,7 +247,8 @@ static int save_items(struct placing *p)
     writing_free(&w);
     if (p->nsaved == 0 || said < 0) {
         mailbox_transaction_rollback(&p->trans);
-        p->failed = p->failed || said < 0;
+        if (said < 0)
+            failed(p);
         p->nsaved = 0;
         return said;
     }
@@ -302,15 +309,16 @@ static int open_and_save(struct placing *p)
         (p->f.peer_modseq != 0 && session_enable_modseq(p->box) < 0)) {
         if (!session_box_is_locked(p->s, p->box))
             session_note(p->s, NOTE_WARNING, "%s: cannot be opened: %s", p->x->vname, mailbox_get_last_internal_error(p->box, NULL));
-        p->failed = TRUE;
+        failed(p);
     } else if (mdbox_is(p->box) && mdbox_is_other(p->s, p->x, p->box)) {
         /* What a rebuild put back would be there twice. */
         p->x->looked = FALSE;
-        p->failed = p->relooked;
+        if (p->relooked)
+            failed(p);
         p->again = !p->relooked;
         p->relooked = TRUE;
     } else if (p->x->saver != 0 || writing_unfinished(p->s, p->x) || rows_say_saving(p->s, p->box, p->x) < 0) {
-        p->failed = TRUE; /* it could not be looked at; what is there of these mails is not known */
+        failed(p); /* it could not be looked at; what is there of these mails is not known */
         p->s->cut_short = p->s->cut_short || p->x->saver != 0;
     } else {
         p->uid_next = status.uidnext;
@@ -321,7 +329,7 @@ static int open_and_save(struct placing *p)
             crash_at("place");
             r = place_done(p);
         }
-        p->x->looked = r == 0 && !p->failed;
+        p->x->looked = r == 0 && !p->x->failed;
     }
     mailbox_free(&p->box);
     return r;
@@ -331,13 +339,14 @@ static int place_run(struct placing *p)
 {
     int r = 0;
     p->x = box_of_folder(p->s, p->folder);
-    if (p->x != NULL && !p->x->looked && p->failed) {
+    if (p->x != NULL && !p->x->looked && p->x->failed) {
         ; /* what it has is not known, and will not be by looking at once again */
     } else if (p->n > 0 && p->x != NULL && !p->x->gone && !p->x->looked) {
         /* Perhaps saved by a run that was killed before the state knew: those are found by their GUID first (F13). */
         p->again = TRUE;
         r = ingest_one(p->s, p->x);
-        p->failed = p->failed || !p->x->looked;
+        if (!p->x->looked)
+            failed(p);
     } else if (p->n > 0 && p->x != NULL && !p->x->gone && p->x->vname != NULL &&
                orset_folder_get(p->s->os, p->folder, &p->f) == 0) {
         T_BEGIN {
@@ -386,8 +395,10 @@ static void add_row(struct placing *p, const struct orset_todo *t, int *r)
 
 static void placing_begin(struct placing *p, struct session *s, uint64_t ask)
 {
+    struct box *const *x;
     i_zero(p);
     p->s = s;
+    array_foreach(&s->boxes, x) (*x)->failed = FALSE;
     p->wants = wants_begin(s, ask);
     p->pool = pool_alloconly_create("placing", 1024);
 }

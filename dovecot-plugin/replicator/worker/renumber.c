@@ -206,7 +206,7 @@ static int renumber_folder(struct session *s, uint32_t folder, struct renumber *
 {
     struct box *x = box_by_folder(s, folder);
     int r = unfinished(s, folder), copied = NOT_COPIED;
-    if (r != 0 || x == NULL || x->gone || x->vname == NULL)
+    if (r != 0 || x == NULL || x->gone || x->vname == NULL || x->waits)
         return I_MIN(r, 0);
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     if (session_open_mailbox(s, x, box) == 0 && mailbox_sync(box, 0) == 0) {
@@ -455,7 +455,7 @@ static int body_one(struct session *s, const struct orset_todo *t, struct istrea
     struct box *x = box_by_folder(s, t->folder);
     struct renumber m = {.uid = t->uid};
     int r = unfinished(s, t->folder);
-    if (r != 0 || x == NULL || x->gone || x->vname == NULL)
+    if (r != 0 || x == NULL || x->gone || x->vname == NULL || x->waits)
         return I_MIN(r, 0);
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     if (session_open_mailbox(s, x, box) == 0 && mailbox_sync(box, 0) == 0 && (r = rows_say_saving(s, box, x)) == 0) {

@@ -103,6 +103,9 @@ struct box {
     pid_t saver;       /* it says so of an earlier one, which did not end well: what that had not finished looks like new mail. 0: none */
     struct log_pos writing; /* a row says what this program was about to commit behind there (writing.c) */
     ARRAY_TYPE(moved) moved; /* by old UID */
+    bool rebuilt; /* with its storage, by this program, since it was looked at (mdbox.c); in memory only */
+    bool waits;   /* the last look could not tell which mails it has; in memory only */
+    bool failed;  /* in this pass of placing */
     uint32_t log_seq; /* of the file in which its log ended at the last look; in memory only */
     bool found;  /* when mailboxes were listed last */
     bool looked; /* ingested since this session began, and nothing was placed that the state does not know of */
@@ -190,6 +193,8 @@ struct session {
     unsigned arrived;            /* of them, since something was placed last */
     unsigned ask_next;           /* whom to ask when nobody in particular has them */
     time_t told;                 /* when keepers were told of dirty folders */
+    unsigned mend_wait;          /* milliseconds after an mdbox could not be rebuilt; 0: it could */
+    uint64_t mend_after;         /* of the monotonic clock */
     time_t expunged_dropped;     /* rows of mails that were expunged in an mdbox long ago */
     unsigned tick;               /* milliseconds until TICK is wanted, 0: none */
     bool whole; /* opened: its state may be called clean at the end */
@@ -321,7 +326,7 @@ int rows_each(struct session *, char kind, orset_row_fn *, void *arg);
 #define ROW_SAVING 'm'        /* folder, a Maildir: process that saves there */
 #define ROW_WRITING 'w'       /* folder: what is about to be committed to its mailbox (writing.c) */
 #define ROW_MOVED 'o'         /* folder: UIDs that got another one lately */
-#define ROW_MAP 'y'          /* storage directory of an mdbox: the index id of its map */
+#define ROW_MAP 'y'          /* storage directory of an mdbox: the index id of its map, what its last rebuild left (mdbox.c) */
 #define ROW_EXPUNGED 'g'     /* time, folder, GUID of a mail of an mdbox that was expunged */
 #define ROW_REWOUND 'x'       /* the state was found to be older than the mailboxes; until all were looked at */
 
