@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import select
 import socket
 import struct
 import threading
@@ -164,9 +165,18 @@ class Worker:
             raise
         finally:
             with self.site.lock:
-                if self.user:
-                    self.site.open_users.pop(self.user, None)
+                if self.user and self.site.open_users.get(self.user) is self:
+                    self.site.open_users.pop(self.user)
             self.socket.close()
+
+    def is_cut(self):
+        """Its connection was ended, and its thread has not come to that yet."""
+        poll = select.poll()
+        try:
+            poll.register(self.socket, select.POLLRDHUP)
+        except (OSError, ValueError):
+            return True
+        return bool(poll.poll(0))
 
     # -- frames --
 
@@ -228,7 +238,8 @@ class Worker:
         if user in self.site.failing:
             self.write(FAIL, b"\x00" + text("cannot be opened now"))
             return
-        assert user not in self.site.open_users, f"{user} is at two workers"
+        other = self.site.open_users.get(user)
+        assert other is None or other.is_cut(), f"{user} is at two workers"
         self.user = user
         self.site.open_users[user] = self
         self.site.opened.append(user)
