@@ -244,6 +244,7 @@ static int core(struct session *s, int r, const char *vname)
 /* The mailbox may have other contents under the old UIDs: all of it is compared, what is missing is damage. */
 static int bind_box(struct session *s, struct box *x, const struct found *f)
 {
+    x->lost = x->gone || (!guid_128_is_empty(x->guid) && !guid_128_equals(x->guid, f->guid));
     memcpy(x->guid, f->guid, sizeof x->guid);
     box_set_vname(x, f->vname);
     i_free(x->moving);

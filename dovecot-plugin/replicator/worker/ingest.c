@@ -211,7 +211,7 @@ static int look(struct look *l)
     if (rows_saved(s, l->x) < 0)
         return -1;
     l->x->looked = TRUE;
-    l->x->restored = l->x->rewound = l->x->rebuilt = FALSE;
+    l->x->restored = l->x->rewound = l->x->rebuilt = l->x->lost = FALSE;
     array_push_back(&l->in->looked, &l->x);
     array_push_back(&l->in->cursors, &l->scan.end);
     return registers(l);

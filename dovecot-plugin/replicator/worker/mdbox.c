@@ -193,8 +193,10 @@ int mdbox_mend(struct session *s, const struct box *x, struct mailbox *box)
         return later(s, 1000);
     if (s->mend_wait != 0 && msecs < s->mend_after)
         return later(s, (unsigned)(s->mend_after - msecs));
-    /* An index id is the second in which the index was made: a map may have its predecessor's, but its mailboxes were lost with it then. */
-    bool other = x->at.indexid != mail_index_get_header(box->view)->indexid;
+    /* An index id is the second in which the index was made: a map may have its predecessor's, but its mailboxes were lost with it then. Not by
+     * the way, because a mailbox is new: a delivery that was killed leaves a file that the map does not know, and after a rebuild nothing tells what
+     * clients did since the last look. */
+    bool other = x->at.indexid == 0 ? x->lost : x->at.indexid != mail_index_get_header(box->view)->indexid;
     int r = is_known(s, storage, &left), rebuilt = 0;
     if (r > 0 && !other)
         return 0;

@@ -104,6 +104,7 @@ struct box {
     struct log_pos writing; /* a row says what this program was about to commit behind there (writing.c) */
     ARRAY_TYPE(moved) moved; /* by old UID */
     bool rebuilt; /* with its storage, by this program, since it was looked at (mdbox.c); in memory only */
+    bool lost;    /* it was there, and is another one; in memory only */
     bool waits;   /* the last look could not tell which mails it has; in memory only */
     bool failed;  /* in this pass of placing */
     uint32_t log_seq; /* of the file in which its log ended at the last look; in memory only */
