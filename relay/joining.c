@@ -88,6 +88,14 @@ void joining_look(struct joining *j, const struct members *table)
             leave(at);
 }
 
+bool joining_reaches(const struct joining *j, const char *node)
+{
+    for (const struct greeted *g = j->first; g; g = g->next)
+        if (!strcmp(g->name, node) && g->node && node_ready(g->node))
+            return true;
+    return false;
+}
+
 struct joining *joining_open(struct relay *r)
 {
     struct joining *j = mem_zero(sizeof *j);

@@ -13,6 +13,9 @@ struct joining *joining_open(struct relay *);
 /* Greets those that join by this table, and leaves those that do not any more. Once a second. */
 void joining_look(struct joining *, const struct members *);
 
+/* Whether that one's server is connected. */
+bool joining_reaches(const struct joining *, const char *node);
+
 void joining_close(struct joining *);
 
 #endif

@@ -24,9 +24,9 @@ struct membership {
     struct relay *relay;
     struct members table;
     struct joining *joining; /* the others that do */
-    bool joins;              /* this node does */
-    unsigned unmet;          /* looks at which the same one was in the way */
-    const char *who, *why;   /* which, and why: to be compared only */
+    bool joins;              /* this node is none of the group yet */
+    unsigned unmet;          /* looks at which the same was in the way */
+    char *why;               /* what, as the log has it, or would */
     char *file;
     ev_timer look;
     bool changed;  /* since it was kept in the file */
@@ -100,37 +100,67 @@ static void look_at_own(struct membership *m)
     voice_outcast(m->relay, outcast ? OUTCAST : NULL);
 }
 
+/* All others are called dead by an admin, or there are none. */
+static bool is_alone(const struct config *c, const char *node)
+{
+    for (size_t i = 0; i < c->nnodes; i++)
+        if (strcmp(c->node[i].name, node) && !config_list_has(&c->dead, c->node[i].name))
+            return false;
+    return true;
+}
+
+/* Not before another node was heard: it may know that this one was taken out; nor before its own server was, by that address and with that name: others would wait for it. */
+static bool may_say(const struct membership *m)
+{
+    return (m->heard || is_alone(m->relay->config, m->relay->node)) && m->own_told && !m->outcast;
+}
+
+/* What keeps it from being one of the group, malloc'd; NULL: nothing does. */
+static char *in_the_way(const struct membership *m)
+{
+    const struct relay *r = m->relay;
+    if (m->changed)
+        return mem_printf("what it learned is not kept in %s", m->file);
+    if (!m->own_told)
+        return mem_printf("its own server has not told which nodes there are");
+    if (!may_say(m))
+        return mem_printf("no other node's server has told which nodes there are. Mend that, or, if all others are gone for good, name them in `dead` here");
+    struct unmet u = voice_unmet(r);
+    if (!u.why)
+        return NULL;
+    return mem_printf("%s %s%s%s. Mend that, or, if that node is gone for good, write dead = { \"%s\" } here", u.why, u.node, u.by ? ", which is known to node " : "", u.by ? u.by : "",
+                      u.node);
+}
+
 /* Whoever only some of the group can reach would be waited for by the others: so it is none of them until all that beat reach it and are reached from here. */
 static bool still_joins(struct membership *m)
 {
-    const struct relay *r = m->relay;
-    const struct member *is = members_find(&m->table, r->node);
-    const char *who = NULL, *why = is && !is->joining ? NULL : m->changed ? "what it learned is not kept" : voice_unmet(r, &who);
-    m->unmet = why && who == m->who && why == m->why ? m->unmet + 1 : 0;
-    m->who = who;
+    const struct member *is = members_find(&m->table, m->relay->node);
+    char *why = is && !is->joining ? NULL : in_the_way(m);
+    m->unmet = why && m->why && !strcmp(why, m->why) ? m->unmet + 1 : 0;
+    free(m->why);
     m->why = why;
-    if (m->unmet == UNMET_SAID && who) /* what cannot be kept is logged already */
-        log_warning("this node is none of the group yet, and takes nothing: %s %s. Mend that, or, if that node is gone for good, write dead = { \"%s\" } here", why, who, who);
+    if (m->unmet == UNMET_SAID)
+        log_warning("this node is none of the group yet, and takes nothing: %s", why);
     return why != NULL;
 }
 
-/* Its own word about itself: as its file has it. Not before another node was heard: it may know that this one was taken out; nor before its server was, by that address and with
- * that name: others would wait for it. */
-static void say_own(struct membership *m)
+/* Its own word about itself: as its file has it. True when it is new. */
+static bool say_own(struct membership *m)
 {
     const struct config *c = m->relay->config;
     const struct config_node *n = &c->node[config_node_index(c, m->relay->node)];
     const struct member *is = members_find(&m->table, n->name);
-    bool may = (m->heard || c->nnodes == 1) && m->own_told && !m->outcast;
-    struct member own = {0, false, n->name, n->redis, n->standby, n->tls, n->tls_name, may && still_joins(m)};
+    m->joins = still_joins(m);
+    struct member own = {0, false, n->name, n->redis, n->standby, n->tls, n->tls_name, m->joins};
     bool same = is && is->joining == own.joining && !strcmp(is->redis, n->redis) && !strcmp(is->standby, n->standby) && !strcmp(is->tls, n->tls) && !strcmp(is->tls_name, n->tls_name);
-    m->joins = own.joining;
-    if (!may || same)
-        return;
+    if (!may_say(m) || same)
+        return false;
     if (is && is->joining && !own.joining)
         log_info("every node that beats reaches this one: it is one of the group now");
     own.serial = members_serial(&m->table, n->name);
     m->changed |= members_say(&m->table, &own);
+    return true;
 }
 
 /* ---- what the servers know ---- */
@@ -216,9 +246,10 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
     struct relay *r = m->relay;
     if (r->config->membership != MEMBERSHIP_LEARNED || r->stopping)
         return;
-    look_at_own(m);
-    say_own(m);
     keep(m);
+    look_at_own(m);
+    if (say_own(m))
+        keep(m);
     joining_look(m->joining, &m->table);
     if (m->own_told && !m->open && !m->changed && !m->known) {
         m->known = true;
@@ -237,6 +268,17 @@ bool membership_joining(const struct relay *r)
     return r->config->membership == MEMBERSHIP_LEARNED && r->membership->joins;
 }
 
+bool membership_joins(const struct relay *r, const char *node)
+{
+    const struct member *is = members_find(&r->membership->table, node);
+    return is && is->joining;
+}
+
+bool membership_reaches(const struct relay *r, const char *node)
+{
+    return joining_reaches(r->membership->joining, node);
+}
+
 struct membership *membership_open(struct relay *r)
 {
     struct membership *m = mem_zero(sizeof *m);
@@ -249,6 +291,8 @@ struct membership *membership_open(struct relay *r)
     }
     if (m->unkept)
         log_warning("%s: %s: who joined the group and who was taken out is not known: nothing is taken here until it can be read", m->file, strerror(errno));
+    const struct member *own = members_find(&m->table, r->node);
+    m->joins = !own || own->joining;
     ev_timer_init(&m->look, on_look, 0.2, LOOK);
     m->look.data = m;
     ev_timer_start(r->loop, &m->look);
@@ -266,6 +310,7 @@ void membership_free(struct membership *m)
     members_free(&m->table);
     free(m->file);
     free(m->said);
+    free(m->why);
     for (size_t i = 0; i < m->nrefused; i++)
         free(m->refused[i]);
     free(m->refused);

@@ -10,8 +10,12 @@ struct membership *membership_open(struct relay *);
 /* Whether this relay has asked, since it was started, the own server and those of the others that it reached. Before, it may not know whose mail it holds. */
 bool membership_known(const struct relay *);
 
-/* Whether this node says that it joins, and is none of the group yet: not every node that beats reaches it and is reached from here. It takes nothing meanwhile. */
+/* Whether this node is none of the group yet: it has heard of no other node, or not every node that beats reaches it and is reached from here. It takes nothing meanwhile. */
 bool membership_joining(const struct relay *);
+
+/* Another one says that it joins, and is none of the group yet; and this relay reaches its server. */
+bool membership_joins(const struct relay *, const char *node);
+bool membership_reaches(const struct relay *, const char *node);
 
 /* No question is looked at any more; membership_free() when the connections are closed. */
 void membership_close(struct membership *);

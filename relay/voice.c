@@ -41,8 +41,7 @@ struct voice {
     bool *refused;     /* per node: its server took no beat, and the log said so */
     bool *busy, *called_dead;
     bool *away;        /* per node: as lanes were judged by last */
-    bool *comes;       /* per node: its own beats came to the own server within dead_after, when that answered last */
-    bool *vague;       /* per node: its beats name a node that is unknown here */
+    struct meeting *meeting;
     bool on_duty;      /* the same */
     bool doubled, untold;
     const char *outcast; /* NULL, or why this node does nothing any more */
@@ -66,27 +65,10 @@ static bool is_text(const redisReply *r)
     return r->type == REDIS_REPLY_STRING || r->type == REDIS_REPLY_STATUS;
 }
 
-/* "hears=mx2:alive,mx3:silent+" */
-static bool names_strangers(const struct config *c, const char *text)
-{
-    char name[65];
-    const char *at = strstr(text, "hears=");
-    for (at = at ? at + 6 : ""; *at && *at != ' '; at += *at == ',') {
-        size_t len = strcspn(at, ":, ");
-        snprintf(name, sizeof name, "%.*s", (int)len, at);
-        at += len + strcspn(at + len, ", ");
-        if (len && config_node_index(c, name) < 0 && !config_list_has(&c->forgotten, name))
-            return true;
-    }
-    return false;
-}
-
 static void read_beats(struct voice *v, size_t server, unsigned generation, const redisReply *list)
 {
     struct liveness_news news[BEATS_MOST];
     size_t n = 0;
-    for (size_t i = 0; i < v->n && server == v->self; i++)
-        v->comes[i] = false;
     for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i < list->elements && n < BEATS_MOST; i++) {
         const redisReply *b = list->element[i];
         if (b->type != REDIS_REPLY_ARRAY || b->elements < 5 || !is_text(b->element[0]) || !is_text(b->element[1]) ||
@@ -95,11 +77,8 @@ static void read_beats(struct voice *v, size_t server, unsigned generation, cons
         news[n++] = (struct liveness_news){b->element[0]->str, b->element[1]->str, b->element[4]->str, b->element[0]->len, b->element[1]->len,
                                            b->element[4]->len, (uint64_t)b->element[2]->integer,
                                            b->element[3]->type == REDIS_REPLY_INTEGER ? (double)b->element[3]->integer / 1000. : 0.};
-        int from = config_node_index(v->relay->config, b->element[0]->str);
-        if (from < 0 || (size_t)from >= v->n || b->element[3]->integer >= v->relay->config->dead_after)
-            continue;
-        v->comes[from] |= server == v->self;
-        v->vague[from] = names_strangers(v->relay->config, b->element[4]->str);
+        if (membership_joining(v->relay) && b->element[3]->integer < v->relay->config->dead_after)
+            meeting_beat(v->meeting, b->element[0]->str, b->element[4]->str, clock_monotonic() - news[n - 1].age, server == v->self);
     }
     liveness_told(v->liveness, server, generation, news, n, clock_monotonic());
 }
@@ -449,38 +428,9 @@ void voice_stood_still(struct relay *r, bool ourselves, double seconds)
     voice_wake(r);
 }
 
-struct reached {
-    const char *node;
-    bool is;
-};
-
-static void is_reached(struct node *node, void *arg)
+struct unmet voice_unmet(const struct relay *r)
 {
-    struct reached *r = arg;
-    r->is |= node_ready(node) && !strcmp(node_name(node), r->node);
-}
-
-const char *voice_unmet(const struct relay *r, const char **node)
-{
-    const struct voice *v = r->voice;
-    double now = clock_monotonic();
-    for (size_t i = 0; v && i < v->n; i++) {
-        struct reached there = {v->name[i], false};
-        enum heard h = liveness_state(v->liveness, i, now);
-        *node = v->name[i];
-        if (i == v->self || v->called_dead[i] || h == HEARD_SILENT)
-            continue;
-        if (v->vague[i])
-            return "it has not learned of a node that is known to node";
-        if (liveness_names(v->liveness, i, v->self))
-            continue;
-        owners_each_peer((struct relay *)r, is_reached, &there);
-        if (!there.is)
-            return "it does not reach node";
-        if (!v->comes[i] || h == HEARD_UNKNOWN)
-            return "it is not reached by node";
-    }
-    return NULL;
+    return r->voice ? meeting_unmet(r->voice->meeting, r->voice->liveness, clock_monotonic()) : (struct unmet){NULL};
 }
 
 static void on_greeted(struct wire *w, redisReply *reply, void *arg)
@@ -545,8 +495,6 @@ static void make_places(struct voice *v, size_t had)
     MORE(busy);
     MORE(called_dead);
     MORE(away);
-    MORE(comes);
-    MORE(vague);
 #undef MORE
 }
 
@@ -596,8 +544,6 @@ static void close_names(struct voice *v)
     free(v->busy);
     free(v->called_dead);
     free(v->away);
-    free(v->comes);
-    free(v->vague);
     duty_free(v->relay->duty);
     liveness_free(v->liveness);
 }
@@ -616,6 +562,7 @@ struct voice *voice_open(struct relay *r)
         snprintf(v->incarnation + 2 * i, 3, "%02x", random[i]);
     config_digest(r->config, v->config);
     open_names(v);
+    v->meeting = meeting_open(r);
     r->whole = whole_open(r);
     r->replace = replace_open(r);
     double beat = (double)r->config->beat / 1000.;
@@ -636,6 +583,7 @@ void voice_close(struct relay *r)
     whole_close(r->whole);
     replace_free(r->replace);
     close_names(v);
+    meeting_free(v->meeting);
     buf_free(&v->text);
     free(v);
     r->duty = NULL;

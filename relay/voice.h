@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "lanename.h"
+#include "meeting.h"
 #include "ownership.h"
 #include "relay.h"
 
@@ -36,9 +37,8 @@ void voice_own_server(struct relay *, bool restarted);
 /* The own server, or this program, stood still for so many seconds, or does still. */
 void voice_stood_still(struct relay *, bool ourselves, double seconds);
 
-/* NULL: every other node that beats, and that no admin calls dead, knows this one, or reaches its server and is reached from here; and whom they know is known here. Else what is
- * not so, for the log, with the name of the node behind it. */
-const char *voice_unmet(const struct relay *, const char **node);
+/* Whom this node, which joins, has not met yet; why is NULL with takeover = manual. */
+struct unmet voice_unmet(const struct relay *);
 
 /* Leaves this node's beat at the server of one that is none of the group yet. */
 void voice_greet(struct relay *, struct wire *);

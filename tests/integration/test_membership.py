@@ -36,10 +36,14 @@ def test_two_nodes_are_two_servers_with_names_of_their_own(world, how):  # noqa:
     assert len(peer.mails) == 1
 
 
-def learned(world, **options):  # noqa: F811
-    """Three hosts of which no file names all nodes: mx1's and mx2's these two, mx3's itself and mx1."""
+TWO_AND_ONE = {"mx1": ("mx1", "mx2"), "mx2": ("mx1", "mx2"), "mx3": ("mx3", "mx1")}
+RING = {"mx1": ("mx1", "mx2"), "mx2": ("mx2", "mx3"), "mx3": ("mx3", "mx1")}
+
+
+def learned(world, files=TWO_AND_ONE, **options):  # noqa: F811
+    """Three hosts of which no file names all nodes: mx1's and mx2's these two, mx3's itself and mx1, or as `files` has it."""
     w = world(alive=False, relays=(), nodes=3, **{**ALONE, "membership": "learned", **options})
-    for node, known in (("mx1", ("mx1", "mx2")), ("mx2", ("mx1", "mx2")), ("mx3", ("mx3", "mx1"))):
+    for node, known in files.items():
         service = w.relay(node)
         state = Path(service.note["conf"]).parent / "state"
         state.mkdir()
@@ -125,6 +129,73 @@ def test_a_new_node_needs_one_address(world):  # noqa: F811
     assert {"again@example.net", "taken@example.net"} <= set(recipients(peer))
 
 
+def other_user(w, away, at):
+    """The relay of `away` has a user of its own, which the server of `at` does not know, as if a firewall were between them, one way. What opens it."""
+    user = Path(w.relay(away).note["conf"]).parent / "user"
+    user.write_text("other secret\n")
+    user.chmod(0o600)
+    programs.write_settings(w.relay(away), {"node_user_file": str(user)})
+
+    def let_in(server):
+        w.connections[server].call("ACL", "SETUSER", "other", "on", ">secret", "allkeys", "allcommands")
+    for server in set(w.connections) - {at}:
+        let_in(server)
+    return lambda: let_in(at)
+
+
+def test_nodes_whose_files_name_each_other_in_a_ring_begin_together(world):  # noqa: F811
+    """Each has a section of one, and is in the file of the other: none of them waits until the one that it does not know is one of the group."""
+    w = learned(world, RING)
+    begun(w, "mx1", "mx2", "mx3")
+    all_three(w)
+    assert not any(w.count("none of the group yet", node) for node in RING)
+    content(w, "mx1")
+
+
+def test_in_a_ring_too_each_reaches_all_before_it_counts(world):  # noqa: F811
+    """mx1 does not reach mx3, which it has no section of: its log names that one."""
+    w = learned(world, RING)
+    let_in = other_user(w, "mx1", "mx3")
+    for node in RING:
+        w.stack.start(f"relay-{node}")
+    w.logged("none of the group yet, and takes nothing: it does not reach node mx3. Mend that", "mx1")
+    w.logged("none of the group yet, and takes nothing: it is not reached by node mx1. Mend that", "mx3")
+    assert known(w, "mx1") == {"mx2"} and state(w, "mx1") == "returning"
+    let_in()
+    all_three(w)
+
+
+def test_who_hears_nobody_takes_nothing_before_it_has_joined(world):  # noqa: F811
+    """Nor does it go on without the others by itself, however long: an admin says that they are gone for good."""
+    w = learned(world)
+    w.stack.kill("redis-mx1")
+    w.stack.start("relay-mx3")
+    w.logged("none of the group yet, and takes nothing: no other node's server has told which nodes there are", "mx3")
+
+    def waits():
+        since = re.search(rb"state=(\w+) since=(\d+)", dict((beat[0], beat[4]) for beat in w.connections["mx3"].call("LANE.BEAT")[0])[b"mx3"])
+        assert since[1] == b"returning"
+        return int(since[2]) > 15  # settle, alone_wait and dead_after are over
+    eventually("it has waited", waits)
+    w.configure("mx3", dead='{"mx1"}')
+    alive(w, "mx3")
+
+
+def test_who_joins_is_not_held_up_by_a_table_that_changes_all_the_time(world):  # noqa: F811
+    w = learned(world)
+    begun(w, "mx1", "mx2")
+    serial = 0
+
+    def joined():
+        nonlocal serial
+        serial += 1
+        mx1 = w.connections["mx1"]
+        mx1.call("SET", "dovelane.nodes", f"{serial} gone mx8\n" + re.sub(r"\d+ gone mx8\n", "", (mx1.call("GET", "dovelane.nodes") or b"").decode()))
+        return "it is one of the group now" in w.log("mx3")
+    w.stack.start("relay-mx3")
+    eventually("mx3 has joined", joined)
+
+
 def known(w, node):
     """Whom the node's relay counts, by its last beat."""
     texts = {name.decode(): text.decode() for name, _, _, _, text in w.connections[node].call("LANE.BEAT")[0]}
@@ -133,17 +204,8 @@ def known(w, node):
 
 @pytest.mark.parametrize("away, at, said", [("mx2", "mx3", "it is not reached by node mx2"), ("mx3", "mx2", "it does not reach node mx2")], ids=["not reached", "does not reach"])
 def test_a_newcomer_that_not_all_reach_holds_nobody_up(world, away, at, said):  # noqa: F811
-    """The relay of `away` has a user of its own, which the server of `at` does not know: as if a firewall were between them, one way."""
     w = learned(world)
-    user = Path(w.relay(away).note["conf"]).parent / "user"
-    user.write_text("other secret\n")
-    user.chmod(0o600)
-    programs.write_settings(w.relay(away), {"node_user_file": str(user)})
-
-    def let_in(server):
-        w.connections[server].call("ACL", "SETUSER", "other", "on", ">secret", "allkeys", "allcommands")
-    for server in {"mx1", "mx2", "mx3"} - {at}:
-        let_in(server)
+    let_in = other_user(w, away, at)
     begun(w, "mx1", "mx2")
     eventually("both are whole for the two", lambda: whole(w, "mx1") == whole(w, "mx2") == {"mx1+mx2"})
     w.stack.start("relay-mx3")
@@ -168,7 +230,7 @@ def test_a_newcomer_that_not_all_reach_holds_nobody_up(world, away, at, said):  
     assert recipients(peer) == ["u5@example.net", "u6@example.net"]
     assert known(w, "mx1") == {"mx2"} and known(w, "mx2") == {"mx1"}
     # The way is open.
-    let_in(at)
+    let_in()
     w.logged("every node that beats reaches this one: it is one of the group now", "mx3")
     all_three(w)
     content(w, "mx1")
@@ -241,6 +303,10 @@ def test_a_node_is_taken_out_for_good(world):  # noqa: F811
 def test_a_server_that_does_not_tell_which_nodes_there_are_is_named(world):  # noqa: F811
     """Its relay is not ready before it does."""
     w = learned(world)
+    begun(w, "mx1", "mx2")
+    for node in ("mx1", "mx2"):
+        w.stack.end(f"relay-{node}")
+    w.connections["mx1"].call("DEL", "dovelane.nodes")
     w.connections["mx1"].call("LPUSH", "dovelane.nodes", "x")
     for node in ("mx1", "mx2"):
         w.stack.start(f"relay-{node}")

@@ -7,6 +7,7 @@
  * firewall), and be opened at any time. What is checked:
  * - who has mail together with another knows it after a restart, and before it works again: else it would deliver what is the other's;
  * - a node counts only when all that run reach it and are reached by it;
+ * - C works only when it counts;
  * - A and B are held up by nothing: from every state they end their returns, whether C lives or not, and though nothing is opened any more;
  * - and when all is opened and all run, all count each other, or C is gone for all.
  * Nothing has a duration: whatever may happen may also wait. A question to a server and the answer are one step. */
@@ -37,7 +38,7 @@ struct state {
     uint8_t crashes, flushes, losses, hosts, forgets, joins; /* left; losses: of C's state directory; hosts: of that, its server and its relay */
 };
 
-enum rule { ALL_RULES, NO_JOINING, ONE_WAY, UNKNOWN_NOT_WAITED_FOR, USED_FIRST, NO_ORDER, NOT_ASKED, FORGOTTEN_WITH_MAIL, RULES };
+enum rule { ALL_RULES, NO_JOINING, ONE_WAY, UNKNOWN_NOT_WAITED_FOR, USED_FIRST, NO_ORDER, NOT_ASKED, ALONE, FORGOTTEN_WITH_MAIL, RULES };
 
 static const char *const left_out[RULES] = {
     [NO_JOINING] = "a newcomer counts at once",
@@ -46,6 +47,7 @@ static const char *const left_out[RULES] = {
     [USED_FIRST] = "a node is used before it is kept",
     [NO_ORDER] = "joining counts as much as node, by the later serial",
     [NOT_ASKED] = "a node is ready before it has asked the servers",
+    [ALONE] = "who has heard of nobody works before it joins",
     [FORGOTTEN_WITH_MAIL] = "a node is taken out though others have mail together with it",
 };
 
@@ -127,6 +129,8 @@ static bool wrong(const struct state *s)
         if ((s->mailed >> i & 1) && !is_node(s->file[i]))
             return true;
     bool with_b = s->mailed >> B & 1, works = runs(s, C) && !(s->returning >> C & 1);
+    if (works && s->memory[C] < NODE)
+        return true;
     return with_b && !s->emptied && works && !counts(s, C, B);
 }
 
@@ -231,7 +235,7 @@ static bool used(const struct state *s, unsigned i)
 static bool may_work(const struct state *s, unsigned i)
 {
     bool asked = (s->asked >> i & 1) && ((s->asked >> i & 8) || !reaches(s, i, i == A ? B : A));
-    return runs(s, i) && ((asked && used(s, i)) || without == NOT_ASKED || without == USED_FIRST) && (i != C || is_node(s->memory[C]) || s->memory[C] == NONE);
+    return runs(s, i) && ((asked && used(s, i)) || without == NOT_ASKED || without == USED_FIRST) && (i != C || is_node(s->memory[C]) || (s->memory[C] == NONE && without == ALONE));
 }
 
 /* Compared with everybody that it hears. */
