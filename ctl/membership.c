@@ -258,7 +258,7 @@ void membership_forget(struct ctl *ctl, const char *node, const struct config_li
             refuse_unknown(ctl, &table, node, lost);
             refuse_while_needed(ctl, node, lost);
         }
-        say(&table, &(struct member){members_serial(&table, node), true, (char *)node, "", "", "", ""});
+        say(&table, &(struct member){members_serial(&table, node), true, (char *)node, "", "", "", "", false, is->epoch});
         char *caller = ctl_caller();
         ctl_log(ctl, "nodes --forget %s, by %s", node, caller);
         free(caller);
@@ -282,9 +282,9 @@ void membership_join(struct ctl *ctl, const char *node)
     if (!is || !is->gone) {
         printf("node %s was not taken out: a node joins by itself when its relay is started\n", node);
     } else {
-        say(&table, &(struct member){members_serial(&table, node), false, n->name, n->redis, n->standby, n->tls, n->tls_name});
+        say(&table, &(struct member){members_serial(&table, node), false, n->name, n->redis, n->standby, n->tls, n->tls_name, true, is->epoch + 1});
         write_tables(ctl, &table);
-        printf("node %s is one of the group again\n", node);
+        printf("node %s may join again: its relay does it when every node that beats reaches it and is reached by it; its log says which does not\n", node);
     }
     members_free(&table);
 }

@@ -12,7 +12,7 @@
 #define HELP                                                                                                                              \
     "usage: dovelane nodes [--forget NODE [--lost NODE ...] | --join NODE]\n"                                                                      \
     "--forget: takes a node that joined (membership = learned) and is dead out for good; refused while it is needed. --lost, once for each: though\n" \
-    "that node may not hold what it held together with it; or, naming the node itself, though only that one has some mail. --join, on its own host: takes it in again. Without options one line per node:\n"                                                                                                                \
+    "that node may not hold what it held together with it; or, naming the node itself, though only that one has some mail. --join, on its own host: lets it join again, when all reach it. Without options one line per node:\n"                                                                                                                \
     "  state      what it said last: alive; returning (it is compared with the others, and takes nothing); ready (compared, the others give\n" \
     "             back what they took over); leaving (a planned stop); silent (no beat for suspect_after)\n"                              \
     "  beat       seconds since its last beat, by the server that has the latest\n"                                                       \

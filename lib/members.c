@@ -43,10 +43,13 @@ static const char *dash(const char *text)
 
 static void write_one(const struct member *m, struct buf *out)
 {
+    buf_printf(out, "%llu", m->serial);
+    if (m->epoch)
+        buf_printf(out, "/%llu", m->epoch);
     if (m->gone)
-        buf_printf(out, "%llu gone %s\n", m->serial, m->name);
+        buf_printf(out, " gone %s\n", m->name);
     else
-        buf_printf(out, "%llu %s %s %s %s %s %s\n", m->serial, m->joining ? "joining" : "node", m->name, m->redis, dash(m->standby), dash(m->tls), dash(m->tls_name));
+        buf_printf(out, " %s %s %s %s %s %s\n", m->joining ? "joining" : "node", m->name, m->redis, dash(m->standby), dash(m->tls), dash(m->tls_name));
 }
 
 void members_write(const struct members *t, struct buf *out)
@@ -60,18 +63,31 @@ static char *undash(const char *text)
     return mem_strdup(strcmp(text, "-") ? text : "");
 }
 
+/* "<serial>" or "<serial>/<epoch>". False: it is neither. */
+static bool read_serial(const char *word, unsigned long long *serial, unsigned long long *epoch)
+{
+    char *end;
+    *epoch = 0;
+    if (*word < '0' || *word > '9')
+        return false;
+    *serial = strtoull(word, &end, 10);
+    if (*end == '/' && end[1] > '0' && end[1] <= '9')
+        *epoch = strtoull(end + 1, &end, 10);
+    return !*end;
+}
+
 /* line: without its end; it is written into. */
 static bool read_one(char *line, struct member *out)
 {
-    char *word[8], *rest = NULL, *end;
+    char *word[8], *rest = NULL;
+    unsigned long long serial, epoch;
     size_t n = 0;
     for (char *w = strtok_r(line, " ", &rest); w && n < 8; w = strtok_r(NULL, " ", &rest))
         word[n++] = w;
-    if (n < 3 || *word[0] < '0' || *word[0] > '9')
+    if (n < 3 || !read_serial(word[0], &serial, &epoch))
         return false;
     bool gone = !strcmp(word[1], "gone"), joining = !strcmp(word[1], "joining");
-    unsigned long long serial = strtoull(word[0], &end, 10);
-    if (*end || strlen(word[2]) > 64 || (gone ? n != 3 : n != 7 || (!joining && strcmp(word[1], "node"))))
+    if (strlen(word[2]) > 64 || (gone ? n != 3 : n != 7 || (!joining && strcmp(word[1], "node"))))
         return false;
     *out = (struct member){serial,
                            gone,
@@ -80,7 +96,8 @@ static bool read_one(char *line, struct member *out)
                            gone ? mem_strdup("") : undash(word[4]),
                            gone ? mem_strdup("") : undash(word[5]),
                            gone ? mem_strdup("") : undash(word[6]),
-                           joining};
+                           joining,
+                           epoch};
     return true;
 }
 
@@ -89,6 +106,8 @@ static bool read_one(char *line, struct member *out)
 /* Of two that were said with one serial the one that takes out counts, and of two others any, as long as it is the same one everywhere. */
 static bool counts_more(const struct member *a, const struct member *b)
 {
+    if (a->epoch != b->epoch)
+        return a->epoch > b->epoch;
     if (a->joining != b->joining)
         return b->joining;
     if (a->serial != b->serial)
@@ -122,7 +141,7 @@ static bool has_room(const struct members *t, const struct member *m, const stru
 static bool in_bounds(const struct member *m)
 {
     const char *const word[] = {m->redis, m->standby, m->tls, m->tls_name};
-    bool good = m->serial && m->serial <= MEMBERS_SERIAL_MOST && strlen(m->name) <= 64;
+    bool good = m->serial && m->serial <= MEMBERS_SERIAL_MOST && m->epoch <= MEMBERS_EPOCH_MOST && strlen(m->name) <= 64;
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
         good &= strlen(word[i]) <= MEMBERS_WORD_MOST;
     return good;
@@ -138,7 +157,7 @@ bool members_say(struct members *t, const struct member *m)
     bool there = i < t->n && !strcmp(t->v[i].name, m->name);
     if ((there ? !counts_more(m, &t->v[i]) : t->n == MEMBERS_MOST) || !has_room(t, m, there ? &t->v[i] : NULL))
         return false;
-    struct member copy = {m->serial, m->gone, mem_strdup(m->name), mem_strdup(m->redis), mem_strdup(m->standby), mem_strdup(m->tls), mem_strdup(m->tls_name), m->joining};
+    struct member copy = {m->serial, m->gone, mem_strdup(m->name), mem_strdup(m->redis), mem_strdup(m->standby), mem_strdup(m->tls), mem_strdup(m->tls_name), m->joining, m->epoch};
     if (there) {
         clear(&t->v[i]);
     } else {

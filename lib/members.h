@@ -2,14 +2,14 @@
  * (docs/takeover.md, "Membership").
  *
  * A table has one record per name. Each relay writes its own node's; `dovelane nodes --forget` and `--join` write one in another's name. Of two records of one
- * name the higher serial counts, so that tables can be united in any order. They are kept in every node's Redis (SIGNAL_NODES) and in a file of each
- * program that uses them. As text, a line per record:
+ * name the one of the higher epoch counts (how often the node was taken in again after it was taken out), of one epoch the higher serial, so that tables can be united in any order. They
+ * are kept in every node's Redis (SIGNAL_NODES) and in a file of each program that uses them. As text, a line per record; "/<epoch>" follows the serial, but for the first, 0:
  *
  *     <serial> node <name> <redis> <standby or -> <tls or -> <tls_name or ->
  *     <serial> joining <name> <redis> <standby or -> <tls or -> <tls_name or ->
  *     <serial> gone <name>
  *
- * One that is joining is none of the group until it says "node": so it counts less than any other record of its name, whatever the serials. */
+ * One that is joining is none of the group until it says "node": so it counts less than any other record of its name and epoch, whatever the serials. */
 #ifndef DOVELANE_MEMBERS_H
 #define DOVELANE_MEMBERS_H
 
@@ -22,12 +22,14 @@
 #define MEMBERS_TEXT_MOST 65536 /* bytes of a text that is read, and of a table: what would make it longer is not taken */
 #define MEMBERS_WORD_MOST 255   /* bytes of an address or a TLS name */
 #define MEMBERS_SERIAL_MOST (1ull << 53)
+#define MEMBERS_EPOCH_MOST 1000000ull
 
 struct member {
     unsigned long long serial; /* milliseconds since 1970 when it was said, or one more than the one before */
     bool gone;                 /* taken out for good: the texts are "" */
     char *name, *redis, *standby, *tls, *tls_name; /* as in a node section of dovelane.conf; "": not set */
     bool joining;              /* others are to reach it first; they know it by this alone */
+    unsigned long long epoch;  /* how often it was taken in again */
 };
 
 /* By name. {0} is an empty one. */

@@ -143,7 +143,8 @@ static struct unmet node_unmet(const struct meeting *m, const struct liveness *l
     bool heard;
     for (const char *at = s && s->strangers ? s->strangers : ""; !u.why && next_name(&at, name, sizeof name, &heard);)
         u = stranger_unmet(m, name, node, now);
-    if (u.why || liveness_names(l, i, (size_t)config_node_index(r->config, r->node)))
+    bool has_us = !membership_again(r) && liveness_names(l, i, (size_t)config_node_index(r->config, r->node));
+    if (u.why || has_us)
         return u;
     owners_each_peer((struct relay *)r, is_reached, &there);
     if (!there.is)

@@ -96,7 +96,7 @@ static void look_at_own(struct membership *m)
     if (outcast)
         log_error(OUTCAST ": nothing is taken here; `dovelane nodes --join %s` takes it in again", r->node);
     else
-        log_info("this node is one of the group again");
+        log_info("this node may join the group again");
     voice_outcast(m->relay, outcast ? OUTCAST : NULL);
 }
 
@@ -140,7 +140,7 @@ static bool still_joins(struct membership *m)
     m->unmet = why && m->why && !strcmp(why, m->why) ? m->unmet + 1 : 0;
     free(m->why);
     m->why = why;
-    if (m->unmet == UNMET_SAID)
+    if (why && m->unmet == UNMET_SAID)
         log_warning("this node is none of the group yet, and takes nothing: %s", why);
     return why != NULL;
 }
@@ -151,8 +151,11 @@ static bool say_own(struct membership *m)
     const struct config *c = m->relay->config;
     const struct config_node *n = &c->node[config_node_index(c, m->relay->node)];
     const struct member *is = members_find(&m->table, n->name);
+    bool joined = !m->joins;
     m->joins = still_joins(m);
-    struct member own = {0, false, n->name, n->redis, n->standby, n->tls, n->tls_name, m->joins};
+    if (joined && m->joins)
+        voice_return(m->relay, "taken out of the group, and in again");
+    struct member own = {0, false, n->name, n->redis, n->standby, n->tls, n->tls_name, m->joins, is ? is->epoch : 0};
     bool same = is && is->joining == own.joining && !strcmp(is->redis, n->redis) && !strcmp(is->standby, n->standby) && !strcmp(is->tls, n->tls) && !strcmp(is->tls_name, n->tls_name);
     if (!may_say(m) || same)
         return false;
@@ -266,6 +269,12 @@ bool membership_known(const struct relay *r)
 bool membership_joining(const struct relay *r)
 {
     return r->config->membership == MEMBERSHIP_LEARNED && r->membership->joins;
+}
+
+bool membership_again(const struct relay *r)
+{
+    const struct member *is = members_find(&r->membership->table, r->node);
+    return is && is->epoch;
 }
 
 bool membership_joins(const struct relay *r, const char *node)

@@ -13,6 +13,9 @@ bool membership_known(const struct relay *);
 /* Whether this node is none of the group yet: it has heard of no other node, or not every node that beats reaches it and is reached from here. It takes nothing meanwhile. */
 bool membership_joining(const struct relay *);
 
+/* It was taken out once, and may join again: others may name it in their beats because they had it before. */
+bool membership_again(const struct relay *);
+
 /* Another one says that it joins, and is none of the group yet; and this relay reaches its server. */
 bool membership_joins(const struct relay *, const char *node);
 bool membership_reaches(const struct relay *, const char *node);

@@ -453,7 +453,15 @@ void voice_outcast(struct relay *r, const char *why)
         return;
     v->outcast = why;
     if (why)
-        duty_return(r->duty, why, clock_monotonic());
+        voice_return(r, why);
+    voice_wake(r);
+}
+
+void voice_return(struct relay *r, const char *why)
+{
+    if (!r->voice)
+        return;
+    duty_return(r->duty, why, clock_monotonic());
     voice_wake(r);
 }
 

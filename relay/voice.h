@@ -46,6 +46,9 @@ void voice_greet(struct relay *, struct wire *);
 /* This node takes nothing from now on (why: for the log; it must stay), or may again (NULL). */
 void voice_outcast(struct relay *, const char *why);
 
+/* This node returns. why: for the log; it must stay. */
+void voice_return(struct relay *, const char *why);
+
 /* Something that the rules look at has changed. */
 void voice_wake(struct relay *);
 

@@ -292,12 +292,39 @@ def test_a_node_is_taken_out_for_good(world):  # noqa: F811
     eventually("it is returning", lambda: state(w, "mx3", "mx3") == "returning")
     refused("nodes", "--join", "mx3", why="it has no section in")
     assert admin.run(w.stack, "nodes", "--join", "mx3", node="mx3").status in (0, 1)
-    w.logged("this node is one of the group again", "mx3")
+    w.logged("this node may join the group again", "mx3")
+    w.logged("it is one of the group now", "mx3")
     all_three(w)
     peer.well()
     w.store(peer, "new@example.net", owners=["mx3", "mx1"])
     w.empty()
     assert sorted(recipients(peer)) == ["kept@example.net", "new@example.net"]
+
+
+def test_a_node_that_is_taken_in_again_joins_as_a_new_one(world):  # noqa: F811
+    """Not all reach it where it is now: it counts nowhere, though relays that go on since it was taken out still have its name."""
+    w = learned(world, replace_after="3s")
+    let_in = other_user(w, "mx2", "mx3")
+    let_in()
+    begun(w, "mx1", "mx2", "mx3")
+    all_three(w)
+    w.stack.kill("relay-mx3")
+    eventually("it is taken out", lambda: admin.run(w.stack, "nodes", "--forget", "mx3").status in (0, 1), 60)
+    for node in ("mx1", "mx2"):
+        w.logged("node mx3 is none of the group any more", node)
+    w.connections["mx3"].call("ACL", "DELUSER", "other")
+    eventually("what mx2 said there is old", lambda: all(name != b"mx2" or age > 4000 for name, _, _, age, _ in w.connections["mx3"].call("LANE.BEAT")[0]))
+    w.stack.start("relay-mx3")
+    w.logged("error: this node was taken out of the group", "mx3")
+    said = admin.run(w.stack, "nodes", "--join", "mx3", node="mx3")
+    assert said.status in (0, 1) and "node mx3 may join again" in said.out, said
+    w.logged("none of the group yet, and takes nothing: it is not reached by node mx2", "mx3")
+    assert "mx3 (" in (shown := admin.run(w.stack, "nodes").out) and "is joining" in shown, shown
+    assert state(w, "mx3", "mx3") == "returning"
+    let_in()
+    w.logged("it is one of the group now", "mx3")
+    all_three(w)
+    content(w, "mx1")
 
 
 def test_a_server_that_does_not_tell_which_nodes_there_are_is_named(world):  # noqa: F811

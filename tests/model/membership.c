@@ -22,7 +22,7 @@
 enum { A, B, C, NODES };
 
 /* What is known of C. A record counts more than those before it. */
-enum record { NONE, JOINING, NODE, GONE, AGAIN, JOINING_LATER }; /* AGAIN: by --join. JOINING_LATER: with NO_ORDER alone, where serials decide */
+enum record { NONE, JOINING, NODE, GONE, JOINING_AGAIN, AGAIN, JOINING_LATER }; /* AGAIN: of the epoch that --join began. JOINING_LATER: with NO_ORDER alone, where serials decide */
 
 struct state {
     uint8_t memory[NODES], file[NODES], server[NODES]; /* enum record */
@@ -38,7 +38,7 @@ struct state {
     uint8_t crashes, flushes, losses, hosts, forgets, joins; /* left; losses: of C's state directory; hosts: of that, its server and its relay */
 };
 
-enum rule { ALL_RULES, NO_JOINING, ONE_WAY, UNKNOWN_NOT_WAITED_FOR, USED_FIRST, NO_ORDER, NOT_ASKED, ALONE, FORGOTTEN_WITH_MAIL, RULES };
+enum rule { ALL_RULES, NO_JOINING, ONE_WAY, UNKNOWN_NOT_WAITED_FOR, USED_FIRST, NO_ORDER, NOT_ASKED, ALONE, FORGOTTEN_WITH_MAIL, JOINED_AT_ONCE, KNOWN_BEFORE, RULES };
 
 static const char *const left_out[RULES] = {
     [NO_JOINING] = "a newcomer counts at once",
@@ -49,6 +49,8 @@ static const char *const left_out[RULES] = {
     [NOT_ASKED] = "a node is ready before it has asked the servers",
     [ALONE] = "who has heard of nobody works before it joins",
     [FORGOTTEN_WITH_MAIL] = "a node is taken out though others have mail together with it",
+    [JOINED_AT_ONCE] = "--join makes a node of it at once",
+    [KNOWN_BEFORE] = "who had it before it was taken out need not reach it",
 };
 
 static enum rule without;
@@ -59,6 +61,11 @@ static bool broken;
 #define IN_MEMORY 1u
 #define IN_FILE 2u
 #define AT_SERVER(i) (4u << (i))
+
+static bool is_joining(uint8_t record)
+{
+    return record == JOINING || record == JOINING_AGAIN || record == JOINING_LATER;
+}
 
 static bool is_node(uint8_t record)
 {
@@ -108,7 +115,8 @@ static bool met(const struct state *s)
             continue;
         if (without != UNKNOWN_NOT_WAITED_FOR && !counts(s, C, B))
             return false; /* they name B */
-        if (!counts(s, j, C) && !(reaches(s, C, j) && (without == ONE_WAY || (s->greeted >> j & 1))))
+        bool has_it = counts(s, j, C) || (without == KNOWN_BEFORE && s->file[j] >= GONE);
+        if (!has_it && !(reaches(s, C, j) && (without == ONE_WAY || (s->greeted >> j & 1))))
             return false;
     }
     return true;
@@ -129,7 +137,7 @@ static bool wrong(const struct state *s)
         if ((s->mailed >> i & 1) && !is_node(s->file[i]))
             return true;
     bool with_b = s->mailed >> B & 1, works = runs(s, C) && !(s->returning >> C & 1);
-    if (works && s->memory[C] < NODE)
+    if (works && (s->memory[C] == NONE || is_joining(s->memory[C])) && without != NO_ORDER)
         return true;
     return with_b && !s->emptied && works && !counts(s, C, B);
 }
@@ -186,6 +194,8 @@ static void ask(const struct state *s, unsigned i, unsigned at)
     if (i != C || (t.of_b & IN_MEMORY))
         t.of_b |= (uint8_t)AT_SERVER(at);
     t.asked |= (uint8_t)(1u << i << (i == at ? 0 : 3));
+    if (i == C && is_node(s->memory[C]) && !is_node(t.memory[C]))
+        t.returning |= 1u << C; /* it was taken out */
     go_if_new(&t, s, STEP);
 }
 
@@ -203,26 +213,31 @@ static void keep(const struct state *s, unsigned i)
 static void greet(const struct state *s, unsigned j)
 {
     struct state t = *s;
-    if (!runs(s, j) || s->memory[j] != JOINING || !reaches(s, j, C))
+    if (!runs(s, j) || !is_joining(s->memory[j]) || !reaches(s, j, C))
         return;
     t.greeted |= (uint8_t)(1u << j);
     go_if_new(&t, s, STEP);
+}
+
+/* It counts from here: whoever runs reaches it and is reached by it. */
+static void look_at_who_counts(struct state *t)
+{
+    t->excused |= (t->up & 3) != 3;
+    for (unsigned j = A; j <= B; j++)
+        broken |= runs(t, j) && !counts(t, j, C) && !(reaches(t, C, j) && reaches(t, j, C)) && without != ONE_WAY; /* that one is to be seen by what follows */
 }
 
 /* C's word about itself. Not before it has heard of the group. */
 static void say(const struct state *s)
 {
     struct state t = *s;
-    bool joins = s->memory[C] == JOINING || s->memory[C] == JOINING_LATER;
+    bool joins = is_joining(s->memory[C]);
     if (!runs(s, C) || (s->asked & 044) != 044 || (s->memory[C] != NONE && !joins))
         return;
     bool node = without == NO_JOINING || met(s);
-    t.memory[C] = node ? NODE : joins ? s->memory[C] : without == NO_ORDER && s->emptied ? JOINING_LATER : JOINING;
-    if (node) {
-        t.excused |= (s->up & 3) != 3;
-        for (unsigned j = A; j <= B; j++)
-            broken |= runs(s, j) && !counts(s, j, C) && !(reaches(s, C, j) && reaches(s, j, C)) && without != ONE_WAY; /* that one is to be seen by what follows */
-    }
+    t.memory[C] = node ? s->memory[C] == JOINING_AGAIN ? AGAIN : NODE : joins ? s->memory[C] : without == NO_ORDER && s->emptied ? JOINING_LATER : JOINING;
+    if (node)
+        look_at_who_counts(&t);
     go_if_new(&t, s, STEP);
 }
 
@@ -291,16 +306,20 @@ static void admin(const struct state *s)
         t.server[A] = t.server[B] = GONE;
         if (reaches(s, A, C))
             t.server[C] = GONE;
+        t.greeted = 0; /* dead_after is over */
         t.forgets--;
+        go(&t, FAULT);
+        t.open = 0; /* it goes on elsewhere */
         go(&t, FAULT);
     }
     t = *s;
     if (s->joins && later(s->server[C], reaches(s, C, A) ? s->server[A] : NONE) == GONE) {
-        t.server[C] = AGAIN;
+        t.server[C] = without == JOINED_AT_ONCE ? AGAIN : JOINING_AGAIN;
         if (reaches(s, C, A))
-            t.server[A] = AGAIN;
+            t.server[A] = t.server[C];
         t.joins--;
-        t.excused = 1; /* an admin's word counts at once */
+        if (without == JOINED_AT_ONCE)
+            look_at_who_counts(&t);
         go(&t, FAULT);
     }
     for (unsigned way = 0; way < 4; way++)

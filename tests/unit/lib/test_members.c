@@ -76,9 +76,27 @@ START_TEST(test_who_joins_counts_less_than_who_is_a_node_or_gone_whatever_the_se
 }
 END_TEST
 
+/* Or nobody who was taken out could join again: as one that is a node at once it would not be asked whom it reaches. */
+START_TEST(test_who_is_taken_in_again_joins_first_whatever_was_said_before)
+{
+    static const char *const said[] = {"9 node a h:9 - - -\n", "3/1 joining a h:3 - - -\n", "8 gone a\n", "2/1 joining a h:2 - - -\n"};
+    for (int first = 0; first < 4; first++) {
+        struct members t = {0};
+        for (int i = 0; i < 4; i++)
+            members_read(&t, said[(first + i) % 4]);
+        is(&t, said[1]);
+        ck_assert_uint_eq(members_find(&t, "a")->epoch, 1);
+        ck_assert(members_read(&t, "1/1 node a h:1 - - -\n") && !members_read(&t, said[1]));
+        ck_assert(members_read(&t, "1/1 gone a\n") && members_read(&t, "2/1 node a h:1 - - -\n") && !members_read(&t, "7 gone a\n"));
+        is(&t, "2/1 node a h:1 - - -\n");
+        members_free(&t);
+    }
+}
+END_TEST
+
 START_TEST(test_what_is_not_understood_is_passed_over)
 {
-    static const char *const bad[] = {"", "\n", "x", "0 gone a", "1 gone", "1 gone a b", "1 node a", "1 node a h:1 - -", "1 node a h:1 - - - -", "1 joining a", "1 joining a h:1 - -", "1 joining a h:1 - - - -", "-1 gone a", "1x gone a", "1 hidden a",
+    static const char *const bad[] = {"", "\n", "x", "0 gone a", "1 gone", "1 gone a b", "1 node a", "1 node a h:1 - -", "1 node a h:1 - - - -", "1 joining a", "1 joining a h:1 - -", "1 joining a h:1 - - - -", "-1 gone a", "1x gone a", "1/ gone a", "1/0 gone a", "1/-1 gone a", "1/1x gone a", "/1 gone a", "1/1/1 gone a", "1/1000001 gone a", "1 hidden a",
                                       "1 gone aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
                                       "9007199254740993 gone a", "18446744073709551615 gone a", "18446744073709551616 gone a"};
     struct members t = {0};
@@ -371,6 +389,7 @@ TCase *members_tests(void)
     tcase_add_test(t, test_a_table_reads_what_it_wrote);
     tcase_add_test(t, test_the_higher_serial_counts_in_whatever_order_they_come);
     tcase_add_test(t, test_who_joins_counts_less_than_who_is_a_node_or_gone_whatever_the_serials);
+    tcase_add_test(t, test_who_is_taken_in_again_joins_first_whatever_was_said_before);
     tcase_add_test(t, test_what_is_not_understood_is_passed_over);
     tcase_add_test(t, test_a_table_never_gets_longer_than_what_is_read);
     tcase_add_test(t, test_who_joins_is_none_of_the_nodes_and_its_server_can_be_reached);
