@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lanename.h"
+#include "liveness.h"
 #include "mem.h"
 #include "members.h"
 #include "signals.h"
@@ -51,25 +52,40 @@ static void write_tables(struct ctl *ctl, const struct members *table)
 
 /* ---- may it go? ---- */
 
-/* Milliseconds since the node's last beat, by the server that has the latest; -1: none has any. state: what it said of itself. */
-static long long beat_age(struct ctl *ctl, const char *node, char *state, size_t size)
+/* The node's last beat, by the server that has it latest. */
+struct last_beat {
+    long long age; /* milliseconds; -1: no server has any */
+    char *text;    /* "" then */
+};
+
+static struct last_beat last_beat(struct ctl *ctl, const char *node)
 {
-    long long least = -1;
+    struct last_beat last = {-1, mem_strdup("")};
     for (size_t i = 0; i < ctl->nconns; i++) {
         redisReply *r = conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "LANE.BEAT") : NULL;
         const redisReply *list = r && r->type == REDIS_REPLY_ARRAY && r->elements == 2 ? r->element[0] : NULL;
         for (size_t k = 0; list && k < list->elements; k++) {
             const redisReply *b = list->element[k];
-            if (b->elements != 5 || strcmp(b->element[0]->str, node) || (least >= 0 && b->element[3]->integer >= least))
+            if (b->elements != 5 || strcmp(b->element[0]->str, node) || (last.age >= 0 && b->element[3]->integer >= last.age))
                 continue;
-            least = b->element[3]->integer;
-            const char *word = strstr(b->element[4]->str, "state=");
-            snprintf(state, size, "%.*s", word ? (int)strcspn(word + 6, " ") : 0, word ? word + 6 : "");
+            free(last.text);
+            last = (struct last_beat){b->element[3]->integer, mem_strdup(b->element[4]->str)};
         }
         if (r)
             freeReplyObject(r);
     }
-    return least;
+    return last;
+}
+
+/* The same as its age; state: what it said of itself. */
+static long long beat_age(struct ctl *ctl, const char *node, char *state, size_t size)
+{
+    struct last_beat last = last_beat(ctl, node);
+    const char *word = strstr(last.text, "state=");
+    if (last.age >= 0)
+        snprintf(state, size, "%.*s", word ? (int)strcspn(word + 6, " ") : 0, word ? word + 6 : "");
+    free(last.text);
+    return last.age;
 }
 
 /* Alive, or back again: not counted out by the configuration. */
@@ -152,6 +168,26 @@ static bool holds_all(struct ctl *ctl, struct conn *c, const char *node)
     return sets >= all;
 }
 
+/* Whether that one may have promised something together with a node that joins: its last beat names it, which is in no record, so that it has a section of it; or it left no beat that could tell; or its server
+ * holds mail with it. */
+static bool counts_it(struct ctl *ctl, struct conn *c, const char *node)
+{
+    if (!strcmp(c->name, node) || config_list_has(&ctl->config->dead, c->name))
+        return false;
+    struct last_beat last = last_beat(ctl, c->name);
+    bool does = last.age < 0 || beat_names(last.text, node) || (conn_up(c) && held(ctl, c, node, false));
+    free(last.text);
+    return does;
+}
+
+static bool somebody_counts_it(struct ctl *ctl, const char *node)
+{
+    bool any = false;
+    for (size_t i = 0; i < ctl->nconns; i++)
+        any |= counts_it(ctl, &ctl->conn[i], node);
+    return any;
+}
+
 /* What is promised with a node that this command does not know cannot be looked at. */
 static void refuse_unknown(const struct ctl *ctl, const struct members *table, const char *node, const struct config_list *lost)
 {
@@ -188,7 +224,8 @@ static void refuse_while_alone(struct ctl *ctl, const char *node)
                   node, (long long)ctl->config->copies, away, node);
 }
 
-static void refuse_while_needed(struct ctl *ctl, const char *node, const struct config_list *lost)
+/* joining: the node is none of the group by any record. */
+static void refuse_while_needed(struct ctl *ctl, const char *node, bool joining, const struct config_list *lost)
 {
     char state[32] = "";
     size_t left = 0;
@@ -202,6 +239,8 @@ static void refuse_while_needed(struct ctl *ctl, const char *node, const struct 
         if (!strcmp(c->name, node) || config_list_has(&ctl->config->dead, c->name))
             continue;
         left++;
+        if (joining && !counts_it(ctl, c, node))
+            continue;
         if (!conn_up(c))
             ctl_usage("nodes --forget %s: node %s does not answer, so what it holds together with %s cannot be known: wait until it is back, or forget it first", node, c->name, node);
         age = beat_age(ctl, c->name, state, sizeof state);
@@ -254,9 +293,9 @@ void membership_forget(struct ctl *ctl, const char *node, const struct config_li
     if (is->gone) {
         printf("node %s was taken out already\n", node);
     } else {
-        if (!is->joining) { /* nobody else holds anything together with one that is none of the group yet */
+        if (!is->joining || somebody_counts_it(ctl, node)) {
             refuse_unknown(ctl, &table, node, lost);
-            refuse_while_needed(ctl, node, lost);
+            refuse_while_needed(ctl, node, is->joining, lost);
         }
         say(&table, &(struct member){members_serial(&table, node), true, (char *)node, "", "", "", "", false, is->epoch});
         char *caller = ctl_caller();

@@ -415,6 +415,16 @@ bool liveness_dead(const struct liveness *l, size_t node, double now)
     return now - since >= l->times.dead_after && !liveness_others_hear(l, node, now);
 }
 
+/* "hears=mx2:alive,mx3:silent+" */
+bool beat_names(const char *text, const char *node)
+{
+    size_t len = strlen(node);
+    for (const char *at = text; (at = strstr(at, node)); at++)
+        if (at > text && (at[-1] == '=' || at[-1] == ',') && at[len] == ':')
+            return true;
+    return false;
+}
+
 /* ---- writing one ---- */
 
 void beat_encode(const struct beat *b, const struct liveness *l, const bool *lists, double now, struct buf *out)

@@ -21,6 +21,9 @@ const char *heard_word(enum heard);
 #define BEAT_RUN_ID 64
 #define BEAT_CONFIG 20
 
+/* Whether the text of a beat names that node, as heard or not: its sender has it among its nodes. */
+bool beat_names(const char *text, const char *node);
+
 /* What a node says in a beat, beside its name, incarnation and counter. */
 struct beat {
     enum heard state;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "liveness.h"
 #include "log.h"
 #include "mem.h"
 #include "members.h"
@@ -50,20 +51,10 @@ static bool matters(const struct newcomers *n, const struct member *m)
     return node->learned && (m->gone || strcmp(node->redis, m->redis) || strcmp(node->standby, m->standby) || strcmp(node->tls, m->tls) || strcmp(node->tls_name, m->tls_name));
 }
 
-/* "hears=mx2:alive,mx3:silent+" */
-static bool mentions(const char *text, const char *name)
-{
-    size_t len = strlen(name);
-    for (const char *at = text; (at = strstr(at, name)); at++)
-        if (at > text && (at[-1] == '=' || at[-1] == ',') && at[len] == ':')
-            return true;
-    return false;
-}
-
 static bool knows_all(const struct newcomers *n, const char *name, const char *text)
 {
     for (size_t i = 0; i < n->table.n; i++)
-        if (is_new(n, &n->table.v[i]) && strcmp(n->table.v[i].name, name) && !mentions(text, n->table.v[i].name))
+        if (is_new(n, &n->table.v[i]) && strcmp(n->table.v[i].name, name) && !beat_names(text, n->table.v[i].name))
             return false;
     return true;
 }

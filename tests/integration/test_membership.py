@@ -248,6 +248,28 @@ def test_a_node_that_joins_and_is_not_wanted_is_forgotten_at_once(world):  # noq
     assert known(w, "mx1") == {"mx2"}
 
 
+def test_a_node_that_joins_is_forgotten_only_when_nobody_holds_mail_with_it(world):  # noqa: F811
+    """mx2 has a section of it, so it counts there, though mx1 does not reach it."""
+    w = learned(world)
+    other_user(w, "mx1", "mx3")
+    begun(w, "mx1", "mx2")
+    w.relay("mx2").note["nodes"]["mx3"] = w.stack.nodes["mx3"]
+    w.configure("mx2")
+    w.stack.start("relay-mx3")
+    w.logged("none of the group yet, and takes nothing: it is not reached by node mx1", "mx3")
+    peer = w.peer()
+    peer.say("MAIL", "450 4.0.0 not now")
+    w.store(peer, "kept@example.net", owners=["mx2", "mx3"])
+
+    def refused(why):
+        said = admin.run(w.stack, "nodes", "--forget", "mx3")
+        return said.status == 2 and re.search(why, said.err)
+    assert refused("its relay beat .* stop it first")
+    w.stack.kill("relay-mx3")
+    eventually("its mail at mx2 is seen", lambda: refused("node mx2 holds 1 mails together with it"))
+    assert b"joining mx3" in w.connections["mx2"].call("GET", "dovelane.nodes")
+
+
 def test_a_node_is_taken_out_for_good(world):  # noqa: F811
     w = learned(world, replace_after="3s")
     begun(w, "mx1", "mx2", "mx3")
