@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "beside.h"
 #include "clock.h"
 #include "log.h"
 
@@ -17,7 +18,6 @@
 #define LOOK_AGAIN 0.05 /* seconds until more are taken, when there were too many */
 #define QUEUE 4096      /* connections that may wait */
 #define WAIT 30         /* tenths of a second for one who listens there */
-#define PATH_MOST (sizeof((struct sockaddr_un *)0)->sun_path - sizeof ".4194304") /* whatever the process' number (PID_MAX_LIMIT) */
 
 struct listener {
     struct ev_loop *loop;
@@ -133,27 +133,24 @@ static char *not_free(const struct listener_options *o)
                                           : strerror(error));
 }
 
-/* Bound under another name, which then replaces what is at the path: there is no moment without a socket. */
-static char *listen_beside(struct listener *l, const struct listener_options *o, const char *beside)
+static char *listen_beside(struct listener *l, const struct listener_options *o)
 {
-    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    struct beside b;
     struct stat st;
-    memcpy(un.sun_path, beside, strlen(beside));
-    unlink(beside);
-    mode_t before = umask(0177); /* nobody connects between bind and chmod */
-    bool bound = l->fd >= 0 && bind(l->fd, (struct sockaddr *)&un, sizeof un) == 0;
-    umask(before);
-    if (!bound)
+    if (beside_bind(&b, o->path, SOCK_STREAM | SOCK_NONBLOCK) < 0)
         return mem_printf("%s = %s: cannot listen: %s (does the directory exist?)", o->setting, o->path, strerror(errno));
     char *error = NULL;
-    if (chown(beside, (uid_t)-1, o->group) < 0 || chmod(beside, o->mode) < 0)
+    l->fd = b.fd;
+    if (fchownat(b.directory, b.name, (uid_t)-1, o->group, 0) < 0 || fchmodat(b.directory, b.name, o->mode, 0) < 0)
         error = mem_printf("%s = %s: cannot set group and mode: %s (this process' user must be in that group)", o->setting, o->path, strerror(errno));
-    else if (listen(l->fd, QUEUE) < 0 || stat(beside, &st) < 0 || rename(beside, o->path) < 0)
-        error = mem_printf("%s = %s: cannot be put there: %s", o->setting, o->path, strerror(errno));
+    else if (listen(l->fd, QUEUE) < 0 || fstatat(b.directory, b.name, &st, 0) < 0)
+        error = mem_printf("%s = %s: cannot listen: %s", o->setting, o->path, strerror(errno));
     if (error) {
-        unlink(beside);
+        beside_drop(&b);
         return error;
     }
+    if (beside_place(&b) < 0)
+        return mem_printf("%s = %s: cannot be put there: %s", o->setting, o->path, strerror(errno));
     l->device = st.st_dev;
     l->inode = st.st_ino;
     return NULL;
@@ -161,20 +158,15 @@ static char *listen_beside(struct listener *l, const struct listener_options *o,
 
 struct listener *listener_open(const struct listener_options *o, char **error_r)
 {
-    if (strlen(o->path) > PATH_MOST) {
-        *error_r = mem_printf("%s = %s: longer than the %zu bytes that a socket's path may have here", o->setting, o->path, PATH_MOST);
+    if (strlen(o->path) > BESIDE_PATH_MOST) {
+        *error_r = mem_printf("%s = %s: longer than the %d bytes that a socket's path may have", o->setting, o->path, BESIDE_PATH_MOST);
         return NULL;
     }
     if ((*error_r = not_free(o)))
         return NULL;
     struct listener *l = mem_zero(sizeof *l);
-    l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    char *beside = mem_printf("%s.%d", o->path, (int)getpid());
-    *error_r = listen_beside(l, o, beside);
-    free(beside);
+    *error_r = listen_beside(l, o);
     if (*error_r) {
-        if (l->fd >= 0)
-            close(l->fd);
         free(l);
         return NULL;
     }

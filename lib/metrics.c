@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "beside.h"
 
 atomic_llong metrics[METRICS];
 
@@ -58,6 +60,13 @@ static void *serve(void *arg)
     return NULL;
 }
 
+static mode_t mask(void)
+{
+    mode_t m = umask(077);
+    umask(m);
+    return m;
+}
+
 static void expand(const char *path, const char *program, struct buf *out)
 {
     for (; *path; path++) {
@@ -70,33 +79,56 @@ static void expand(const char *path, const char *program, struct buf *out)
     }
 }
 
-int metrics_serve(const char *path, const char *program)
+static struct {
+    struct beside at;
+    char path[BESIDE_PATH_MOST + 1];
+} served = {{-1, -1, "", NULL}, ""};
+
+int metrics_bind(const char *path, const char *program)
 {
+    struct buf name = {0};
     if (!*path)
         return 0;
-    struct buf name = {0};
     expand(path, program, &name);
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    bool fits = name.len < sizeof a.sun_path;
-    if (fits)
-        memcpy(a.sun_path, name.data, name.len + 1);
+    bool fits = name.len < sizeof served.path;
+    snprintf(served.path, sizeof served.path, "%s", name.data);
     buf_free(&name);
     if (!fits) {
         errno = ENAMETOOLONG;
         return -1;
     }
-    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (s < 0)
+    if (beside_bind(&served.at, served.path, SOCK_STREAM) < 0)
         return -1;
-    unlink(a.sun_path);
+    if (fchmodat(served.at.directory, served.at.name, 0777 & ~mask(), 0) == 0 && listen(served.at.fd, 16) == 0)
+        return 0;
+    beside_drop(&served.at);
+    return -1;
+}
+
+int metrics_begin(void)
+{
     pthread_t t;
-    if (bind(s, (struct sockaddr *)&a, sizeof a) < 0 || listen(s, 16) < 0 ||
-        (errno = pthread_create(&t, NULL, serve, (void *)(intptr_t)s))) {
-        int e = errno;
-        close(s);
-        errno = e;
+    if (served.at.fd < 0)
+        return 0;
+    if (beside_place(&served.at) < 0)
         return -1;
+    int error = pthread_create(&t, NULL, serve, (void *)(intptr_t)served.at.fd);
+    if (!error) {
+        pthread_detach(t);
+        return 0;
     }
-    pthread_detach(t);
-    return 0;
+    close(served.at.fd);
+    served.at.fd = -1;
+    errno = error;
+    return -1;
+}
+
+void metrics_drop(void)
+{
+    beside_drop(&served.at);
+}
+
+int metrics_serve(const char *path, const char *program)
+{
+    return metrics_bind(path, program) < 0 || metrics_begin() < 0 ? -1 : 0;
 }

@@ -30,4 +30,9 @@ void metrics_print(struct buf *out);
  * errno. */
 int metrics_serve(const char *path, const char *program);
 
+/* The same in two steps, for a program that may yet find that another one is at work: until metrics_begin() that one's socket stays. One of begin and drop follows. */
+int metrics_bind(const char *path, const char *program);
+int metrics_begin(void);
+void metrics_drop(void);
+
 #endif

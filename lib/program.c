@@ -71,6 +71,25 @@ void program_start(struct program *p, const char *name, bool node_needed, progra
         fprintf(stderr, "%s: log = %s: %s\n", name, p->config->log, strerror(errno));
         exit(2);
     }
-    if (metrics_serve(p->config->metrics_socket, name) < 0)
+}
+
+void program_metrics(const struct program *p)
+{
+    if (metrics_serve(p->config->metrics_socket, p->name) < 0)
         log_fatal("metrics_socket = %s: %s", p->config->metrics_socket, strerror(errno));
+}
+
+struct listener *program_listen(const struct program *p, const struct listener_options *o)
+{
+    char *error = NULL;
+    if (metrics_bind(p->config->metrics_socket, p->name) < 0)
+        log_fatal("metrics_socket = %s: %s", p->config->metrics_socket, strerror(errno));
+    struct listener *l = listener_open(o, &error);
+    if (!l) {
+        metrics_drop();
+        log_fatal("%s", error);
+    }
+    if (metrics_begin() < 0)
+        log_error("metrics_socket = %s: %s", p->config->metrics_socket, strerror(errno));
+    return l;
 }

@@ -70,23 +70,20 @@ static bool busy(void)
     return false;
 }
 
-static void listen_here(const struct config *c)
+static void listen_here(const struct program *p)
 {
-    char *error = NULL;
+    const struct config *c = p->config;
     const struct group *group = *c->milter_socket_group ? getgrnam(c->milter_socket_group) : NULL;
     if (*c->milter_socket_group && !group)
         log_fatal("milter_socket_group = %s: there is no such group", c->milter_socket_group);
     listener_descriptors();
-    listener = listener_open(&(struct listener_options){.loop = milter.loop,
-                                                        .setting = "milter_socket",
-                                                        .path = c->milter_socket,
-                                                        .group = group ? group->gr_gid : (gid_t)-1,
-                                                        .mode = group ? 0660 : 0666,
-                                                        .replace = handover_takes_over(),
-                                                        .take = session_new},
-                             &error);
-    if (!listener)
-        log_fatal("%s", error);
+    listener = program_listen(p, &(struct listener_options){.loop = milter.loop,
+                                                            .setting = "milter_socket",
+                                                            .path = c->milter_socket,
+                                                            .group = group ? group->gr_gid : (gid_t)-1,
+                                                            .mode = group ? 0660 : 0666,
+                                                            .replace = handover_takes_over(),
+                                                            .take = session_new});
 }
 
 int main(int argc, char **argv)
@@ -110,7 +107,7 @@ int main(int argc, char **argv)
     handover_await(milter.loop, milter.store, &stopping);
     if (stopping) /* the old one goes on */
         _exit(0);
-    listen_here(p.config);
+    listen_here(&p);
     if (p.config->divert.n && !*p.config->bounce_port)
         log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and nobody is told");
     log_info("started: version %s, %zu next hops are diverted, copies = %lld of %zu nodes, on_store_failure = %s", DOVELANE_VERSION, p.config->divert.n,

@@ -150,25 +150,22 @@ static void set_most(const struct config *c)
     }
 }
 
-static void listen_here(const struct config *c)
+static void listen_here(const struct program *p)
 {
-    char *error = NULL;
+    const struct config *c = p->config;
     const struct passwd *pw = getpwnam(c->proxy_user);
     if (!pw)
         log_fatal("proxy_user = %s: there is no such user", c->proxy_user);
     user = pw->pw_uid;
     set_most(c);
-    listener = listener_open(&(struct listener_options){.loop = proxy.loop,
-                                                        .setting = "proxy_socket",
-                                                        .path = c->proxy_socket,
-                                                        .group = pw->pw_gid,
-                                                        .mode = 0660,
-                                                        .replace = handover_takes_over(),
-                                                        .take = take,
-                                                        .has_room = has_room},
-                             &error);
-    if (!listener)
-        log_fatal("%s", error);
+    listener = program_listen(p, &(struct listener_options){.loop = proxy.loop,
+                                                            .setting = "proxy_socket",
+                                                            .path = c->proxy_socket,
+                                                            .group = pw->pw_gid,
+                                                            .mode = 0660,
+                                                            .replace = handover_takes_over(),
+                                                            .take = take,
+                                                            .has_room = has_room});
 }
 
 int main(int argc, char **argv)
@@ -197,7 +194,7 @@ int main(int argc, char **argv)
     handover_await(proxy.loop, proxy.store, &proxy.leaving);
     if (proxy.leaving) /* the old one goes on */
         _exit(0);
-    listen_here(p.config);
+    listen_here(&p);
     warn_routes(p.config);
     log_info("started: version %s, %zu routes to %zu next hops that are diverted, copies = %lld of %zu nodes, on_store_failure = %s", DOVELANE_VERSION, p.config->route.n,
              p.config->divert.n, (long long)p.config->copies, p.config->nnodes, p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail");

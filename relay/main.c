@@ -155,7 +155,7 @@ static const char *unfit(const struct relay *r, struct config *config)
     if (r->config->takeover != config->takeover)
         return "takeover is another: that needs a restart of the relay";
     if (config->takeover == TAKEOVER_AUTOMATIC && !same_nodes(r->config, config))
-        return "a node is missing that was there, or is reached otherwise (redis, standby, tls, tls_name): that needs a restart of the relay";
+        return config->unread ? config->unlearned : "a node is missing that was there, or is reached otherwise (redis, standby, tls, tls_name): that needs a restart of the relay";
     if (strcmp(r->config->state_directory, config->state_directory))
         return "state_directory is another: that needs a restart of the relay";
     return NULL;
@@ -257,6 +257,7 @@ int main(int argc, char **argv)
     struct program program;
     hold_hangup();
     program_start(&program, NAME, true, smtp_policy_check, argc, argv);
+    program_metrics(&program);
     struct relay r = {.config_path = program.config_path, .node = program.node, .config = program.config};
     r.loop = ev_default_loop(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* a watcher lets its signal through */
     set_helo(&r);

@@ -4,13 +4,15 @@ import re
 import signal
 import smtplib
 import socket
+import subprocess
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from stack import Stack, lanes
+import sinks
+from stack import Stack, lanes, programs
 from stack.shape import SinkShape
 
 LIMIT = 60
@@ -128,6 +130,18 @@ def test_a_bad_file_changes_nothing(system):
     assert serving(system) == old and not mail(connect(system), "u@a.example")
     conf.write_text(good)
     assert reload(system)[0] == old and not mail(connect(system), "u@a.example")
+
+
+def test_a_second_one_is_refused_and_takes_nothing(system):
+    """Neither the socket nor the metrics."""
+    note = system["milter"].note
+    directory = sorted(Path(note["metrics"]).parent.iterdir())
+    said = subprocess.run([programs.needed(system.shape.build / "milter" / "dovelane-milter", "the milter"), "-c", note["conf"], "-n", note["node"]], capture_output=True, text=True,
+                          timeout=LIMIT, check=False, env={**os.environ, **system["milter"].env})
+    assert said.returncode and "another process answers there" in said.stdout + said.stderr, said
+    assert sinks.metrics(system, "milter")["mails_diverted_total"] >= 1, "they are those of the one that is at work"
+    assert sorted(Path(note["metrics"]).parent.iterdir()) == directory
+    assert not mail(connect(system), "u@a.example")
 
 
 def test_a_program_that_does_not_come_up_changes_nothing(system):

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import admin
+import sinks
 from stack import Stack, lanes, oracle, programs, resp
 from stack.generator import Generator
 from stack.shape import SinkShape
@@ -101,6 +102,17 @@ def delivered(system, name, recipient):
 # ---- what lies in the lanes ----
 
 @pytest.mark.core
+def test_a_second_one_is_refused_and_takes_nothing(system):
+    """Neither the socket nor the metrics."""
+    note = system["proxy"].note
+    assert send(system, "u@a.example")[0] == 250
+    said = subprocess.run([programs.needed(system.shape.build / "proxy" / "dovelane-proxy", "the proxy"), "-c", note["conf"], "-n", note["node"]], capture_output=True, text=True,
+                          timeout=60, check=False, env={**os.environ, **system["proxy"].env})
+    assert said.returncode and "another process answers there" in said.stdout + said.stderr, said
+    assert sinks.metrics(system, "proxy")["mails_diverted_total"] >= 1, "they are those of the one that is at work"
+    assert send(system, "u@a.example")[0] == 250
+
+
 def test_a_diverted_mail_lies_on_both_nodes_when_250_is_said(system):
     code, text = send(system, "u1@a.example", "u2@b.example", "U1@a.example")
     assert code == 250

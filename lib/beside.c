@@ -1,0 +1,79 @@
+#include "beside.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "mem.h"
+
+_Static_assert(BESIDE_PATH_MOST == sizeof((struct sockaddr_un *)0)->sun_path - 1, "of a path to connect to");
+
+static int open_directory(const char *path, const char *base)
+{
+    char *directory = base - path > 1 ? mem_strndup(path, (size_t)(base - path - 1)) : mem_strdup(base > path ? "/" : ".");
+    int fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    free(directory);
+    return fd;
+}
+
+static void forget(struct beside *b)
+{
+    int error = errno;
+    if (b->fd >= 0)
+        close(b->fd);
+    if (b->directory >= 0)
+        close(b->directory);
+    b->fd = b->directory = -1;
+    errno = error;
+}
+
+int beside_bind(struct beside *b, const char *path, int type)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    const char *slash = strrchr(path, '/');
+    *b = (struct beside){.fd = -1, .directory = -1, .base = slash ? slash + 1 : path};
+    if (strlen(path) > BESIDE_PATH_MOST) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    snprintf(b->name, sizeof b->name, "%.60s.%d", b->base, (int)getpid());
+    b->directory = open_directory(path, b->base);
+    if (b->directory < 0)
+        return -1;
+    if (snprintf(un.sun_path, sizeof un.sun_path, "%.*s%s", (int)(b->base - path), path, b->name) >= (int)sizeof un.sun_path)
+        snprintf(un.sun_path, sizeof un.sun_path, "/proc/self/fd/%d/%.80s", b->directory, b->name); /* short, whatever the directory's name */
+    b->fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+    unlinkat(b->directory, b->name, 0);
+    mode_t before = umask(0177); /* nobody connects between bind and chmod */
+    int bound = b->fd < 0 ? -1 : bind(b->fd, (struct sockaddr *)&un, sizeof un);
+    umask(before);
+    if (bound < 0)
+        forget(b);
+    return bound;
+}
+
+int beside_place(struct beside *b)
+{
+    if (renameat(b->directory, b->name, b->directory, b->base) < 0) {
+        beside_drop(b);
+        return -1;
+    }
+    close(b->directory);
+    b->directory = -1;
+    return 0;
+}
+
+void beside_drop(struct beside *b)
+{
+    int error = errno;
+    if (b->directory >= 0)
+        unlinkat(b->directory, b->name, 0);
+    errno = error;
+    forget(b);
+}

@@ -1,0 +1,27 @@
+/* beside - a UNIX socket that is bound under another name in the directory of its path, and then takes the path: there is no moment without a socket there, and who listens
+ * there before keeps it until then. The path may be as long as one to connect to may be, whatever this process' number. */
+#ifndef DOVELANE_BESIDE_H
+#define DOVELANE_BESIDE_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#define BESIDE_PATH_MOST 107 /* bytes; sun_path without its NUL */
+
+struct beside {
+    int fd;        /* the socket, close-on-exec; the caller's once it is placed */
+    int directory; /* where it is called name, and will be called base */
+    char name[80];
+    const char *base;
+};
+
+/* A socket of that type (SOCK_STREAM, with SOCK_NONBLOCK or not) to which only this process' user can connect so far. path must stay. -1 with errno, and nothing is left. */
+int beside_bind(struct beside *, const char *path, int type);
+
+/* It takes the path. -1 with errno: it is dropped. */
+int beside_place(struct beside *);
+
+/* Nothing of it is left. */
+void beside_drop(struct beside *);
+
+#endif
