@@ -18,6 +18,18 @@ static void say3(struct engine *e, const char *a, const char *b, const char *c)
     say(e, c);
 }
 
+/* To the command that is being looked at: it may have its answer already, and then what is refused is refused later. */
+static void reply(struct engine *e, const char *text)
+{
+    if (!e->ahead) {
+        say(e, text);
+        return;
+    }
+    e->ahead--;
+    if (*text != '2' && !e->late)
+        e->late = mem_strdup(text);
+}
+
 static void reset_mail(struct engine *e)
 {
     for (size_t i = 0; i < e->nrecipients; i++)
@@ -29,6 +41,8 @@ static void reset_mail(struct engine *e)
     e->mail_line = NULL;
     command_path_free(&e->sender);
     e->utf8 = false;
+    free(e->late);
+    e->late = NULL;
     content_free(&e->content);
     buf_free(&e->body);
 }
@@ -49,11 +63,6 @@ bool engine_idle(const struct engine *e)
     return e->state == ENGINE_COMMANDS && !e->mail_line;
 }
 
-void engine_greet(struct engine *e)
-{
-    say3(e, "220 ", e->name, " ESMTP Dovelane");
-}
-
 /* ---- commands ---- */
 
 static bool is(const char *line, const char *verb)
@@ -62,39 +71,55 @@ static bool is(const char *line, const char *verb)
     return !strncasecmp(line, verb, n) && (!line[n] || line[n] == ' ' || line[n] == '\t');
 }
 
+static void say_extensions(struct engine *e)
+{
+    say3(e, "250-", e->name, "\r\n250-SIZE\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n250-DSN\r\n250-ENHANCEDSTATUSCODES\r\n"
+                             "250 XFORWARD NAME ADDR PORT PROTO HELO IDENT SOURCE");
+}
+
+void engine_greet(struct engine *e)
+{
+    say3(e, "220 ", e->name, " ESMTP Dovelane");
+    say_extensions(e);
+    say(e, "250 2.0.0 Ok");
+    say(e, "250 2.0.0 Ok");
+    e->ahead = 3;
+}
+
 static void do_hello(struct engine *e, const char *line)
 {
     const char *name = line + 4 + strspn(line + 4, " \t");
     if (!*name) {
-        say(e, "501 5.5.4 Syntax: EHLO name");
+        reply(e, "501 5.5.4 Syntax: EHLO name");
         return;
     }
     reset_mail(e);
     free(e->helo);
     e->helo = mem_strdup(name);
-    if (is(line, "HELO"))
+    if (e->ahead)
+        e->ahead--;
+    else if (is(line, "HELO"))
         say3(e, "250 ", e->name, "");
     else
-        say3(e, "250-", e->name, "\r\n250-SIZE\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n250-DSN\r\n250-ENHANCEDSTATUSCODES\r\n"
-                                 "250 XFORWARD NAME ADDR PORT PROTO HELO IDENT SOURCE");
+        say_extensions(e);
 }
 
 static void do_xforward(struct engine *e, const char *line)
 {
     if (e->mail_line)
-        say(e, "503 5.5.1 Error: MAIL transaction in progress");
+        reply(e, "503 5.5.1 Error: MAIL transaction in progress");
     else
-        say(e, command_xforward(line, e->xforward) ? "250 2.0.0 Ok" : "501 5.5.4 Error: bad XFORWARD attribute");
+        reply(e, command_xforward(line, e->xforward) ? "250 2.0.0 Ok" : "451 4.3.0 Error: bad XFORWARD attribute");
 }
 
 static void do_mail(struct engine *e, const char *line)
 {
     if (!e->helo || e->mail_line) {
-        say(e, e->helo ? "503 5.5.1 Error: nested MAIL command" : "503 5.5.1 Error: send HELO/EHLO first");
+        reply(e, e->helo ? "503 5.5.1 Error: nested MAIL command" : "503 5.5.1 Error: send HELO/EHLO first");
         return;
     }
     if (!command_path(line, "MAIL", "FROM", &e->sender)) {
-        say(e, "501 5.5.4 Syntax: MAIL FROM:<address>");
+        reply(e, "501 5.5.4 Syntax: MAIL FROM:<address>");
         return;
     }
     char *utf8 = envelope_arg(e->sender.args, "SMTPUTF8");
@@ -102,7 +127,7 @@ static void do_mail(struct engine *e, const char *line)
     free(utf8);
     e->mail_line = mem_strdup(line);
     e->envelope_bytes = 2 * strlen(line);
-    say(e, "250 2.1.0 Ok");
+    reply(e, "250 2.1.0 Ok");
 }
 
 bool engine_same(const struct mail_recipient *r, const char *address)
@@ -121,18 +146,22 @@ static bool given_before(const struct engine *e, const char *address)
 static void do_rcpt(struct engine *e, const char *line)
 {
     struct command_path p;
+    if (e->late) {
+        reply(e, e->late);
+        return;
+    }
     if (!e->mail_line) {
-        say(e, "503 5.5.1 Error: need MAIL command");
+        reply(e, "503 5.5.1 Error: need MAIL command");
         return;
     }
     if (!command_path(line, "RCPT", "TO", &p)) {
-        say(e, "501 5.5.4 Syntax: RCPT TO:<address>");
+        reply(e, "501 5.5.4 Syntax: RCPT TO:<address>");
         return;
     }
     size_t bytes = 2 * strlen(line) + sizeof *e->recipient;
     if (e->nrecipients >= ENVELOPE_RECIPIENTS_MAX || e->envelope_bytes + bytes > e->most_envelope) {
         command_path_free(&p);
-        say(e, "452 4.5.3 Error: too many recipients");
+        reply(e, "452 4.5.3 Error: too many recipients");
         return;
     }
     if (e->nrecipients == e->recipients_size) {
@@ -142,7 +171,7 @@ static void do_rcpt(struct engine *e, const char *line)
     bool again = p.plain && given_before(e, p.address);
     e->recipient[e->nrecipients++] = (struct mail_recipient){.given = mem_strdup(line), .again = again, .r = {.address = p.address, .args = p.args}};
     e->envelope_bytes += bytes;
-    say(e, "250 2.1.5 Ok");
+    reply(e, "250 2.1.5 Ok");
 }
 
 static enum engine_event do_command(struct engine *e, const char *line)
@@ -151,21 +180,24 @@ static enum engine_event do_command(struct engine *e, const char *line)
         do_rcpt(e, line);
     } else if (is(line, "MAIL")) {
         do_mail(e, line);
+    } else if (is(line, "DATA") && e->ahead) {
+        say(e, "421 4.5.1 Error: DATA before its answer could be told from those given ahead");
+        return ENGINE_CLOSE;
     } else if (is(line, "DATA")) {
-        if (e->nrecipients) {
+        if (e->nrecipients && !e->late) {
             e->state = ENGINE_DECIDING;
             return ENGINE_DATA;
         }
-        say(e, e->mail_line ? "554 5.5.1 Error: no valid recipients" : "503 5.5.1 Error: need RCPT command");
+        reply(e, e->late ? e->late : e->mail_line ? "554 5.5.1 Error: no valid recipients" : "503 5.5.1 Error: need RCPT command");
     } else if (is(line, "EHLO") || is(line, "HELO")) {
         do_hello(e, line);
     } else if (is(line, "XFORWARD")) {
         do_xforward(e, line);
     } else if (is(line, "RSET")) {
         reset_mail(e);
-        say(e, "250 2.0.0 Ok");
+        reply(e, "250 2.0.0 Ok");
     } else if (is(line, "NOOP")) {
-        say(e, "250 2.0.0 Ok");
+        reply(e, "250 2.0.0 Ok");
     } else if (is(line, "QUIT")) {
         say(e, "221 2.0.0 Bye");
         return ENGINE_CLOSE;
@@ -173,7 +205,7 @@ static enum engine_event do_command(struct engine *e, const char *line)
         say(e, "421 4.7.0 Error: too many errors");
         return ENGINE_CLOSE;
     } else {
-        say(e, "502 5.5.2 Error: command not recognized");
+        reply(e, "502 5.5.2 Error: command not recognized");
     }
     return ENGINE_MORE;
 }

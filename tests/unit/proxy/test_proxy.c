@@ -283,11 +283,71 @@ static void says(struct engine *e, const char *bytes, enum engine_event event, c
     ck_assert_msg(!strncmp(e->out.data ? e->out.data : "", reply, strlen(reply)), "%s: %s", bytes, e->out.data ? e->out.data : "nothing");
 }
 
+/* The final lines of replies. */
+static unsigned replies(const char *out)
+{
+    unsigned n = 0;
+    for (const char *s = out; s && *s; s = strchr(s, '\n'), s += s != NULL)
+        n += s[3] == ' ';
+    return n;
+}
+
 START_TEST(a_session_as_postfix_has_it)
 {
     struct engine e = {.name = "mx.example", .most_envelope = 100000};
     engine_greet(&e);
-    ck_assert_str_eq(e.out.data, "220 mx.example ESMTP Dovelane\r\n");
+    ck_assert(!strncmp(e.out.data, "220 mx.example ESMTP Dovelane\r\n250-mx.example\r\n250-SIZE\r\n", 54));
+    ck_assert_ptr_nonnull(strstr(e.out.data, "\r\n250 XFORWARD NAME ADDR PORT PROTO HELO IDENT SOURCE\r\n250 2.0.0 Ok\r\n250 2.0.0 Ok\r\n"));
+    ck_assert_uint_eq(replies(e.out.data), 4);
+    says(&e, "EHLO mx.example\r\nXFORWARD NAME=c.example ADDR=192.0.2.1\r\nMAIL FROM:<a@b.example> SIZE=100\r\n", ENGINE_MORE, "");
+    ck_assert_ptr_null(e.out.data);
+    says(&e, "RCPT TO:<c@d.example>\r\n", ENGINE_MORE, "250 2.1.5");
+    ck_assert_str_eq(e.helo, "mx.example");
+    ck_assert_str_eq(e.sender.address, "a@b.example");
+    says(&e, "DATA\r\n", ENGINE_DATA, "");
+    engine_go(&e, &header);
+    says(&e, "A: b\r\n\r\nx\r\n.\r\n", ENGINE_END, "");
+    engine_answer(&e, "250 2.0.0 Ok: queued as X");
+    says(&e, "EHLO mx.example\r\n", ENGINE_MORE, "250-");
+    engine_free(&e);
+}
+END_TEST
+
+/* Whatever comes, the client reads as many answers as it sent commands, and DATA's is never one that was given ahead. */
+START_TEST(what_was_answered_ahead_is_refused_later)
+{
+    static const struct { const char *lines; unsigned answers; /* with the greeting */ enum engine_event end; const char *refusal; } cases[] = {
+        {"EHLO x\r\nXFORWARD NAME=a\r\nXFORWARD HELO=b\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n", 6, ENGINE_DATA, NULL}, /* a long XFORWARD comes in two */
+        {"EHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n", 4, ENGINE_DATA, NULL},
+        {"EHLO x\r\nXFORWARD rubbish\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\n", 5, ENGINE_MORE, "451 4.3.0"},
+        {"EHLO x\r\nXFORWARD NAME=a\r\nMAIL rubbish\r\nRCPT TO:<c@d.example>\r\n", 5, ENGINE_MORE, "501 5.5.4 Syntax: MAIL"},
+        {"EHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT rubbish\r\nRCPT TO:<c@d.example>\r\n", 5, ENGINE_MORE, "501 5.5.4 Syntax: RCPT"},
+        {"EHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT rubbish\r\nDATA\r\n", 5, ENGINE_MORE, "501 5.5.4 Syntax: RCPT"},
+        {"EHLO\r\nMAIL FROM:<a@b.example>\r\nNOOP\r\nRCPT TO:<c@d.example>\r\n", 5, ENGINE_MORE, "501 5.5.4 Syntax: EHLO"},
+        {"NOOP\r\nNOOP\r\nBLURB\r\nEHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n", 7, ENGINE_DATA, NULL}, /* EHLO begins anew */
+        {"EHLO x\r\nMAIL FROM:<a@b.example>\r\nDATA\r\n", 5, ENGINE_CLOSE, "421 4.5.1"}, /* the greeting's answers are 4 */
+        {"DATA\r\n", 5, ENGINE_CLOSE, "421 4.5.1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct engine e = {.name = "mx.example", .most_envelope = 100000};
+        engine_greet(&e);
+        size_t used;
+        enum engine_event event = engine_feed(&e, cases[i].lines, strlen(cases[i].lines), &used);
+        ck_assert_msg(event == cases[i].end, "case %zu: event %d", i, event);
+        ck_assert_msg(replies(e.out.data) == cases[i].answers, "case %zu: %u answers: %s", i, replies(e.out.data), e.out.data);
+        ck_assert_msg(!cases[i].refusal || strstr(e.out.data, cases[i].refusal), "case %zu: %s", i, e.out.data);
+        if (event == ENGINE_MORE) {
+            says(&e, "DATA\r\n", ENGINE_MORE, cases[i].refusal);
+            says(&e, "RSET\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n", e.helo ? ENGINE_DATA : ENGINE_MORE, "250 2.0.0 Ok\r\n");
+        }
+        engine_free(&e);
+    }
+}
+END_TEST
+
+START_TEST(commands_are_answered_in_their_order)
+{
+    struct engine e = {.name = "mx.example", .most_envelope = 100000};
     says(&e, "MAIL FROM:<a@b.example>\r\n", ENGINE_MORE, "503");
     says(&e, "EHLO mx.example\r\n", ENGINE_MORE, "250-");
     says(&e, "XFORWARD NAME=c.example ADDR=192.0.2.1\r\n", ENGINE_MORE, "250");
@@ -372,6 +432,8 @@ int main(void)
     tcase_add_test(t, xforward_is_decoded);
     tcase_add_test(t, the_most_exact_route_counts);
     tcase_add_test(t, a_session_as_postfix_has_it);
+    tcase_add_test(t, what_was_answered_ahead_is_refused_later);
+    tcase_add_test(t, commands_are_answered_in_their_order);
     tcase_add_test(t, nothing_is_read_behind_what_postfix_never_sends);
     tcase_add_test(t, envelopes_are_bounded);
     tcase_set_timeout(t, 60);
