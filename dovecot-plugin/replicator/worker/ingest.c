@@ -100,7 +100,23 @@ static int end_join(struct look *l)
     return look_changed(l, r);
 }
 
-/* What was begun in the mailbox and is not known to have ended: the log says what became of it, and then what clients did since. */
+static void wait_for_lock(struct look *l)
+{
+    l->in->locked = l->x->waits = TRUE;
+    session_explain(l->s, "%s: its dovecot-uidlist is locked; it waits", l->x->vname);
+}
+
+/* Which mails these are cannot be known now. What is known by now stays known; all else is found again by the next look. */
+static void look_later(struct look *l)
+{
+    l->x->all = TRUE;
+    l->x->looked = FALSE;
+    l->x->at.stamp = 0;
+    wait_for_lock(l);
+}
+
+/* What was begun in the mailbox and is not known to have ended: the log says what became of it, and then what clients did since. The row goes
+ * at the end of the look: which mails were about to move is asked by all of it. 0: it cannot be known now; -1 */
 static int end_begun(struct look *l)
 {
     struct session *s = l->s;
@@ -113,14 +129,23 @@ static int end_begun(struct look *l)
         return -1;
     if (r > 0) {
         const uint8_t *copy = p_memdup(pool_datastack_create(), row, len);
-        l->all = TRUE; /* where they went is perhaps not known */
-        if (renumber_recover(s, l->box, l->x, copy, len, &l->moving) < 0 || rows_del(s, ROW_RENUMBER, k.b, k.n) < 0)
-            return -1;
-        session_note(s, NOTE_INFO, "%s: ended a change of UIDs that was cut short", l->x->vname);
+        l->all = l->begun = TRUE; /* where they went is perhaps not known */
+        if ((r = renumber_recover(s, l->box, l->x, copy, len, &l->moving)) <= 0)
+            return r;
     }
     if (log_scan(s, l->box, l->x, &l->scan) < 0)
         return -1;
-    return l->x->writing.seq == 0 ? 0 : writing_recover(s, l->box, l->x, &l->scan);
+    return l->x->writing.seq != 0 && writing_recover(s, l->box, l->x, &l->scan) < 0 ? -1 : 1;
+}
+
+static int begun_ended(struct look *l)
+{
+    struct orset_key k = {0};
+    if (!l->begun)
+        return 0;
+    orset_key_num(&k, l->x->folder);
+    session_note(l->s, NOTE_INFO, "%s: ended a change of UIDs that was cut short", l->x->vname);
+    return rows_del(l->s, ROW_RENUMBER, k.b, k.n);
 }
 
 static int choose_uids(struct look *l)
@@ -157,12 +182,6 @@ static int registers(struct look *l)
     return look_changed(l, orset_local_uid_next(s->os, l->x->folder, l->scan.end.uid_next) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN);
 }
 
-static void wait_for_lock(struct look *l)
-{
-    l->in->locked = l->x->waits = TRUE;
-    session_explain(l->s, "%s: its dovecot-uidlist is locked; it waits", l->x->vname);
-}
-
 static int look(struct look *l)
 {
     struct session *s = l->s;
@@ -186,10 +205,7 @@ static int look(struct look *l)
     if (look_at_uids(l) < 0)
         return -1;
     if (l->locked) {
-        /* What is known by now stays known; all else is found again by the next look. */
-        l->x->all = TRUE;
-        l->x->looked = FALSE;
-        wait_for_lock(l);
+        look_later(l);
         return 0;
     }
     if (end_join(l) < 0 || look_brake(l) < 0)
@@ -208,7 +224,7 @@ static int look(struct look *l)
         s->look_again = TRUE;
         session_want_tick(s, 1000);
     }
-    if (rows_saved(s, l->x) < 0)
+    if (rows_saved(s, l->x) < 0 || begun_ended(l) < 0)
         return -1;
     l->x->looked = TRUE;
     l->x->restored = l->x->rewound = l->x->rebuilt = l->x->lost = FALSE;
@@ -296,8 +312,11 @@ static int open_and_look(struct look *l)
     }
     l->x->log_seq = log_end(l->box).seq;
     t_array_init(&l->moving, 4);
-    if (end_begun(l) < 0)
-        return -1;
+    int begun = end_begun(l);
+    if (begun == 0)
+        look_later(l);
+    if (begun <= 0)
+        return begun;
     l->trans = mailbox_transaction_begin(l->box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane ingest");
     l->mail = mail_alloc(l->trans, 0, NULL);
     l->pool = pool_alloconly_create("look", 1024);

@@ -16,6 +16,7 @@ struct look {
     struct orset_join *join; /* the mailbox was full before this state knew of it: its mails are matched (F6, F36) */
     bool all;
     bool maildir; /* where other programs may remove mail */
+    bool begun;   /* a row says that a renumbering was cut short */
     bool other;   /* it changed under this look so that it is to be compared whole once more */
     bool again;   /* what vanished is to be judged later: no sweep may pass it by */
     bool locked;  /* which mails these are cannot be read now: nothing is concluded of the mailbox */

@@ -291,35 +291,78 @@ static int copies_in_log(struct session *s, struct mailbox *box, struct box *x, 
     return IN_LOG;
 }
 
-/* The same where the log does not tell: one that is there and bound to nothing. */
-static uint32_t find_copy(struct session *s, struct mailbox *box, struct box *x, struct mail *old, struct mail *mail, uint32_t uid)
+/* A Maildir's GUIDs stand in its dovecot-uidlist: while another one has its lock nobody can tell which mail is whose copy. */
+static bool is_unreadable(struct session *s, struct mailbox *box, struct mail *mail)
 {
+    const char *guid;
+    return mail_get_special(mail, MAIL_FETCH_GUID, &guid) < 0 && session_box_is_locked(s, box);
+}
+
+static bool is_taken(const struct renumber *v, unsigned n, uint32_t uid)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (v[i].got == uid)
+            return TRUE;
+    return FALSE;
+}
+
+/* The same where the log does not tell: one that is there, is bound to nothing, and is no copy of the n before. -1: it cannot be known now. */
+static int find_copy(struct session *s, struct mailbox *box, struct box *x, struct mail *old, struct mail *mail, struct renumber *v, unsigned n)
+{
+    uint32_t uid = v[n].uid;
     struct mailbox_status status;
     struct orset_message bound_to;
     const char *guid;
-    if (!mail_set_uid(old, uid) || mail_get_special(old, MAIL_FETCH_GUID, &guid) < 0 ||
-        orset_message_by_uid(s->os, x->folder, uid, &bound_to) <= 0)
+    v[n].got = 0;
+    if (!mail_set_uid(old, uid) || orset_message_by_uid(s->os, x->folder, uid, &bound_to) <= 0)
         return 0;
+    if (mail_get_special(old, MAIL_FETCH_GUID, &guid) < 0)
+        return session_box_is_locked(s, box) ? -1 : 0;
     guid = t_strdup(guid);
     mailbox_get_open_status(box, STATUS_MESSAGES, &status);
     for (uint32_t seq = status.messages; seq > 0; seq--) {
         mail_set_seq(mail, seq);
         if (mail->uid <= uid)
             break;
-        if (orset_message_by_uid(s->os, x->folder, mail->uid, NULL) == 0 && is_copy(mail, guid, &bound_to, x->saver))
-            return mail->uid;
+        if (is_taken(v, n, mail->uid) || orset_message_by_uid(s->os, x->folder, mail->uid, NULL) != 0)
+            continue;
+        if (is_unreadable(s, box, mail))
+            return -1;
+        if (is_copy(mail, guid, &bound_to, x->saver)) {
+            v[n].got = mail->uid;
+            break;
+        }
     }
     return 0;
 }
 
-/* Inside ingest's transaction, with the mailbox open. Old ones that are bound to their copies already, or were removed, are left to go. */
+/* Nothing is done before all copies are known. -1: they cannot be now. */
+static int find_copies(struct session *s, struct mailbox *box, struct box *x, struct renumber *v, unsigned n, enum known known, bool copying)
+{
+    struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane renumber");
+    struct mail *old = mail_alloc(trans, 0, NULL), *mail = mail_alloc(trans, 0, NULL);
+    int r = 0;
+    for (unsigned i = 0; i < n && r >= 0; i++) {
+        /* A Maildir's file may be there before the log says so. */
+        if (known != IN_LOG || (!copying && orset_message_by_uid(s->os, x->folder, v[i].uid, NULL) > 0))
+            r = find_copy(s, box, x, old, mail, v, i);
+    }
+    mail_free(&mail);
+    mail_free(&old);
+    (void)mailbox_transaction_commit(&trans);
+    return r;
+}
+
+/* Inside ingest's transaction, with the mailbox open. Old ones that are bound to their copies already, or were removed, are left to go. What
+ * the row says from then on is which those are: a look that ends before its end, for whatever reason, finds it again. */
 int renumber_recover(struct session *s, struct mailbox *box, struct box *x, const uint8_t *row, size_t len, ARRAY_TYPE(seq_range) *uids)
 {
-    ARRAY_TYPE(renumber) list;
+    ARRAY_TYPE(renumber) list, left;
     struct log_pos from = {0, 0};
     bool copying;
     int r = 0;
     t_array_init(&list, 16);
+    t_array_init(&left, 16);
     if (!read_row(row, len, &list, &from, &copying))
         return session_fail(s, "%s: the row of a change of UIDs cannot be read", x->vname);
     unsigned n;
@@ -327,28 +370,26 @@ int renumber_recover(struct session *s, struct mailbox *box, struct box *x, cons
     int known = copying ? copies_in_log(s, box, x, v, n, &from) : IN_LOG;
     if (known < 0)
         return -1;
-    struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane renumber");
-    struct mail *old = mail_alloc(trans, 0, NULL), *mail = mail_alloc(trans, 0, NULL);
+    if (find_copies(s, box, x, v, n, (enum known)known, copying) < 0)
+        return 0;
     for (unsigned i = 0; i < n && r >= 0; i++) {
         bool bound = orset_message_by_uid(s->os, x->folder, v[i].uid, NULL) > 0;
-        /* A Maildir's file may be there before the log says so. */
-        if (known != IN_LOG || (!copying && bound))
-            v[i].got = find_copy(s, box, x, old, mail, v[i].uid);
         if (v[i].got != 0)
             r = orset_done_renumber(s->os, x->folder, v[i].uid, v[i].got);
         else if (!bound)
             v[i].got = UINT32_MAX;
-        if (known != NOT_IN_LOG || v[i].got != 0)
-            seq_range_array_add(uids, v[i].uid); /* else it is where it was, or a client removed it */
+        if (known == NOT_IN_LOG && v[i].got == 0)
+            continue; /* it is where it was, or a client removed it */
+        seq_range_array_add(uids, v[i].uid);
+        array_push_back(&left, &v[i]);
     }
-    mail_free(&mail);
-    mail_free(&old);
-    (void)mailbox_transaction_commit(&trans);
     if (r < 0)
         return session_core_failed(s, x->vname);
     if (copying && known == IN_LOG && say_moved(s, x, v, n, &from) < 0)
         return -1;
-    return n == 0 ? 0 : expunge_old(s, box, v, n);
+    if (put_row(s, x->folder, array_count(&left) > 0 ? array_front(&left) : NULL, array_count(&left), NULL) < 0)
+        return -1;
+    return n > 0 && expunge_old(s, box, v, n) < 0 ? -1 : 1;
 }
 
 int renumber_apply(struct session *s)

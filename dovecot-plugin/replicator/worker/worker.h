@@ -579,8 +579,12 @@ int place_apply(struct session *, uint64_t ask);
 int place_rows(struct session *, uint64_t ask, const struct wanted_body *rows, unsigned n);
 int renumber_apply(struct session *);
 int bodies_apply(struct session *, uint64_t ask); /* mails whose bytes are not those agreed on */
-/* Ends a change of UIDs that a crash cut short; row: what it left. uids: old ones, added to. */
+/* Ends a change of UIDs that a crash cut short; row: what it left. uids: old ones, added to. 1; 0: not now, the mailbox is locked; -1 */
 int renumber_recover(struct session *, struct mailbox *, struct box *, const uint8_t *row, size_t len, ARRAY_TYPE(seq_range) *uids);
+/* redate.c: own changes that a batch's sender had not heard of. Inside the batch's transaction. */
+int redate_say(struct session *, uint64_t confirmed);
+int redate_apply(struct session *);
+int redate_load(struct session *);
 int subscriptions_ingest(struct session *);
 int attributes_ingest(struct session *, struct mailbox *, uint32_t folder, const ARRAY_TYPE(const_string) *keys);
 int attributes_restore(struct session *, struct mailbox *, uint32_t folder); /* those that are lost with an index; in a transaction */

@@ -3,9 +3,13 @@
 Each step is a crash_at() of the worker. The worker dies there, or only stops there until the client has done what it does: no kill is
 needed for a client to come between.
 """
+import contextlib
 import os
 import re
 import shutil
+import socket
+import sqlite3
+import subprocess
 import tempfile
 import threading
 import time
@@ -13,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from worker_test import WORKER, append, delete, equal, imap
-from worker_world import GUARD, HELLO_TOO, TICK, Failed, World
+from worker_world import CLOSE, GUARD, HELLO_TOO, TICK, Failed, World
 
 PAIRS = os.environ.get("DOVELANE_PAIRS", "sdbox,sdbox maildir,maildir mdbox,mdbox").split()
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="Dovecot's master must be started by root")
@@ -299,6 +303,46 @@ def test_a_mail_with_two_uids_is_removed_by_a_peer(scene, formats, step, first):
     s.world.settle(ingest=False)
     s.rest()
     assert set(subjects_of(s.there)) == {"before", "theirs"}
+
+
+def rows(site, kind):
+    """How many rows of that kind the closed user's state has."""
+    site.work(CLOSE)
+    with contextlib.closing(sqlite3.connect(site.state() / "state.db")) as state:
+        return state.execute(f"select count(*) from app where substr(key, 1, 1) = ?", (kind.encode(),)).fetchone()[0]
+
+
+def locked(site):
+    """The lock of a Maildir's uidlist, as another process' that lives."""
+    lock = site.root() / "dovecot-uidlist.lock"
+    lock.write_text(f"{os.getpid()}:{socket.gethostname()}")
+    return lock
+
+
+def test_a_change_of_uids_is_not_ended_while_nobody_can_tell_the_copies(scene):
+    """Another mail directory, so that the log tells nothing, and a uidlist that cannot be read: the copies are no new mails."""
+    s = scene("sdbox,maildir", "renumber-copied", "dies")
+    clash(s).logout()
+    uidlist = s.here.root() / "dovecot-uidlist"
+
+    def restore():
+        subprocess.run(["cp", "-a", s.here.root(), s.here.base / "kept"], check=True)
+        shutil.rmtree(s.here.root())
+        subprocess.run(["mv", s.here.base / "kept", s.here.root()], check=True)
+    s.meanwhile(restore)
+    kept = uidlist.read_text()
+    head, *lines = kept.splitlines()
+    uidlist.write_text("\n".join([re.sub(" N[0-9]+", " N99", head),
+                                  *(f"{91 + n} :{line.split(' :', 1)[1]}" for n, line in enumerate(lines))]) + "\n")
+    lock = locked(s.here)
+    assert s.here.ingest()["tick"] > 0
+    said = rows(s.here, "r")
+    uidlist.write_text(kept)
+    lock.unlink()
+    s.here.ingest()
+    s.rest()
+    assert len(s.here.contents()["INBOX"][1]) == 3 and said == 1
+    assert rows(s.here, "r") == 0
 
 
 def test_a_worker_that_only_hears_a_tick(scene):
