@@ -355,8 +355,6 @@ int orset_todo_flags(struct orset *, uint32_t home, uint32_t uid, const struct o
                      const struct orset_flags *now, const struct orset_flags *seen);
 /* orset_todo_next() among the REMOVE rows, at_len 1 and the kind at first: with those that are not for the caller yet. */
 int orset_todo_next_removal(struct orset *, struct orset_todo *);
-/* 1 and the GUID that its REMOVE row names, 0: there is no such row */
-int orset_todo_doomed_guid(struct orset *, uint32_t home, uint32_t uid, uint8_t guid_r[16]);
 /* 1: a REMOVE row waits for this mail. A row that means another mail is dropped. */
 int orset_todo_doomed(struct orset *, uint32_t home, uint32_t uid, const uint8_t guid[16]);
 /* The wanted bytes went from SHA-256 before to now; seen as above. */

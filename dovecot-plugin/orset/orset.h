@@ -348,6 +348,8 @@ struct orset_todo {
 int orset_todo_next(struct orset *, struct orset_todo *todo);
 /* The very row that todo->at names, as orset_todo_next() left it there. 0: it is not there any more. */
 int orset_todo_get(struct orset *, struct orset_todo *todo);
+/* 1 and the GUID of the mail that waits for its ORSET_TODO_REMOVE under this UID (zeros: it is not known), 0: none does. */
+int orset_todo_doomed_guid(struct orset *, uint32_t home, uint32_t uid, uint8_t guid_r[16]);
 
 /* The message is in the mailbox under uid with these flags (what the mailbox could hold). */
 int orset_done_place(struct orset *, uint32_t folder, struct orset_dot, uint32_t uid,

@@ -219,6 +219,20 @@ static int flags_run(struct run *r)
 
 /* --- removals ------------------------------------------------------------------------------------------------------- */
 
+/* What a rebuild of an mdbox is not to bring back. mail NULL: it was expunged before the state heard of it. */
+static void say_guid(struct run *r, struct item *item, struct mail *mail)
+{
+    const char *guid;
+    if (!mdbox_is(r->box))
+        return;
+    if (mail == NULL) {
+        item->expunged = orset_todo_doomed_guid(r->s->os, r->x->folder, item->uid, item->guid) > 0 && !guid_128_is_empty(item->guid);
+    } else if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) == 0) {
+        mail_generate_guid_128_hash(guid, item->guid);
+        item->expunged = TRUE;
+    }
+}
+
 static int remove_run(struct run *r)
 {
     struct session *s = r->s;
@@ -234,12 +248,10 @@ static int remove_run(struct run *r)
             /* Two ids that became one mailbox: the mail lives there under the other id. */
             bool lives = orset_message_by_uid(s->os, r->x->folder, item->uid, NULL) > 0;
             struct mail *mail = lives ? NULL : mail_by_uid(r->trans, item->uid);
+            if (!lives)
+                say_guid(r, item, mail);
             if (mail != NULL) {
                 session_explain(s, "%s: UID %u: expunged, since no site has it any more", r->x->vname, item->uid);
-                const char *guid;
-                item->expunged = mdbox_is(r->box) && mail_get_special(mail, MAIL_FETCH_GUID, &guid) == 0;
-                if (item->expunged)
-                    mail_generate_guid_128_hash(guid, item->guid);
                 mail_expunge(mail);
                 mail_free(&mail);
             }

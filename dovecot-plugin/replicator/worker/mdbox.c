@@ -164,6 +164,18 @@ static int is_known(struct session *s, struct mdbox_storage *storage, uint64_t *
     return r <= 0 ? r : id == storage->map->index->indexid && !mdbox_map_is_fscked(storage->map);
 }
 
+/* A rebuild begins with a repair of the map, and takes the mark of it away only when it stood there before: the next sync would take it for
+ * damage, rebuild again, and forget its expunges. */
+static int unmark(struct mdbox_map *map)
+{
+    struct mdbox_map_atomic_context *atomic = mdbox_map_atomic_begin(map);
+    int r = mdbox_map_atomic_lock(atomic, "dovelane rebuilt it");
+    if (r == 0)
+        mdbox_map_atomic_unset_fscked(atomic);
+    mdbox_map_atomic_set_success(atomic);
+    return mdbox_map_atomic_finish(&atomic) < 0 ? -1 : r;
+}
+
 /* All mailboxes were reset. Under the lists' lock: one that is not whole is opened by nobody else (open.c), and its mails would go to INBOX. */
 static int rebuild(struct session *s, struct mailbox *box)
 {
@@ -175,8 +187,9 @@ static int rebuild(struct session *s, struct mailbox *box)
     mailbox_close(box);
     int r = compat_mdbox_rebuild(storage);
     session_unlock_lists(s);
-    /* The rebuild repairs the map, which the next refresh would take for damage that asks for a rebuild. */
     (void)mail_index_reset_fscked(storage->map->index);
+    if (r >= 0)
+        r = unmark(storage->map);
     array_foreach(&s->boxes, x)
     {
         (*x)->all = (*x)->rebuilt = TRUE;
@@ -300,10 +313,26 @@ static int by_guid(const struct expunged_guid *a, const struct expunged_guid *b)
     return memcmp(a->guid, b->guid, sizeof a->guid);
 }
 
+/* Mails that are to go by the state's word: it may have happened without a row, where this program was killed before it said so. */
+static int collect_doomed(struct session *s, uint32_t folder, ARRAY_TYPE(expunged_guid) *guids)
+{
+    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct expunged_guid one;
+    int r;
+    t->at[0] = ORSET_TODO_REMOVE;
+    t->at_len = 1;
+    while ((r = orset_todo_next(s->os, t)) > 0 && t->kind == ORSET_TODO_REMOVE) {
+        if (t->folder == folder && orset_todo_doomed_guid(s->os, folder, t->uid, one.guid) > 0)
+            array_push_back(guids, &one);
+    }
+    i_free(t);
+    return r < 0 ? session_core_failed(s, "todo") : 0;
+}
+
 int mdbox_expunged_load(struct session *s, uint32_t folder, ARRAY_TYPE(expunged_guid) *guids)
 {
     struct collecting c = {guids, folder};
-    if (rows_each(s, ROW_EXPUNGED, collect, &c) < 0)
+    if (rows_each(s, ROW_EXPUNGED, collect, &c) < 0 || collect_doomed(s, folder, guids) < 0)
         return -1;
     array_sort(guids, by_guid);
     return 0;

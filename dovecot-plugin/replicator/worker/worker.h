@@ -493,7 +493,7 @@ struct expunged_guid {
     guid_128_t guid;
 };
 ARRAY_DEFINE_TYPE(expunged_guid, struct expunged_guid);
-/* All of a folder, sorted. */
+/* All of a folder, sorted, with those that are about to go. */
 int mdbox_expunged_load(struct session *, uint32_t folder, ARRAY_TYPE(expunged_guid) *);
 /* Such a mail that a rebuild put back: its bytes are named once, as no client's copy is. */
 bool mdbox_is_back(struct mail *, const uint8_t guid[16], ARRAY_TYPE(expunged_guid) *);
