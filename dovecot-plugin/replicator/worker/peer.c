@@ -76,65 +76,6 @@ static bool fatal(int e)
     return e == ORSET_E_MEMORY || e == ORSET_E_STORAGE;
 }
 
-struct redate {
-    uint32_t folder, uid;
-};
-
-static int collect_redate(void *arg, uint64_t number, uint32_t folder, const struct orset_message *m)
-{
-    ARRAY(struct redate) *list = arg;
-    struct redate r = {folder, m->uid};
-    (void)number;
-    array_push_back(list, &r);
-    return array_count(list) >= 10000;
-}
-
-/* The sender did not know these changes of ours when it counted its HIGHESTMODSEQ: a client that comes from there has to see
- * them behind that number (F33). */
-static void redate(struct session *s, uint64_t confirmed)
-{
-    ARRAY(struct redate) list;
-    struct mailbox *box = NULL;
-    struct mailbox_transaction_context *trans = NULL;
-    struct orset_folder f;
-    uint32_t folder = ORSET_NO_FOLDER;
-    const struct redate *r;
-    i_array_init(&list, 16);
-    (void)orset_touched_since(s->os, confirmed, collect_redate, &list);
-    array_foreach(&list, r)
-    {
-        struct box *x = box_of_folder(s, r->folder);
-        if (x == NULL || x->gone || x->vname == NULL || orset_folder_get(s->os, r->folder, &f) < 0 ||
-            f.peer_modseq < x->at.modseq)
-            continue;
-        if (r->folder != folder) {
-            if (box != NULL) {
-                (void)mailbox_transaction_commit(&trans);
-                mailbox_free(&box);
-            }
-            folder = r->folder;
-            box = session_mailbox(s, x->vname, 0);
-            if (session_open_mailbox(s, x, box) < 0 || session_enable_modseq(box) < 0) {
-                mailbox_free(&box);
-                folder = ORSET_NO_FOLDER;
-                continue;
-            }
-            trans = mailbox_transaction_begin(box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
-                                              "dovelane modseq");
-        }
-        struct mail *mail = mail_by_uid(trans, r->uid);
-        if (mail != NULL) {
-            mail_update_modseq(mail, f.peer_modseq + 1);
-            mail_free(&mail);
-        }
-    }
-    if (box != NULL) {
-        (void)mailbox_transaction_commit(&trans);
-        mailbox_free(&box);
-    }
-    array_free(&list);
-}
-
 static bool is_shown_elsewhere(struct session *s, const struct box *x)
 {
     struct orset_folder f;
@@ -178,7 +119,7 @@ static enum frame_result take_batch(struct session *s, struct peer *p, struct te
     if (e == ORSET_E_ROLLED_BACK)
         return rolled_back(s, p->site);
     const char *text = t_strdup(orset_error_text(s->os));
-    if (fatal(e) || heard(s, p, &r) < 0) {
+    if (fatal(e) || heard(s, p, &r) < 0 || (r.applied > 0 && redate_say(s, r.confirmed) < 0)) {
         session_core_failed(s, "batch");
         session_rollback(s);
         return FRAME_TEMPORARY;
@@ -192,8 +133,6 @@ static enum frame_result take_batch(struct session *s, struct peer *p, struct te
         p->lost_since = time(NULL);
     else if (time(NULL) - p->lost_since >= LOST_SECS)
         session_note(s, NOTE_ERROR, "ALARM: site %llu gives itself fewer numbers than are here: an old copy, or forged", (unsigned long long)p->site);
-    if (r.applied > 0)
-        redate(s, r.confirmed);
     return e < 0 ? batch_refused(s, p, e, text) : FRAME_OK;
 }
 

@@ -166,6 +166,7 @@ void box_forget(struct session *s, struct box *x)
     (void)rows_del(s, ROW_SAVING, k.b, k.n);
     (void)rows_del(s, ROW_WRITING, k.b, k.n);
     (void)rows_del(s, ROW_MOVED, k.b, k.n);
+    (void)rows_del(s, ROW_REDATE, k.b, k.n);
     array_foreach(&s->boxes, at)
     {
         if (*at == x) {
@@ -410,7 +411,7 @@ int rows_load(struct session *s)
         s->peer[i].confirmed = s->peer[i].sent = 0;
         s->peer[i].behind = s->peer[i].forgotten = FALSE;
     }
-    if (rows_each(s, 'b', load_box, s) < 0 || rows_each(s, 'p', load_peer, s) < 0 || find_cut_short(s) < 0)
+    if (rows_each(s, 'b', load_box, s) < 0 || rows_each(s, 'p', load_peer, s) < 0 || find_cut_short(s) < 0 || redate_load(s) < 0)
         return -1;
     int r = rows_get(s, 'j', "", 0, &v, &len);
     if (r > 0) {

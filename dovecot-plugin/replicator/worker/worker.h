@@ -4,7 +4,7 @@
  *                             ├─▶ ingest.c   mailboxes ─▶ ops:   boxes.c (which there are), log.c (what was touched), look_mail.c, look_absent.c
  *                             │              (what became of it), guids.c, named.c
  *                             ├─▶ apply.c    state ─▶ mailboxes: tree.c (folders), place.c, sync.c, renumber.c (mails), named.c (all else);
- *                             │              writing.c (what is begun there)
+ *                             │              writing.c (what is begun there), redate.c (modseqs)
  *                             ├─▶ ship.c     ops ─▶ parcels for a peer
  *                             ├─▶ peer.c     a peer's parcels: ops, exchanges, bodies; rounds.c: UID rounds
  *                             └─▶ admin.c    verbs of doveadm for this user
@@ -179,6 +179,7 @@ struct session {
     unsigned npeers;
     bool exchange_first;         /* a new state or epoch: nothing is ingested before an exchange, or join_until */
     time_t join_until;
+    bool redates;                /* rows say that mails are to be redated */
     bool rewound;                /* the state was found to be older than the mailboxes, and not all of them were looked at since */
     struct bodies *bodies;       /* that came with the parcel in work */
     uint64_t unplaced, held;     /* as counted last */
@@ -329,6 +330,7 @@ int rows_each(struct session *, char kind, orset_row_fn *, void *arg);
 #define ROW_MOVED 'o'         /* folder: UIDs that got another one lately */
 #define ROW_MAP 'y'          /* storage directory of an mdbox: the index id of its map, what its last rebuild left (mdbox.c) */
 #define ROW_EXPUNGED 'g'     /* time, folder, GUID of a mail of an mdbox that was expunged */
+#define ROW_REDATE 'k'        /* folder: UIDs whose changes are to be dated behind a peer's modseq (redate.c) */
 #define ROW_REWOUND 'x'       /* the state was found to be older than the mailboxes; until all were looked at */
 
 /* Before this program saves into a mailbox. A Maildir's file is there before its line in dovecot-uidlist, where its GUID is: ended in

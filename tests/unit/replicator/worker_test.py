@@ -1810,6 +1810,56 @@ def test_a_client_that_hops_misses_no_change(world):
     assert 2 in changed and highest > there
 
 
+def test_a_client_that_hops_misses_no_change_before_many_others(world):
+    """This site counts further than the other one; what it changed first is still behind that one's number."""
+    append(world[1], "INBOX", "one")
+    append(world[1], "INBOX", "two")
+    world.settle()
+    for site in world.sites.values():
+        fetch_changed(site, 1)   # from now on each mail has a modseq of its own
+    imap(world[1], "INBOX", ("store", "2", "+FLAGS", "(\\Flagged)"))
+    for i in range(20):
+        imap(world[1], "INBOX", ("store", "1", "+FLAGS", f"(Mine{i})"))
+    for i in range(10):
+        imap(world[2], "INBOX", ("store", "1", "+FLAGS", f"(Kw{i})"))
+    _, there = fetch_changed(world[2], 1)
+    _, here = fetch_changed(world[1], 1)
+    assert here > there
+    world.settle()
+    changed, _ = fetch_changed(world[1], there)
+    assert 2 in changed
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_client_that_hops_to_a_maildir_that_was_locked_misses_no_change(tmp_path_factory, closed):
+    """The peer's batch comes while nobody can open the mailbox, and is taken all the same."""
+    world = make_world(None, ["maildir", "sdbox"])
+    try:
+        site, lock = world[1], world[1].root() / "dovecot-uidlist.lock"
+        append(site, "INBOX", "one")
+        append(site, "INBOX", "two")
+        world.settle()
+        for i in range(20):
+            imap(world[2], "INBOX", ("store", "1", "+FLAGS", f"(Kw{i})"))
+        imap(site, "INBOX", ("store", "2", "+FLAGS", "(\\Flagged)"))
+        _, there = fetch_changed(world[2], 1)
+        for each in world.sites.values():
+            each.ingest()
+        lock.write_text(f"{os.getpid()}:{socket.gethostname()}")
+        time.sleep(4)
+        while world.carry(lambda a, b, kind: a == 1):   # the peer hears of the change later
+            pass
+        if closed:
+            site.work(CLOSE)
+        lock.unlink()
+        site.work(TICK)
+        world.settle()
+        changed, highest = fetch_changed(site, there)
+        assert 2 in changed and highest > there
+    finally:
+        world.stop()
+
+
 def test_a_site_that_comes_back_from_another_epoch(world):
     append(world[1], "INBOX", "old")
     world.settle()

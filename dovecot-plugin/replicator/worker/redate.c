@@ -1,0 +1,219 @@
+/* redate - changes of this site that a peer had not heard of when it counted its HIGHESTMODSEQ: a client that comes from there has to see
+ * them behind that number (F33).
+ *
+ * Which mails these are is known only until all peers have confirmed the changes. So a row says it, in the commit that takes the peer's ops,
+ * until it is done: a mailbox that cannot be opened now has its turn later. */
+#include "worker.h"
+
+#include <mail-storage-private.h>
+
+#define REDATE_VERSION 1
+#define REDATE_MOST 10000 /* changes that one batch asks for */
+
+struct touched {
+    uint32_t folder, uid;
+};
+ARRAY_DEFINE_TYPE(touched, struct touched);
+
+static struct orset_key key_of(uint32_t folder)
+{
+    struct orset_key k = {0};
+    orset_key_num(&k, folder);
+    return k;
+}
+
+static void read_row(const uint8_t *value, size_t len, ARRAY_TYPE(seq_range) *uids)
+{
+    struct orset_reader in = {value, value + len, false};
+    if (orset_read_u8(&in) != REDATE_VERSION)
+        return;
+    while (in.at != in.end && !in.bad) {
+        uint32_t from = (uint32_t)orset_read_num(&in, UINT32_MAX), to = (uint32_t)orset_read_num(&in, UINT32_MAX);
+        if (!in.bad && from <= to)
+            seq_range_array_add_range(uids, from, to);
+    }
+}
+
+static int put_row(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) *uids)
+{
+    struct orset_buf b = {.alloc = session_alloc()};
+    struct orset_key k = key_of(folder);
+    const struct seq_range *range;
+    orset_buf_u8(&b, REDATE_VERSION);
+    array_foreach(uids, range)
+    {
+        orset_buf_num(&b, range->seq1);
+        orset_buf_num(&b, range->seq2);
+    }
+    int r = b.failed ? session_fail(s, "out of memory") : rows_put(s, ROW_REDATE, k.b, k.n, b.data, b.len);
+    orset_buf_free(&b);
+    return r;
+}
+
+/* --- what is to be done --------------------------------------------------------------------------------------------- */
+
+static int collect_touched(void *arg, uint64_t number, uint32_t folder, const struct orset_message *m)
+{
+    ARRAY_TYPE(touched) *list = arg;
+    struct touched t = {folder, m->uid};
+    (void)number;
+    array_push_back(list, &t);
+    return array_count(list) >= REDATE_MOST;
+}
+
+static int by_folder(const struct touched *a, const struct touched *b)
+{
+    return a->folder < b->folder ? -1 : a->folder > b->folder;
+}
+
+static int say_folder(struct session *s, uint32_t folder, ARRAY_TYPE(seq_range) *uids)
+{
+    struct orset_key k = key_of(folder);
+    struct orset_folder f;
+    const uint8_t *value;
+    size_t len;
+    if (orset_folder_get(s->os, folder, &f) < 0 || f.peer_modseq == 0)
+        return 0;
+    int r = rows_get(s, ROW_REDATE, k.b, k.n, &value, &len);
+    if (r < 0)
+        return -1;
+    if (r > 0)
+        read_row(value, len, uids);
+    s->redates = TRUE;
+    return put_row(s, folder, uids);
+}
+
+int redate_say(struct session *s, uint64_t confirmed)
+{
+    ARRAY_TYPE(touched) list;
+    ARRAY_TYPE(seq_range) uids;
+    unsigned n;
+    int r = 0;
+    i_array_init(&list, 16);
+    i_array_init(&uids, 16);
+    if (orset_touched_since(s->os, confirmed, collect_touched, &list) < 0)
+        r = session_core_failed(s, "own changes");
+    array_sort(&list, by_folder);
+    const struct touched *t = array_get(&list, &n);
+    for (unsigned i = 0; i < n && r == 0; i++) {
+        seq_range_array_add(&uids, t[i].uid);
+        if (i + 1 < n && t[i + 1].folder == t[i].folder)
+            continue;
+        r = say_folder(s, t[i].folder, &uids);
+        array_clear(&uids);
+    }
+    array_free(&uids);
+    array_free(&list);
+    return r;
+}
+
+/* --- and is done ---------------------------------------------------------------------------------------------------- */
+
+static void redate_mails(struct mailbox_transaction_context *trans, const ARRAY_TYPE(seq_range) *uids, uint64_t peers)
+{
+    struct mail *mail = mail_alloc(trans, 0, NULL);
+    struct seq_range_iter iter;
+    uint32_t uid;
+    seq_range_array_iter_init(&iter, uids);
+    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++) {
+        /* One that changed later than the peer counted is seen as it is. */
+        if (mail_set_uid(mail, uid) && mail_get_modseq(mail) <= peers)
+            mail_update_modseq(mail, peers + 1);
+    }
+    mail_free(&mail);
+}
+
+/* False: not yet. */
+static bool redate_box(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) *uids)
+{
+    struct box *x = box_of_folder(s, folder);
+    struct orset_folder f;
+    if (x == NULL || x->gone || x->vname == NULL || orset_folder_get(s->os, folder, &f) < 0)
+        return TRUE; /* what is made there again is new to all clients */
+    if (x->waits)
+        return FALSE;
+    struct mailbox *box = session_mailbox(s, x->vname, 0);
+    bool done = session_open_mailbox(s, x, box) == 0 && session_enable_modseq(box) == 0;
+    if (done) {
+        struct mailbox_transaction_context *trans = mailbox_transaction_begin(
+            box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, "dovelane modseq");
+        redate_mails(trans, uids, f.peer_modseq);
+        done = mailbox_transaction_commit(&trans) == 0;
+    }
+    if (!done)
+        session_explain(s, "%s: its changes are not redated yet: %s", x->vname, mailbox_get_last_internal_error(box, NULL));
+    mailbox_free(&box);
+    return done;
+}
+
+static int collect_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value, size_t len)
+{
+    ARRAY_TYPE(touched) *list = arg;
+    struct orset_reader k = {key + 1, key + key_len, false};
+    struct touched t = {(uint32_t)orset_key_read(&k), 0};
+    (void)value;
+    (void)len;
+    array_push_back(list, &t);
+    return 0;
+}
+
+/* 1: its row may go; 0: not yet; -1 */
+static int redate_row(struct session *s, uint32_t folder)
+{
+    ARRAY_TYPE(seq_range) uids;
+    struct orset_key k = key_of(folder);
+    const uint8_t *value;
+    size_t len;
+    int r = rows_get(s, ROW_REDATE, k.b, k.n, &value, &len);
+    if (r <= 0)
+        return r;
+    t_array_init(&uids, 16);
+    read_row(value, len, &uids);
+    return redate_box(s, folder, &uids);
+}
+
+int redate_apply(struct session *s)
+{
+    ARRAY_TYPE(touched) list;
+    const struct touched *t;
+    int r = 0;
+    if (!s->redates)
+        return 0;
+    t_array_init(&list, 8);
+    if (rows_each(s, ROW_REDATE, collect_row, &list) < 0 || session_begin(s) < 0)
+        return -1;
+    s->redates = FALSE;
+    array_foreach(&list, t)
+    {
+        struct orset_key k = key_of(t->folder);
+        if (r >= 0)
+            r = redate_row(s, t->folder);
+        if (r > 0)
+            r = rows_del(s, ROW_REDATE, k.b, k.n);
+        else if (r == 0)
+            s->redates = TRUE;
+    }
+    if (r < 0) {
+        session_rollback(s);
+        s->redates = TRUE;
+        return -1;
+    }
+    return session_commit(s);
+}
+
+static int found_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value, size_t len)
+{
+    bool *found = arg;
+    (void)key;
+    (void)key_len;
+    (void)value;
+    (void)len;
+    *found = TRUE;
+    return 1;
+}
+
+int redate_load(struct session *s)
+{
+    s->redates = FALSE;
+    return rows_each(s, ROW_REDATE, found_row, &s->redates);
+}
