@@ -22,6 +22,7 @@ struct owed *owed_make(const char *lane, size_t lane_len, size_t n)
     o->bytes = sizeof *o + n * ENTRYID_LEN + lane_len;
     o->argv = NULL;
     o->before = false;
+    o->until = 0.;
     return o;
 }
 
@@ -42,6 +43,36 @@ struct owed *owed_command(size_t entries, int argc, const char **argv, const siz
         o->argvlen[i] = argvlen[i];
     }
     return o;
+}
+
+/* LANE.META lane n (id revision meta)... */
+struct owed *owed_absent(const struct owed *o, const redisReply *answer)
+{
+    size_t n = answer->type == REDIS_REPLY_ARRAY ? answer->elements : 0, absent = 0;
+    char count[NUMBER_TEXT];
+    struct owed *rest = NULL;
+    if (!o->argv || (size_t)o->argc != 3 + 3 * n)
+        return NULL;
+    const char **v = mem_alloc((3 + 3 * n) * sizeof *v);
+    size_t *len = mem_alloc((3 + 3 * n) * sizeof *len);
+    for (size_t i = 0; i < n; i++) {
+        if (!answer->element[i]->str || strcmp(answer->element[i]->str, "ABSENT"))
+            continue;
+        memcpy(v + 3 + 3 * absent, o->argv + 3 + 3 * i, 3 * sizeof *v);
+        memcpy(len + 3 + 3 * absent, o->argvlen + 3 + 3 * i, 3 * sizeof *len);
+        absent++;
+    }
+    if (absent) {
+        v[0] = o->argv[0], len[0] = o->argvlen[0];
+        v[1] = o->argv[1], len[1] = o->argvlen[1];
+        v[2] = count, len[2] = number_text(count, absent);
+        rest = owed_command(absent, (int)(3 + 3 * absent), v, len);
+        rest->before = o->before;
+        rest->until = o->until;
+    }
+    free(v);
+    free(len);
+    return rest;
 }
 
 void owed_end(struct owed *o)

@@ -21,6 +21,7 @@ struct owed {
     char *lane; /* NULL: another command */
     size_t lane_len, n, bytes;
     bool before; /* the peer comes before us among the owners: given back, it drains the lane, and must know of this first */
+    double until; /* of META: before that (clock_monotonic) an entry that the peer does not hold may still be on its way there */
     int argc;
     char **argv; /* its words, in one allocation with their lengths */
     size_t *argvlen;
@@ -37,6 +38,9 @@ struct owed_queue {
 
 void owed_init(struct owed_queue *);
 void owed_free(struct owed_queue *);
+
+/* Of a META that was answered: the same about those entries that the peer does not hold; NULL: it holds all. */
+struct owed *owed_absent(const struct owed *, const redisReply *answer);
 
 /* A new one, with room for n ids that the caller fills in. */
 struct owed *owed_make(const char *lane, size_t lane_len, size_t n);

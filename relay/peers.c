@@ -11,6 +11,7 @@
 #include "voice.h"
 
 #define AGAIN 1. /* seconds, after a refusal */
+#define ABSENT_AGAIN 0.2 /* seconds, after an answer that the entry is not there */
 #define UNSENT_MOST (8 * 1024 * 1024) /* to a peer that takes nothing; then it counts as away */
 
 struct peer {
@@ -23,6 +24,8 @@ struct peer {
     size_t before;     /* of them, those about lanes that it drains when they are given back */
     struct owed_queue owed;
     ev_timer again;       /* then it is told what it refused */
+    struct owed_queue absent; /* records of entries that it does not hold: they may be on their way to it */
+    ev_timer absent_again;
     double refused_until; /* clock_monotonic: it refused an ack a moment ago, and is not asked again before */
 };
 
@@ -54,6 +57,20 @@ static void keep(struct peer *p, struct owed *o)
         drop(p, forgotten, "it was away for too long");
 }
 
+/* Whoever stores a mail may be done at the first owner, which delivers it at once, before it comes to this one; it has decided within settle. A record that finds nothing by then is of
+ * an entry that was never stored there, or is done with. */
+static void keep_absent(struct peer *p, const struct owed *o, const redisReply *answer)
+{
+    struct owed *rest = o->until > clock_monotonic() ? owed_absent(o, answer) : NULL;
+    if (!rest)
+        return;
+    owed_keep(&p->absent, rest);
+    if (!ev_is_active(&p->absent_again)) {
+        ev_timer_set(&p->absent_again, ABSENT_AGAIN, 0.);
+        ev_timer_start(p->relay->loop, &p->absent_again);
+    }
+}
+
 static void on_acked(struct wire *w, redisReply *reply, void *arg)
 {
     struct telling t = *(struct telling *)arg;
@@ -61,6 +78,7 @@ static void on_acked(struct wire *w, redisReply *reply, void *arg)
     t.peer->open--;
     t.peer->before -= t.owed->before;
     if (reply && reply->type != REDIS_REPLY_ERROR) {
+        keep_absent(t.peer, t.owed, reply);
         owed_end(t.owed);
         return;
     }
@@ -97,6 +115,15 @@ static void tell_owed(struct peer *p)
 static void on_again(struct ev_loop *loop, ev_timer *t, int events)
 {
     tell_owed(t->data);
+}
+
+static void on_absent_again(struct ev_loop *loop, ev_timer *t, int events)
+{
+    struct peer *p = t->data;
+    struct owed *o;
+    while ((o = owed_next(&p->absent)))
+        keep(p, o);
+    tell_owed(p);
 }
 
 static void on_state(struct node *node, bool ready, bool new_life, void *arg)
@@ -155,6 +182,7 @@ void peers_send(struct peers *peers, const struct lane *lane, size_t entries, in
         }
         if (entries) {
             struct owed *o = owed_command(entries, argc, argv, argvlen);
+            o->until = clock_monotonic() + (double)peers->relay->config->settle / 1000.;
             o->before = is_before(peers, lane, owner);
             keep(p, o);
             tell_owed(p);
@@ -209,7 +237,7 @@ bool peers_reachable(const struct peers *peers, const struct lane *lane)
 bool peers_owes(const struct peers *peers, const char *node)
 {
     const struct peer *p = find(peers, node);
-    return p && (p->owed.before || p->before);
+    return p && (p->owed.before || p->before || p->absent.before);
 }
 
 void peers_each(struct peers *peers, void (*fn)(struct node *, void *), void *arg)
@@ -254,8 +282,10 @@ static void add(struct peers *peers, size_t node)
     p->name = mem_strdup(peers->relay->config->node[node].name);
     p->relay = peers->relay;
     owed_init(&p->owed);
+    owed_init(&p->absent);
     ev_init(&p->again, on_again);
-    p->again.data = p;
+    ev_init(&p->absent_again, on_absent_again);
+    p->again.data = p->absent_again.data = p;
     p->next = peers->first;
     peers->first = p;
     open_node(p, node);
@@ -267,7 +297,9 @@ static void remove_peer(struct peer **at)
     *at = p->next;
     close_node(p);
     ev_timer_stop(p->relay->loop, &p->again);
+    ev_timer_stop(p->relay->loop, &p->absent_again);
     owed_free(&p->owed);
+    owed_free(&p->absent);
     free(p->name);
     free(p);
 }

@@ -18,7 +18,7 @@ struct peers *peers_open(struct relay *);
 void peers_reload(struct peers *);
 void peers_close(struct peers *);
 
-/* A command that the own node got, to every other owner of the lane. entries: how many it is about. */
+/* A command that the own node got, to every other owner of the lane. entries: how many it is about; of META: of one that an owner does not hold yet it is told again for `settle`. */
 void peers_send(struct peers *, const struct lane *, size_t entries, int argc, const char **argv,
                 const size_t *argvlen);
 

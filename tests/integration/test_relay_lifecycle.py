@@ -402,6 +402,19 @@ def test_a_peer_that_was_away_is_told_who_was_sent_what(world, how):
 
 
 @core
+def test_a_record_that_comes_before_its_entry_is_told_again(world):
+    """The first owner delivers as soon as it holds a mail; the other one may get it only then."""
+    w = world(relays=["mx1"], settle="30s", retry_first="10min", retry_most="10min")
+    peer = w.peer(lmtp=True)
+    peer.say("DOT", "451 4.3.0 later", match="open@")
+    w.logged("node mx2 .*relay-peer.*connected")
+    early, late = ((envelope.entry_id(), envelope.encode([f"{name}@example.net" for name in names], size=len(BODY)), BODY) for names in (["first"], ["sent", "open"]))
+    w.push("mx1", w.lane(peer), late)
+    eventually("mx2 does not know what the record is about", lambda: b"cmdstat_LANE.META" in w.connections["mx2"].call("INFO", "commandstats"))
+    w.push("mx2", w.lane(peer), early, late)
+    eventually("mx2 knows", lambda: [r.state for entry in w.entries("mx2") for r in entry.envelope["recipients"]] == [WAITING, SENT, WAITING])
+
+@core
 def test_a_peer_that_stands_still_delays_nothing(world):
     w = world(relays=["mx1"])
     peer = w.peer()
