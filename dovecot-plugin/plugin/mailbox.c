@@ -10,7 +10,8 @@
  *                                             the journal of intents before and after
  *
  * A hint that is sent for nothing costs a look, one that is missed costs the time until the sweep. The line is made once
- * per struct mailbox, so that an IMAP STORE pays for one write() only. */
+ * per struct mailbox, so that an IMAP STORE pays for one write() only, and of many in a row one in HINT_GAP does: the last
+ * one's hint waits for its end, or for the mailbox to be closed. */
 #include "../compat.h"
 
 #include "mailbox.h"
@@ -22,6 +23,7 @@
 #include "user.h"
 
 #include <guid.h>
+#include <ioloop.h>
 #include <mail-index.h>
 #include <mail-storage-private.h>
 #include <mailbox-list-private.h>
@@ -32,11 +34,15 @@
      MAIL_INDEX_TRANSACTION_CHANGE_KEYWORDS | MAIL_INDEX_TRANSACTION_CHANGE_MODSEQ |                                   \
      MAIL_INDEX_TRANSACTION_CHANGE_ATTRIBUTE)
 
+#define HINT_GAP 2 /* milliseconds: least time between two hints of one open mailbox */
+
 struct plugin_mailbox {
     union mailbox_module_context module_ctx;
     struct plugin_user *puser;
     const char *owner;
     struct hint hint; /* once made; in the mailbox's memory */
+    struct timeout *gap; /* runs since the last hint; NULL: that was long ago, or the mailbox is not open */
+    bool again; /* there is a reason for a hint since then */
     bool made;
     bool expunged; /* by the sync that is going on */
 };
@@ -83,11 +89,8 @@ static void make_hint(struct plugin_mailbox *pbox, struct mailbox *box, const ch
     pbox->made = box->opened; /* before that the GUID is not known */
 }
 
-static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
+static void hint_now(struct plugin_mailbox *pbox, struct mailbox *box)
 {
-    if (box->deleting)
-        return; /* delete_box() sends one for all */
-    pbox->expunged = FALSE;
     if (!pbox->made) {
         T_BEGIN {
             make_hint(pbox, box, hint_guid(box));
@@ -95,6 +98,31 @@ static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
         T_END;
     }
     hint_send(&pbox->hint, box->storage->user->event);
+}
+
+static void gap_over(struct mailbox *box)
+{
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
+
+    timeout_remove(&pbox->gap);
+    if (pbox->again)
+        hint_now(pbox, box);
+    pbox->again = FALSE;
+}
+
+static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
+{
+    if (box->deleting)
+        return; /* delete_box() sends one for all */
+    pbox->expunged = FALSE;
+    if (pbox->gap != NULL) {
+        pbox->again = TRUE;
+        return;
+    }
+    hint_now(pbox, box);
+    /* Of the loop that lives as long as the process: others come and go within a command. */
+    if (box->opened && io_loop_get_root() != NULL)
+        pbox->gap = timeout_add_short_to(io_loop_get_root(), HINT_GAP, gap_over, box);
 }
 
 /* --- mails ------------------------------------------------------------------------------------------------------ */
@@ -154,6 +182,7 @@ static void close_box(struct mailbox *box)
 
     if (pbox->expunged) /* by a sync that a save did on its own and then failed */
         hint(pbox, box);
+    gap_over(box);
     pbox->module_ctx.super.close(box);
 }
 

@@ -7,12 +7,15 @@
 
 In each round every variant does 1,000 consecutive CREATE, APPEND, STORE, FETCH, COPY, EXPUNGE, DELETE, command by command in an order
 that turns, so that what is compared is measured within seconds. Before another variant is measured, what replicates has
-finished. The measured Dovecot has one core, everything else (client, replicator at nice 10, peer, Redis) the other.
+finished. The measured Dovecot and the client have one core (one waits for the other), everything else (replicator at nice 10,
+peer, Redis) the other. The peer's files are in memory, since it stands for another host, which has a disk of its own.
 """
 import contextlib
 import os
 import statistics
+import subprocess
 import tempfile
+from pathlib import Path
 
 import replicas
 from report import median
@@ -57,10 +60,11 @@ class Variant:
         self.pin()
 
     def pin(self):
-        """The measured Dovecot has a core of its own; its replicator and all the rest share the other."""
+        """The measured Dovecot and its client, of which one waits for the other, have a core of their own; all the rest share the other one. What starts later
+        is where its parent is, so this comes after a session and its worker are there."""
         if os.cpu_count() < 2:
             return
-        replicas.pin([one.pid for one in self.replica.processes()], OURS)
+        replicas.pin([self.replica.pid] + [one.pid for one in self.replica.processes()], OURS)
         replicas.pin(replicas.replication_pids(self.group), REST)
         for other in self.group.replicas[1:]:
             replicas.pin([one.pid for one in other.processes()], REST)
@@ -79,15 +83,18 @@ class Variant:
 
     def measure(self, kind, number):
         """Milliseconds of each command, and CPU ms per command in the session's own process and in what replicates."""
-        self.pin()
         first, commands = commands_of(kind, number, self.options)
         with contextlib.closing(Timed(self.replica.note["imap"])) as session:
-            for text in first:
+            for text in first + ["SUBSCRIBE Warm", "UNSUBSCRIBE Warm"]:
                 session.one(text)
+            if self.name != "stock":
+                wait_idle(self.group)
+            self.pin()
             processes = [one.pid for one in self.replica.processes("imap")]
             behind = replicas.replication_pids(self.group)
             before, before_behind = cpu_ms(processes), cpu_ms(behind)
-            times = session.times(commands)
+            with replicas.on(OURS):
+                times = session.times(commands)
             spent = cpu_ms(processes) - before
         if self.name != "stock":
             wait_idle(self.group)
@@ -103,12 +110,24 @@ def variant(name, options, directory):
 
 
 @contextlib.contextmanager
+def in_memory(path):
+    """The peer stands for another host: its files shall not share the measured one's disk."""
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", path], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+@contextlib.contextmanager
 def all_variants(options):
     with contextlib.ExitStack() as open_now:
         found = {}
         for name in options.variants.split(","):
             directory = open_now.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir))
             os.chmod(directory, 0o755)
+            open_now.enter_context(in_memory(Path(directory) / "b"))
             found[name] = Variant(name, open_now.enter_context(variant(name, options, directory)), options)
             found[name].prepare()
         yield found

@@ -1,4 +1,5 @@
 """What the benches of replicas share: a client that times commands, CPU of processes to the nanosecond, a ratio with its interval."""
+import contextlib
 import os
 import random
 import socket
@@ -131,6 +132,17 @@ def pin(pids, cores):
             os.sched_setaffinity(pid, cores)
         except (OSError, ValueError):
             pass
+
+
+@contextlib.contextmanager
+def on(cores):
+    """This process, on these cores."""
+    before = os.sched_getaffinity(0)
+    pin([0], cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def percentile(values, share):

@@ -8,6 +8,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+import time
 import tempfile
 from pathlib import Path
 
@@ -378,7 +379,15 @@ class Imap(imaplib.IMAP4):
     def do(self, name, *words):
         kind, data = getattr(self, name)(*words)
         assert kind == "OK", (name, words, data)
+        self.settle()
         return data
+
+    def settle(self):
+        """The hint of a change less than 2 ms after another one in the selected mailbox is written at the end of these: by a timer, and Dovecot's timers that
+        are due come before the next command."""
+        if self.state in ("AUTH", "SELECTED"):
+            time.sleep(0.005)
+            assert self.capability()[0] == "OK"
 
     def mail(self, folder="INBOX", text=b"Subject: t\r\n\r\nx\r\n"):
         self.do("append", folder, None, None, text)
@@ -390,3 +399,4 @@ class Imap(imaplib.IMAP4):
     def move(self, numbers, folder):
         kind, data = self._simple_command("MOVE", numbers, folder)
         assert kind == "OK", data
+        self.settle()

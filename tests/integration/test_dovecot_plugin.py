@@ -137,6 +137,27 @@ def test_a_change_of_many_mails_is_one_hint(world, user):
         assert world.named() == [(user, "INBOX")]
 
 
+def test_of_changes_one_after_the_other_the_last_is_hinted(world, user):
+    """The first at once, the others at the end of a gap, or when the mailbox is closed."""
+    emptied(world, user)
+    with world.imap(user) as session:
+        session.mail()
+        for end in ("CAPABILITY", "CLOSE"):
+            session.do("select")
+            world.hints()
+            stores = b"".join(b"x%d STORE 1 %sFLAGS (\\Flagged)\r\n" % (n, b"-+"[n % 2:n % 2 + 1]) for n in range(2000))
+            session.send(stores + b"x2000 " + end.encode() + b"\r\n")
+            while not session.readline().startswith(b"x2000 "):
+                pass
+            if end == "CAPABILITY":
+                early = world.named()
+                session.settle()
+            else:
+                early = []
+            hinted = early + world.named()
+            assert set(hinted) == {(user, "INBOX")} and 2 <= len(hinted) < 2000, len(hinted)
+
+
 def test_looking_gives_no_hint(world, user):
     emptied(world, user)
     with world.imap(user) as session:

@@ -57,6 +57,29 @@ def test_hints_are_coalesced(world):
     assert w[0].site.state("u").looks <= 2 + (time.monotonic() - begun) / 0.3
 
 
+def test_a_user_whose_changes_do_not_pause_is_looked_at_less_often(world):
+    """And at their end, whenever that is."""
+    w = world(1, hint_wait="200ms", hint_wait_most="10s")
+    site, looks, longest = w[0].site, 99, 1.
+    writer = os.open(w[0].directory / "dovelane-hint", os.O_WRONLY)  # as Dovecot's processes have it: a FIFO without any is looked at every 0.2 s only
+    for name in users(5):
+        w[0].change(name, "first")
+        wait_for(lambda name=name: site.state(name).looks, what="a first look")
+        before, last, longest, begun = site.state(name).looks, time.monotonic(), 0., time.monotonic()
+        while time.monotonic() < begun + 3:
+            w[0].change(name, "x")
+            time.sleep(0.002)
+            now = time.monotonic()
+            longest, last = max(longest, now - last), now
+        looks = site.state(name).looks - before
+        w[0].change(name, "last")
+        wait_for(lambda name=name: not site.state(name).mailbox and site.items(name)[w[0].number][-1] == "last", what="the last change")
+        if longest < 0.15:  # else this test itself paused
+            break
+    os.close(writer)
+    assert longest >= 0.15 or looks <= 4  # after 0.2 s, 0.4 s more, 0.8 s more; with one look each 200 ms it would be 14
+
+
 def test_dirty_marks_are_looked_into_and_removed(world):
     w = world(2)
     w[0].site.add("a/b".replace("/", "@"), "marked")

@@ -1,4 +1,7 @@
-/* hints - see hints.h. */
+/* hints - see hints.h.
+ *
+ * While hints come, the FIFO is read every READ_GAP and not waited for: else each write would wake this process, and that is most of what a
+ * hint costs the client's process. So of those that come one by one none waits. */
 #include "hints.h"
 
 #include <dirent.h>
@@ -6,6 +9,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "hint.h"
@@ -14,12 +18,14 @@
 #include "sweep.h"
 #include "user.h"
 
+#define READ_GAP 2000000 /* nanoseconds; by timerfd, since the loop's own timers are looked at every 10 ms (bridge.c) */
+#define READS_MOST 16
 #define NO_WRITER 0.2   /* seconds until a FIFO without a writer is looked at again */
 #define MARKS_MAX 10000 /* of one look at the directory; the others wait for the next */
 
 struct hints {
     struct replicator *r;
-    ev_io fifo;
+    ev_io fifo, gap;
     ev_timer again, dirty;
     char line[2 * HINT_MAX + 1];
     size_t n;
@@ -78,20 +84,47 @@ static void lines(struct hints *h)
     }
 }
 
-static void on_fifo(struct ev_loop *loop, ev_io *io, int events)
+/* Reads what is there. False: nothing was. */
+static bool take(struct hints *h)
 {
-    struct hints *h = io->data;
-    (void)events;
-    ssize_t n = read(io->fd, h->line + h->n, sizeof h->line - 1 - h->n);
+    ssize_t n = read(h->fifo.fd, h->line + h->n, sizeof h->line - 1 - h->n);
     if (n > 0) {
         h->n += (size_t)n;
         lines(h);
     } else if (n == 0) {
         /* Nobody has it open for writing: it stays readable at its end until somebody has. */
-        ev_io_stop(loop, io);
+        ev_io_stop(h->r->loop, &h->fifo);
         ev_timer_set(&h->again, NO_WRITER, 0.);
-        ev_timer_start(loop, &h->again);
+        ev_timer_start(h->r->loop, &h->again);
     }
+    return n > 0;
+}
+
+static bool take_all(struct hints *h)
+{
+    bool any = false;
+    for (int i = 0; i < READS_MOST && take(h); i++)
+        any = true;
+    return any;
+}
+
+static void on_fifo(struct ev_loop *loop, ev_io *io, int events)
+{
+    static const struct itimerspec gap = {.it_value.tv_nsec = READ_GAP};
+    struct hints *h = io->data;
+    (void)events;
+    if (take_all(h) && timerfd_settime(h->gap.fd, 0, &gap, NULL) == 0)
+        ev_io_stop(loop, io);
+    else if (!ev_is_active(&h->again))
+        ev_io_start(loop, io);
+}
+
+static void on_gap(struct ev_loop *loop, ev_io *io, int events)
+{
+    struct hints *h = io->data;
+    uint64_t times;
+    if (read(io->fd, &times, sizeof times) == sizeof times && !ev_is_active(&h->again))
+        on_fifo(loop, &h->fifo, events);
 }
 
 static void on_again(struct ev_loop *loop, ev_timer *t, int events)
@@ -143,10 +176,13 @@ struct hints *hints_open(struct replicator *r)
     struct hints *h = mem_zero(sizeof *h);
     h->r = r;
     ev_io_init(&h->fifo, on_fifo, -1, EV_READ);
+    ev_io_init(&h->gap, on_gap, timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), EV_READ);
+    if (h->gap.fd < 0)
+        log_fatal("timerfd_create: %s", strerror(errno));
     ev_timer_init(&h->again, on_again, 0., 0.);
     /* The first look comes at once: marks of the time when nobody was here. */
     ev_timer_init(&h->dirty, on_dirty, 0., seconds(r->config->sweep_dirty));
-    h->fifo.data = h->again.data = h->dirty.data = h;
+    h->fifo.data = h->gap.data = h->again.data = h->dirty.data = h;
     ev_timer_start(r->loop, &h->dirty);
     return h;
 }
@@ -160,11 +196,13 @@ void hints_fifo(struct hints *h, int fd)
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     ev_io_set(&h->fifo, fd, EV_READ);
     ev_io_start(h->r->loop, &h->fifo);
+    ev_io_start(h->r->loop, &h->gap);
 }
 
 void hints_stop(struct hints *h)
 {
     ev_io_stop(h->r->loop, &h->fifo);
+    ev_io_stop(h->r->loop, &h->gap);
     ev_timer_stop(h->r->loop, &h->again);
     ev_timer_stop(h->r->loop, &h->dirty);
 }
@@ -176,5 +214,6 @@ void hints_close(struct hints *h)
     hints_stop(h);
     if (h->fifo.fd >= 0)
         close(h->fifo.fd);
+    close(h->gap.fd);
     free(h);
 }

@@ -112,7 +112,7 @@ void job_asked(struct job *j, struct user *u)
             free(u->look[i].name);
         u->nlook = 0;
         u->look_all = u->sweep = false;
-        u->look_after = clock_monotonic() + seconds(u->r->config->hint_wait);
+        user_asked_to_look(u);
         break;
     default: break;
     }

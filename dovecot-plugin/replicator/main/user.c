@@ -18,6 +18,7 @@
 #define COLLECT 30. /* seconds between two looks for users who can leave memory */
 #define CONFIRM 1.  /* a vector that is owed is told after this many seconds */
 #define FORGET_EVERY 60.
+#define BUSY 6 /* hints between two looks at a user: what many commands in a row give, not a person (the plugin tells of one mailbox every 2 ms at most) */
 #define BACKOFF_FIRST 1.
 #define BACKOFF_MOST 60.
 
@@ -176,9 +177,33 @@ static void clear_look(struct user *u)
     u->look_all = false;
 }
 
+void user_asked_to_look(struct user *u)
+{
+    const struct config *config = u->r->config;
+    double now = clock_monotonic(), least = seconds(config->hint_wait), most = seconds(config->hint_wait_most);
+    bool busy = u->hints >= BUSY && least > 0;
+    u->look_gap = !busy ? 0 : u->look_gap == 0 ? 2 * least : 2 * u->look_gap;
+    if (u->look_gap > most)
+        u->look_gap = most > least ? most : 0;
+    u->hints = 0;
+    u->look_most = now + u->look_gap;
+    u->look_after = now + least;
+}
+
+/* Of a user who is busy, the end of a pause is waited for. */
+static void put_off(struct user *u)
+{
+    u->hints++;
+    if (u->look_gap == 0 || u->look_wait != 0)
+        return;
+    double at = clock_monotonic() + seconds(u->r->config->hint_wait);
+    u->look_after = at < u->look_most ? at : u->look_most;
+}
+
 void user_look(struct user *u, const char *guid, const char *name, size_t n)
 {
     activate(u);
+    put_off(u);
     if (!n || u->nlook == FRAME_MAILBOXES_MAX) {
         clear_look(u);
         u->look_all = true;

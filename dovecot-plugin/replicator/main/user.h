@@ -64,6 +64,9 @@ struct user {
     size_t nparcels, parcel_bytes;
     struct admin_requests admin;
 
+    size_t hints;    /* since it was looked at */
+    double look_gap; /* until it is looked at again, while so much happens that it is longer than hint_wait; else 0 */
+    double look_most; /* then it is looked at, whether hints have ended or not */
     double look_after, parcel_after, open_after; /* not before */
     double look_wait, parcel_wait, open_wait;    /* after a failure: the next wait; 0 after a success */
     double unknown_until;                        /* it could not be opened for good: its parcels are dropped */
@@ -86,6 +89,9 @@ void users_each(struct users *, user_fn *, void *arg); /* fn must not free */
 
 /* Reasons to look. guid "" and n 0: all mailboxes. */
 void user_look(struct user *, const char *guid, const char *name, size_t n);
+/* A worker was asked to look: what comes from now on is another reason. Not before hint_wait is over; while hints come one after the other, at their end,
+ * but after hint_wait_most at last. A look of a few milliseconds for each few commands would hold up the client that gives them. */
+void user_asked_to_look(struct user *);
 void user_sweep(struct user *);
 /* A parcel to apply; owned by the user until user_parcel_done. */
 void user_parcel(struct user *, struct parcel_in_hand *);
