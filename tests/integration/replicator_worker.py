@@ -197,7 +197,7 @@ class Worker:
         assert kind == RESERVED, kind
         ok, new_epoch = r.bytes(2)
         self.site.reserved.append((self.user, what, counter, ok, new_epoch))
-        assert ok
+        assert ok, (self.user, what, counter, new_epoch)
 
     def done(self, result=OK, why="", tick=0):
         sites = []
