@@ -182,6 +182,18 @@ static int registers(struct look *l)
     return look_changed(l, orset_local_uid_next(s->os, l->x->folder, l->scan.end.uid_next) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN);
 }
 
+/* Who unset one is told by the log of this index alone; where that does not reach back, what is missing is lost, and is set again. */
+static int look_at_attributes(struct look *l, bool all)
+{
+    struct session *s = l->s;
+    bool unbroken = l->scan.verdict == SCAN_UNBROKEN;
+    if (l->scan.verdict != SCAN_BROKEN && attributes_ingest_changed(s, l->box, l->x->folder, &l->scan.attributes) < 0)
+        return -1;
+    if ((all || !unbroken) && attributes_ingest(s, l->box, l->x->folder) < 0)
+        return -1;
+    return unbroken ? 0 : attributes_restore(s, l->box, l->x->folder);
+}
+
 static int look(struct look *l)
 {
     struct session *s = l->s;
@@ -213,9 +225,7 @@ static int look(struct look *l)
     if (l->missing > 0)
         session_note(s, NOTE_WARNING, "%s: %u mails are missing though no client removed them (%s): they are fetched back from the other sites",
                      l->x->vname, l->missing, l->scan.why != NULL ? l->scan.why : "their files are gone");
-    if (attributes_ingest(s, l->box, l->x->folder, l->all && again ? NULL : &l->scan.attributes) < 0)
-        return -1;
-    if (l->scan.verdict == SCAN_BROKEN && attributes_restore(s, l->box, l->x->folder) < 0)
+    if (look_at_attributes(l, again) < 0)
         return -1;
     if (array_count(&l->guids) > 0 && guids_restore(s, l->box, &l->guids) < 0)
         l->other = TRUE;

@@ -165,7 +165,7 @@ static void take_attributes(struct scan *scan, const struct mail_transaction_hea
 {
     const char *p = data;
     for (unsigned i = 0; i < hdr->size && p[i] != '\0'; i += (unsigned)strlen(p + i) + 1) {
-        const char *key = t_strdup(p + i + 1); /* 'p' or 's', then the key */
+        const char *key = t_strdup(p + i); /* '+' or '-', 'p' or 's', then the key */
         array_push_back(&scan->attributes, &key);
     }
 }

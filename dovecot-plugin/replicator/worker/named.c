@@ -314,19 +314,28 @@ int attributes_restore(struct session *s, struct mailbox *box, uint32_t folder)
     return 0;
 }
 
-int attributes_ingest(struct session *s, struct mailbox *box, uint32_t folder, const ARRAY_TYPE(const_string) *keys)
+int attributes_ingest(struct session *s, struct mailbox *box, uint32_t folder)
 {
-    const char *const *k;
-    for (unsigned type = 0; keys == NULL && type < N_ELEMENTS(attribute_types); type++)
+    for (unsigned type = 0; type < N_ELEMENTS(attribute_types); type++)
         if (attributes_all(s, box, folder, type, "") < 0 ||
             (folder == ORSET_INBOX && attributes_all(s, box, folder, type, MAILBOX_ATTRIBUTE_PREFIX_DOVECOT_PVT_SERVER) < 0))
             return -1;
-    if (keys == NULL)
-        return 0;
-    array_foreach(keys, k)
-    {
-        /* Of Sieve scripts only this program writes such records: one that is gone by now, its directory tells why. */
-        if (attribute_ingest(s, box, folder, **k == 's' ? 1 : 0, *k + 1, !str_begins_with(*k + 1, SIEVE_PREFIX)) < 0)
+    return 0;
+}
+
+int attributes_ingest_changed(struct session *s, struct mailbox *box, uint32_t folder, const ARRAY_TYPE(const_string) *changes)
+{
+    unsigned n;
+    const char *const *change = array_get(changes, &n);
+    for (unsigned i = 0; i < n; i++) {
+        const char *key = change[i] + 1, *name = key + 1;
+        bool last = TRUE;
+        for (unsigned j = i + 1; j < n && last; j++)
+            last = strcmp(change[j] + 1, key) != 0;
+        /* One that was set last and is not there is lost. Of Sieve scripts only this program writes such records: one that is gone by now,
+         * its directory tells why. */
+        bool unset = *change[i] == '-' && !str_begins_with(name, SIEVE_PREFIX);
+        if (last && attribute_ingest(s, box, folder, *key == 's' ? 1 : 0, name, unset) < 0)
             return -1;
     }
     return 0;

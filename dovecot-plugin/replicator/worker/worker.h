@@ -401,7 +401,7 @@ struct scan {
     ARRAY_TYPE(seq_range) requested;  /* UIDs a client asked to expunge */
     ARRAY_TYPE(seq_range) saved;     /* by this program, or another one that acts for no client */
     ARRAY(struct reassert) reasserts; /* system flags set by an explicit local request, by UID */
-    ARRAY_TYPE(const_string) attributes;
+    ARRAY_TYPE(const_string) attributes; /* '+' or '-': unset; 'p' or 's'; the key; in the log's order */
     ARRAY(struct late) late;
     /* Of a rewound mailbox only: */
     ARRAY_TYPE(word) words;       /* in order */
@@ -588,8 +588,10 @@ int redate_say(struct session *, uint64_t confirmed);
 int redate_apply(struct session *);
 int redate_load(struct session *);
 int subscriptions_ingest(struct session *);
-int attributes_ingest(struct session *, struct mailbox *, uint32_t folder, const ARRAY_TYPE(const_string) *keys);
-int attributes_restore(struct session *, struct mailbox *, uint32_t folder); /* those that are lost with an index; in a transaction */
+/* All that are there, or those that the log says were changed: only such a one was unset by somebody. In a transaction. */
+int attributes_ingest(struct session *, struct mailbox *, uint32_t folder);
+int attributes_ingest_changed(struct session *, struct mailbox *, uint32_t folder, const ARRAY_TYPE(const_string) *changes);
+int attributes_restore(struct session *, struct mailbox *, uint32_t folder); /* those that are lost; in a transaction */
 int server_attributes_ingest(struct session *); /* those that no index log tells of */
 int subscription_apply(struct session *, const char *name, size_t len);
 int attribute_apply(struct session *, uint32_t folder, const char *key, size_t len); /* 1: it waits */

@@ -1394,17 +1394,52 @@ def test_metadata_reaches_the_other(world):
     assert b"mine" in world[2].doveadm("mailbox", "metadata", "get", "-u", USER, "INBOX", "/private/comment")
 
 
-def test_metadata_that_went_with_a_dbox_index_comes_back(world):
-    site = next(each for each in world.sites.values() if each.format != "maildir")
-    world[1].doveadm("mailbox", "metadata", "set", "-u", USER, "INBOX", "/private/comment", "mine")
+@pytest.mark.parametrize("visited", [False, True])
+@pytest.mark.parametrize("number", [1, 2])
+def test_metadata_that_went_with_an_index_comes_back(world, number, visited):
+    """Of each storage; also where a client has made the index anew before anybody looked."""
+    site = world[number]
+    for folder in ("INBOX", "F"):
+        if folder != "INBOX":
+            imap(world[1], None, ("create", folder))
+        append(world[1], folder, "one")
+        world[1].doveadm("mailbox", "metadata", "set", "-u", USER, folder, "/private/comment", "mine")
+        world[1].doveadm("mailbox", "metadata", "set", "-u", USER, folder, "/shared/comment", "ours")
     world.settle()
     site.work(CLOSE)
     (site.home() / "attributes").unlink()
     for index in site.base.rglob("dovecot.index*"):
         index.unlink()
+    if visited:
+        for folder in ("INBOX", "F"):
+            imap(site, folder)
     world.settle()
     for each in world.sites.values():
-        assert b"mine" in each.doveadm("mailbox", "metadata", "get", "-u", USER, "INBOX", "/private/comment")
+        for folder in ("INBOX", "F"):
+            assert b"mine" in each.doveadm("mailbox", "metadata", "get", "-u", USER, folder, "/private/comment")
+            assert b"ours" in each.doveadm("mailbox", "metadata", "get", "-u", USER, folder, "/shared/comment")
+
+
+def test_metadata_that_this_site_set_for_another_one_is_not_unset_when_it_is_lost(world):
+    """The log says that it was set, nobody looked since, and its dictionary is lost: that is no client's doing. Where the log says that a
+    client unset it, it is."""
+    def set_or_unset(number, key, *value):
+        world[number].doveadm("mailbox", "metadata", "set" if value else "unset", "-u", USER, "INBOX", f"/private/{key}", *value)
+
+    def get(site, key):
+        return site.doveadm("mailbox", "metadata", "get", "-u", USER, "INBOX", f"/private/{key}").strip()
+    site = world[2]
+    append(world[1], "INBOX", "one")
+    world.settle()
+    set_or_unset(1, "comment", "mine")
+    set_or_unset(1, "other", "theirs")
+    world.settle()
+    set_or_unset(2, "other")
+    site.work(CLOSE)
+    (site.home() / "attributes").unlink()
+    for _ in range(2):
+        world.settle()
+    assert get(world[1], "comment") == b"mine" and get(world[1], "other") == b""
 
 
 @pytest.mark.skipif(not pigeonhole(), reason="Pigeonhole is not installed")
