@@ -29,7 +29,6 @@ struct intent {
 struct tree {
     struct session *s;
     ARRAY(struct found) found;
-    ARRAY(struct box *) absent;
     ARRAY_TYPE(const_string) journals; /* directories of the plugin's journals of deletions */
     string_t *intents;                 /* their text */
     ARRAY(struct intent) deletions;    /* what they say was deleted, by GUID */
@@ -245,8 +244,8 @@ static int core(struct session *s, int r, const char *vname)
 static int bind_box(struct session *s, struct box *x, const struct found *f)
 {
     x->lost = x->gone || (!guid_128_is_empty(x->guid) && !guid_128_equals(x->guid, f->guid));
-    memcpy(x->guid, f->guid, sizeof x->guid);
-    box_set_vname(x, f->vname);
+    box_set_guid(s, x, f->guid);
+    box_set_vname(s, x, f->vname);
     i_free(x->moving);
     x->gone = x->deleting = FALSE;
     i_zero(&x->at);
@@ -265,7 +264,8 @@ static int create_folder(struct session *s, const struct found *f)
         if (r < 0)
             return core(s, r, f->vname);
     }
-    return bind_box(s, box_add(s, folder), f);
+    struct box *x = box_by_folder(s, folder);
+    return bind_box(s, x != NULL ? x : box_add(s, folder), f);
 }
 
 static int renamed(struct session *s, struct box *x, const struct found *f)
@@ -275,7 +275,7 @@ static int renamed(struct session *s, struct box *x, const struct found *f)
     if (!ours && name_of_vname(s, f->vname, name) &&
         core(s, orset_local_rename(s->os, x->folder, name->data, name->used), f->vname) < 0)
         return -1;
-    box_set_vname(x, f->vname);
+    box_set_vname(s, x, f->vname);
     i_free(x->moving);
     return rows_put_box(s, x);
 }
@@ -319,9 +319,9 @@ static int inbox_renamed(struct tree *t, struct box *x, struct found *f)
     session_note(s, NOTE_INFO, "INBOX was renamed to %s: its mails move there", f->vname);
     if (create_folder(s, f) < 0 || all_mails(s, x, orset_local_expunge) < 0)
         return -1;
-    i_zero(&x->guid);
+    box_set_guid(s, x, NULL);
     i_zero(&x->at);
-    array_push_back(&t->absent, &x);
+    x->absent = TRUE;
     return rows_put_box(s, x);
 }
 
@@ -330,11 +330,7 @@ static int match_known(struct tree *t)
     struct session *s = t->s;
     struct found *f;
     struct box *const *xp;
-    array_foreach(&s->boxes, xp)
-    {
-        if (!(*xp)->found)
-            array_push_back(&t->absent, xp);
-    }
+    array_foreach(&s->boxes, xp) (*xp)->absent = !(*xp)->found;
     array_foreach_modifiable(&t->found, f)
     {
         struct box *x = f->x;
@@ -358,17 +354,11 @@ static int match_known(struct tree *t)
     return 0;
 }
 
-static bool take_absent(struct tree *t, struct box *x)
+static bool take_absent(struct box *x)
 {
-    struct box *const *at;
-    array_foreach(&t->absent, at)
-    {
-        if (*at == x) {
-            array_delete(&t->absent, array_foreach_idx(&t->absent, at), 1);
-            return TRUE;
-        }
-    }
-    return FALSE;
+    bool was = x->absent;
+    x->absent = FALSE;
+    return was;
 }
 
 /* A row whose mailbox this one is, though it has another GUID. */
@@ -380,12 +370,8 @@ static struct box *damaged_as(struct tree *t, const struct found *f)
     if (vname_is_inbox(s, f->vname)) {
         x = box_by_folder(s, ORSET_INBOX);
     } else {
-        struct box *const *at;
-        array_foreach(&t->absent, at)
-        {
-            if ((*at)->vname != NULL && strcmp((*at)->vname, f->vname) == 0)
-                x = *at;
-        }
+        for (struct box *at = box_first_of_vname(s, f->vname); at != NULL; at = at->next_vname)
+            x = at->absent ? at : x;
         if (x == NULL && name_of_vname(s, f->vname, name)) {
             uint32_t folder = orset_folder_by_name(s->os, (const char *)name->data, name->used);
             /* Came from a peer, or is being made by this program; or was made by both. */
@@ -393,7 +379,7 @@ static struct box *damaged_as(struct tree *t, const struct found *f)
                 return box_add(s, folder);
         }
     }
-    return x != NULL && take_absent(t, x) ? x : NULL;
+    return x != NULL && take_absent(x) ? x : NULL;
 }
 
 static int match_new(struct tree *t)
@@ -418,15 +404,15 @@ static int match_new(struct tree *t)
 static int judge_deleted(struct tree *t)
 {
     struct session *s = t->s;
-    ARRAY(struct box *) absent;
+    ARRAY(struct box *) boxes; /* some are forgotten by the way */
     struct box *const *xp;
-    t_array_init(&absent, 16);
-    array_append_array(&absent, &t->absent);
-    array_foreach(&absent, xp)
+    t_array_init(&boxes, 16);
+    array_append_array(&boxes, &s->boxes);
+    array_foreach(&boxes, xp)
     {
         struct box *x = *xp;
         struct orset_folder f;
-        if (x->gone || guid_128_is_empty(x->guid))
+        if (!x->absent || x->gone || guid_128_is_empty(x->guid))
             continue;
         bool known = orset_folder_get(s->os, x->folder, &f) == 0, moved = known && f.live && f.home != x->folder;
         bool dead = !known || !f.live || moved;
@@ -437,7 +423,6 @@ static int judge_deleted(struct tree *t)
             return -1;
         if (!x->deleting && !dead && core(s, orset_local_delete(s->os, x->folder), x->vname) < 0)
             return -1;
-        (void)take_absent(t, x);
         box_forget(s, x);
     }
     return 0;
@@ -447,17 +432,17 @@ static int judge_lost(struct tree *t)
 {
     struct session *s = t->s;
     struct box *const *xp;
-    array_foreach(&t->absent, xp)
+    array_foreach(&s->boxes, xp)
     {
         struct box *x = *xp;
-        if (x->gone)
+        if (!x->absent || x->gone)
             continue;
         if (!guid_128_is_empty(x->guid))
             session_note(s, NOTE_WARNING, "%s is gone though nobody deleted it: it is made again", x->vname);
         if (all_mails(s, x, orset_local_missing) < 0)
             return -1;
         x->gone = TRUE;
-        i_zero(&x->guid);
+        box_set_guid(s, x, NULL);
         i_zero(&x->at);
         if (rows_put_box(s, x) < 0)
             return -1;
@@ -522,7 +507,6 @@ int boxes_ingest(struct session *s)
     struct tree t = {.s = s};
     const char *const *dir;
     t_array_init(&t.found, 16);
-    t_array_init(&t.absent, 8);
     i_array_init(&t.deletions, 64);
     int r = conclude(&t);
     str_free(&t.intents);

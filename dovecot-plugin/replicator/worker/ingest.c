@@ -400,43 +400,39 @@ static int ingest_finish(struct session *s, struct ingest *in)
     return session_commit(s);
 }
 
-/* True when the hints are only about mailboxes that are where they were. */
-static bool hints_known(struct session *s, const struct frame_ingest *f)
+/* Which mailboxes the question is about. True when all of them are where they were. */
+static bool take_hints(struct session *s, const struct frame_ingest *f)
 {
+    struct box *const *at, *x;
+    bool known = f->n > 0;
+    array_foreach(&s->boxes, at) (*at)->hinted = f->n == 0;
     for (size_t i = 0; i < f->n; i++) {
+        const char *vname = t_strndup(f->mailbox[i].name.p, f->mailbox[i].name.n);
         guid_128_t guid;
-        const char *hex = t_strndup(f->mailbox[i].guid.p, f->mailbox[i].guid.n);
-        struct box *x = guid_128_from_string(hex, guid) < 0 ? NULL : box_by_guid(s, guid);
-        if (x == NULL || strcmp(x->vname, t_strndup(f->mailbox[i].name.p, f->mailbox[i].name.n)) != 0)
-            return FALSE;
+        bool named = guid_128_from_string(t_strndup(f->mailbox[i].guid.p, f->mailbox[i].guid.n), guid) == 0;
+        struct box *there = named ? box_by_guid(s, guid) : NULL;
+        known = known && there != NULL && there->vname != NULL && strcmp(there->vname, vname) == 0;
+        for (x = there; x != NULL; x = x->next_guid)
+            x->hinted = TRUE;
+        if ((x = box_by_vname(s, vname)) != NULL)
+            x->hinted = TRUE;
     }
-    return f->n > 0;
-}
-
-static bool hinted(struct session *s, const struct frame_ingest *f, const struct box *x)
-{
-    for (size_t i = 0; i < f->n; i++) {
-        guid_128_t guid;
-        if (x->vname != NULL && strcmp(x->vname, t_strndup(f->mailbox[i].name.p, f->mailbox[i].name.n)) == 0)
-            return TRUE;
-        if (guid_128_from_string(t_strndup(f->mailbox[i].guid.p, f->mailbox[i].guid.n), guid) == 0 &&
-            guid_128_equals(x->guid, guid))
-            return TRUE;
-    }
-    return f->n == 0;
+    return known;
 }
 
 static int ingest_all(struct session *s, const struct frame_ingest *f, struct ingest *in)
 {
     struct box *const *x;
-    bool known = hints_known(s, f);
+    bool known = take_hints(s, f);
     s->tree_changed = s->look_again = FALSE;
     s->look_due = 0;
     if (!known && (boxes_ingest(s) < 0 || subscriptions_ingest(s) < 0))
         return -1;
+    if (!known)
+        (void)take_hints(s, f); /* some have other names by now */
     array_foreach(&s->boxes, x)
     {
-        if ((hinted(s, f, *x) || (*x)->all || (*x)->at.indexid == 0) && ingest_box(s, in, *x, f->sweep) < 0)
+        if (((*x)->hinted || (*x)->all || (*x)->at.indexid == 0) && ingest_box(s, in, *x, f->sweep) < 0)
             return -1;
     }
     /* A hint about a mailbox that is gone. */

@@ -36,6 +36,11 @@ static const char *subscription_vname(struct session *s, const char *name, size_
     return vname_of_name(s, name, len);
 }
 
+static int by_name(const char *const *a, const char *const *b)
+{
+    return strcmp(*a, *b);
+}
+
 static int list_subscriptions(struct session *s, ARRAY_TYPE(const_string) *names)
 {
     int r = 0;
@@ -52,18 +57,14 @@ static int list_subscriptions(struct session *s, ARRAY_TYPE(const_string) *names
         if (mailbox_list_iter_deinit(&iter) < 0)
             r = session_fail(s, "subscriptions cannot be listed: %s", mailbox_list_get_last_internal_error(ns->list, NULL));
     }
+    array_sort(names, by_name);
     return r;
 }
 
-static bool listed(const ARRAY_TYPE(const_string) *names, const char *vname)
+/* Sorted, as they are kept. */
+static bool listed(ARRAY_TYPE(const_string) *names, const char *vname)
 {
-    const char *const *n;
-    array_foreach(names, n)
-    {
-        if (strcmp(*n, vname) == 0)
-            return TRUE;
-    }
-    return FALSE;
+    return array_bsearch(names, &vname, by_name) != NULL;
 }
 
 static int load_seen(struct session *s, ARRAY_TYPE(const_string) *seen)
@@ -78,6 +79,7 @@ static int load_seen(struct session *s, ARRAY_TYPE(const_string) *seen)
         if (vname != NULL)
             array_push_back(seen, &vname);
     }
+    array_sort(seen, by_name);
     return r < 0 ? -1 : 0;
 }
 
@@ -145,8 +147,10 @@ int subscription_apply(struct session *s, const char *name, size_t len)
         return -1;
     if (load_seen(s, &seen) < 0)
         r = -1;
-    if (on && !listed(&seen, vname))
+    if (on && !listed(&seen, vname)) {
         array_push_back(&seen, &vname);
+        array_sort(&seen, by_name);
+    }
     for (unsigned i = 0; !on && i < array_count(&seen); i++)
         if (strcmp(array_idx_elem(&seen, i), vname) == 0)
             array_delete(&seen, i--, 1);

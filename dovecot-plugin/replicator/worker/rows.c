@@ -116,10 +116,10 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     x->all = (bits & 8) != 0;
     x->astray = (bits & 16) != 0;
     x->rewound = (bits & 32) != 0;
-    const uint8_t *guid = orset_read_bytes(&r, sizeof x->guid);
-    if (guid != NULL)
-        memcpy(x->guid, guid, sizeof x->guid);
-    x->vname = read_str(&r);
+    box_set_guid(s, x, orset_read_bytes(&r, sizeof x->guid));
+    char *vname = read_str(&r);
+    box_set_vname(s, x, vname);
+    i_free(vname);
     x->moving = read_str(&r);
     x->at.indexid = (uint32_t)orset_read_num(&r, UINT32_MAX);
     x->at.file_seq = (uint32_t)orset_read_num(&r, UINT32_MAX);
@@ -139,91 +139,16 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     return r.bad ? -1 : 0;
 }
 
-struct box *box_add(struct session *s, uint32_t folder)
-{
-    struct box *x = i_new(struct box, 1);
-    x->folder = folder;
-    x->rewound = s->rewound;
-    array_push_back(&s->boxes, &x);
-    return x;
-}
-
-void box_free(struct box *x)
-{
-    if (array_is_created(&x->moved))
-        array_free(&x->moved);
-    i_free(x->vname);
-    i_free(x->moving);
-    i_free(x);
-}
-
 void box_forget(struct session *s, struct box *x)
 {
     struct orset_key k = {0};
-    struct box *const *at;
     orset_key_num(&k, x->folder);
     (void)rows_del(s, 'b', k.b, k.n);
     (void)rows_del(s, ROW_SAVING, k.b, k.n);
     (void)rows_del(s, ROW_WRITING, k.b, k.n);
     (void)rows_del(s, ROW_MOVED, k.b, k.n);
     (void)rows_del(s, ROW_REDATE, k.b, k.n);
-    array_foreach(&s->boxes, at)
-    {
-        if (*at == x) {
-            array_delete(&s->boxes, array_foreach_idx(&s->boxes, at), 1);
-            break;
-        }
-    }
-    box_free(x);
-}
-
-void box_set_vname(struct box *x, const char *vname)
-{
-    char *copy = i_strdup(vname);
-    i_free(x->vname);
-    x->vname = copy;
-}
-
-struct box *box_by_folder(struct session *s, uint32_t folder)
-{
-    struct box *const *x;
-    array_foreach(&s->boxes, x)
-    {
-        if ((*x)->folder == folder)
-            return *x;
-    }
-    return NULL;
-}
-
-struct box *box_of_folder(struct session *s, uint32_t folder)
-{
-    struct box *x = box_by_folder(s, folder);
-    struct orset_folder f;
-    if (x == NULL && orset_folder_get(s->os, folder, &f) == 0 && f.home != folder)
-        x = box_by_folder(s, f.home);
-    return x;
-}
-
-struct box *box_by_guid(struct session *s, const guid_128_t guid)
-{
-    struct box *const *x;
-    array_foreach(&s->boxes, x)
-    {
-        if (guid_128_equals((*x)->guid, guid))
-            return *x;
-    }
-    return NULL;
-}
-
-struct box *box_by_vname(struct session *s, const char *vname)
-{
-    struct box *const *x;
-    array_foreach(&s->boxes, x)
-    {
-        if ((*x)->vname != NULL && strcmp((*x)->vname, vname) == 0)
-            return *x;
-    }
-    return NULL;
+    box_drop(s, x);
 }
 
 /* --- peers, and whether an exchange comes first --------------------------------------------------------------------- */
@@ -402,11 +327,9 @@ static int find_cut_short(struct session *s)
 
 int rows_load(struct session *s)
 {
-    struct box **x;
     const uint8_t *v;
     size_t len;
-    array_foreach_modifiable(&s->boxes, x) box_free(*x);
-    array_clear(&s->boxes);
+    boxes_clear(s);
     for (unsigned i = 0; i < s->npeers; i++) {
         s->peer[i].confirmed = s->peer[i].sent = 0;
         s->peer[i].behind = s->peer[i].forgotten = FALSE;

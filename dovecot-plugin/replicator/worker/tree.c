@@ -68,8 +68,8 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     update.min_next_uid = f->uid_next > 1 ? f->uid_next : 0;
     if (x == NULL)
         x = box_add(s, f->index);
-    memcpy(x->guid, update.mailbox_guid, sizeof x->guid);
-    box_set_vname(x, vname);
+    box_set_guid(s, x, update.mailbox_guid);
+    box_set_vname(s, x, vname);
     i_zero(&x->at);
     x->gone = FALSE;
     x->all = TRUE;
@@ -81,7 +81,7 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
         x->gone = TRUE;
         r = put_box(s, x);
     } else if (r == 0 && session_open_refreshed(box) == 0 && mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) == 0) {
-        memcpy(x->guid, metadata.guid, sizeof x->guid);
+        box_set_guid(s, x, metadata.guid);
         if ((r = put_box(s, x)) == 0)
             r = folder_done(s, f->index);
     }
@@ -126,7 +126,7 @@ static int announced(struct session *s, bool done)
         if ((*y)->moving == NULL)
             continue;
         if (done)
-            box_set_vname(*y, (*y)->moving);
+            box_set_vname(s, *y, (*y)->moving);
         i_free((*y)->moving);
         if (rows_put_box(s, *y) < 0) {
             session_rollback(s);
@@ -228,6 +228,8 @@ static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq
     int r;
     if (orset_folder_get(s->os, w->folder, &f) < 0)
         return session_core_failed(s, "folder");
+    if (x != NULL && !x->gone && !x->astray && !is_pending(pending, w->folder))
+        return raise_uid_validity(s, x, &f);
     const char *vname = w->folder == ORSET_INBOX ? "INBOX" : vname_of_name(s, w->name, w->len);
     if (vname == NULL) {
         session_note(s, NOTE_WARNING, "folder %s: its namespace is not here", name_text(w->name, w->len));
@@ -363,8 +365,8 @@ static int adopt(struct session *s)
         session_note(s, NOTE_INFO, "%s: made here and elsewhere: one mailbox from now on", x->vname);
         if (home == NULL)
             home = box_add(s, f.home);
-        memcpy(home->guid, x->guid, sizeof home->guid);
-        box_set_vname(home, x->vname);
+        box_set_guid(s, home, x->guid);
+        box_set_vname(s, home, x->vname);
         home->astray = x->astray;
         home->gone = FALSE;
         i_zero(&home->at);
@@ -489,13 +491,10 @@ static int delete_box(struct session *s, struct box *x)
 /* It was not adopted, or somebody else has its name by now: whose mailbox that is a look at all of them finds out. */
 static bool is_unclear(struct session *s, const struct box *x, const struct orset_folder *f)
 {
-    struct box *const *other, *home = box_by_folder(s, f->home);
+    const struct box *home = box_by_folder(s, f->home), *other = x->vname != NULL ? box_first_of_vname(s, x->vname) : NULL;
     bool unclear = f->live && f->home != x->folder && (home == NULL || home->gone);
-    array_foreach(&s->boxes, other)
-    {
-        if (*other != x && !(*other)->gone && x->vname != NULL && (*other)->vname != NULL && strcmp((*other)->vname, x->vname) == 0)
-            unclear = TRUE;
-    }
+    for (; other != NULL; other = other->next_vname)
+        unclear = unclear || (other != x && !other->gone);
     if (unclear) {
         s->look_again = TRUE;
         session_want_tick(s, 100);

@@ -490,7 +490,7 @@ struct session *session_open(struct link *link, struct group *group, struct mail
     s->event = event_create(user->event);
     event_add_category(s->event, &event_category_dovelane);
     event_set_append_log_prefix(s->event, "dovelane: ");
-    i_array_init(&s->boxes, 16);
+    boxes_init(s);
     i_array_init(&s->wanted, 16);
     i_array_init(&s->failing, 4);
     /* Quotas were asked and rights were checked where the change was made. */
@@ -540,7 +540,6 @@ static void close_state(struct session *s)
 void session_close(struct session **_s)
 {
     struct session *s = *_s;
-    struct box **x;
     *_s = NULL;
     for (unsigned i = 0; i < s->npeers; i++)
         if (s->peer[i].exchange != NULL)
@@ -552,11 +551,7 @@ void session_close(struct session **_s)
     }
     if (s->db != NULL)
         close_state(s);
-    array_foreach_modifiable(&s->boxes, x)
-    {
-        box_free(*x);
-    }
-    array_free(&s->boxes);
+    boxes_deinit(s);
     array_free(&s->wanted);
     array_free(&s->failing);
     i_close_fd(&s->lock_fd);

@@ -8,7 +8,7 @@
  *                             ├─▶ ship.c     ops ─▶ parcels for a peer
  *                             ├─▶ peer.c     a peer's parcels: ops, exchanges, bodies; rounds.c: UID rounds
  *                             └─▶ admin.c    verbs of doveadm for this user
- *     below all of them: open.c (mailboxes), rows.c (what this program itself remembers), names.c (folder names), flags.c, body.c and
+ *     below all of them: open.c (mailboxes), rows.c and box.c (what this program itself remembers), names.c (folder names), flags.c, body.c and
  *     wants.c (mails as bytes)
  *
  * Reasons in the comments (F1 ...) are numbered as in docs/replication-protocol.md; the order of commits is that of
@@ -22,6 +22,7 @@
 #include <array.h>
 #include <buffer.h>
 #include <guid.h>
+#include <hash-decl.h>
 #include <seq-range-array.h>
 #include <str.h>
 
@@ -91,8 +92,8 @@ struct box {
     bool restored;     /* by an old backup, so that its flags are old ones; in memory only */
     bool rewound;      /* not looked at since the state was found to be older than the mailbox */
     bool astray;       /* not where the state wants it: moved aside, or along with its parent */
-    guid_128_t guid;   /* of the local mailbox; zeros: none */
-    char *vname;       /* where it was seen last, not where the state wants it (F4) */
+    guid_128_t guid;   /* of the local mailbox; zeros: none; box_set_guid() */
+    char *vname;       /* where it was seen last, not where the state wants it (F4); box_set_vname() */
     char *moving;      /* where this program is about to rename it to, or NULL */
     struct cursor at;
     time_t brake_since; /* removals without a client's request since then */
@@ -109,6 +110,9 @@ struct box {
     bool failed;  /* in this pass of placing */
     uint32_t log_seq; /* of the file in which its log ended at the last look; in memory only */
     bool found;  /* when mailboxes were listed last */
+    bool absent; /* and then not, nor one that has its place */
+    bool hinted; /* the question is about this one */
+    struct box *next_guid, *next_vname; /* another one of that GUID, that name (box.c) */
     bool looked; /* ingested since this session began, and nothing was placed that the state does not know of */
 };
 
@@ -175,6 +179,9 @@ struct session {
     uint64_t noted;              /* counter of the last commit */
     bool stale;                  /* rolled back: what is in memory of the rows is to be read again */
     ARRAY(struct box *) boxes;
+    HASH_TABLE(void *, struct box *) by_folder;
+    HASH_TABLE(uint8_t *, struct box *) by_guid; /* one GUID, one name: the first of a chain */
+    HASH_TABLE(char *, struct box *) by_vname;
     struct peer peer[FRAME_SITES_MAX];
     unsigned npeers;
     bool exchange_first;         /* a new state or epoch: nothing is ingested before an exchange, or join_until */
@@ -340,15 +347,23 @@ int rows_saved(struct session *, struct box *); /* what an earlier process left 
 int rows_close(struct session *);               /* nothing is half done */
 bool saved_by(struct mail *, pid_t saver);      /* its file has that process' number, and no GUID but its name */
 
+/* --- box.c: the mailboxes in memory --------------------------------------------------------------------------------- */
+
+void boxes_init(struct session *);
+void boxes_clear(struct session *);
+void boxes_deinit(struct session *);
 struct box *box_by_folder(struct session *, uint32_t folder);
 /* The mailbox that holds this folder's UIDs: its own, or that of its home. */
 struct box *box_of_folder(struct session *, uint32_t folder);
 struct box *box_by_guid(struct session *, const guid_128_t guid);
+/* One that is there, if one is, of those that had that name when they were last seen. */
 struct box *box_by_vname(struct session *, const char *vname);
+struct box *box_first_of_vname(struct session *, const char *vname); /* of its chain */
 struct box *box_add(struct session *, uint32_t folder);
-void box_free(struct box *); /* what is in memory of it */
+void box_drop(struct session *, struct box *); /* its row is box_forget()'s */
+void box_set_vname(struct session *, struct box *, const char *vname);
+void box_set_guid(struct session *, struct box *, const uint8_t guid[GUID_128_SIZE]); /* NULL: none */
 void box_forget(struct session *, struct box *); /* row and all */
-void box_set_vname(struct box *, const char *vname);
 struct peer *session_peer(struct session *, uint64_t site);
 
 /* --- names.c -------------------------------------------------------------------------------------------------------- */
