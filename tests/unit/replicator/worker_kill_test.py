@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from worker_test import WORKER, append, delete, equal, imap
+from worker_sites import WORKER, append, delete, equal, imap
 from worker_world import CLOSE, GUARD, HELLO_TOO, TICK, Failed, World
 
 PAIRS = os.environ.get("DOVELANE_PAIRS", "sdbox,sdbox maildir,maildir mdbox,mdbox").split()

@@ -1,0 +1,87 @@
+"""doveadm dovelane: what it asks of the replicator, and prints."""
+import contextlib
+import socket
+import threading
+
+from plugin_fixtures import needs_root, sdbox, world
+
+pytestmark = needs_root
+
+
+class Replicator:
+    """Answers at the admin socket: one prepared reply per request."""
+
+    def __init__(self, world, *replies):
+        self.path = world.base / "run" / "dovelane-admin"
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.bind(str(self.path))
+        self.socket.listen()
+        self.requests, self.replies = [], list(replies)
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def serve(self):
+        while self.replies:
+            try:
+                peer, _ = self.socket.accept()
+            except OSError:
+                return
+            with peer:
+                self.requests.append(peer.makefile("rb").readline())
+                peer.sendall(self.replies.pop(0))
+
+    def end(self):
+        self.replies.clear()
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for a peer
+        self.socket.close()
+        self.path.unlink(missing_ok=True)
+        self.thread.join(10)
+
+
+@contextlib.contextmanager
+def answering(world, *replies):
+    replicator = Replicator(world, *replies)
+    try:
+        yield replicator.requests
+    finally:
+        replicator.end()
+
+
+def test_doveadm_prints_the_replicators_table(sdbox):
+    reply = b"#\tuser\tsite\tbehind\n+a@example.org\t2\t17\n+b\001tc\t3\n+d\t4\t5\t6\n=\t0\n"
+    with answering(sdbox, reply, reply) as requests:
+        done = sdbox.doveadm("-f", "tab", "dovelane", "status", "-A", check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.splitlines() == ["user\tsite\tbehind", "a@example.org\t2\t17", "b\tc\t3\t", "d\t4\t5 6"]
+        table = sdbox.doveadm("dovelane", "status").splitlines()
+        assert table[0].split() == ["user", "site", "behind"] and table[1].split() == ["a@example.org", "2", "17"]
+    assert requests == [b"status\t*\n", b"status\t\n"]
+
+
+def test_doveadm_hands_on_verb_user_and_arguments(sdbox):
+    done = b"=\t0\n"
+    with answering(sdbox, *[done] * 9) as requests:
+        for words in (["lag", "-u", "a@b"], ["verify", "-u", "a", "--duplicates"], ["resync", "-A", "2"],
+                      ["accept", "-u", "a", "INBOX", "x\ty"], ["restore", "-u", "a"], ["new-epoch", "-u", "a"], ["peers"],
+                      ["peers", "--remove", "3"], ["join", "-u", "a"]):
+            assert sdbox.doveadm("dovelane", *words) == ""
+    assert requests == [b"lag\ta@b\n", b"verify\ta\t--duplicates\n", b"resync\t*\t2\n", b"accept\ta\tINBOX\tx\001ty\n",
+                        b"restore\ta\n", b"new-epoch\ta\n", b"peers\t\n", b"peers\t\t--remove\t3\n", b"join\ta\n"]
+
+
+def test_doveadm_tells_errors_and_exit_codes(sdbox):
+    with answering(sdbox, b"-no such user: a\n=\t67\n", b"+x\n", b"", b"hello\n"):
+        done = sdbox.doveadm("dovelane", "verify", "-u", "a", check=False)
+        assert done.returncode == 67 and "no such user: a" in done.stderr
+        for _ in range(2):  # half an answer, none
+            done = sdbox.doveadm("dovelane", "lag", check=False)
+            assert done.returncode == 75 and "before its answer was complete" in done.stderr
+        done = sdbox.doveadm("dovelane", "lag", check=False)
+        assert done.returncode == 76 and "no reply: hello" in done.stderr
+
+
+def test_doveadm_without_a_replicator_says_what_to_start(sdbox):
+    done = sdbox.doveadm("dovelane", "status", check=False)
+    assert done.returncode == 75
+    assert str(sdbox.base / "run" / "dovelane-admin") in done.stderr and "dovelane-replicator" in done.stderr

@@ -1,0 +1,150 @@
+"""Bodies: large ones, lost ones, other ones under the same GUID or hash."""
+import hashlib
+import time
+
+from worker_sites import append, drop_file, equal, imap, mail, make_world, needs_dovecot, subjects
+from worker_world import BODIES, BODY, TICK, WANT, text
+
+pytestmark = needs_dovecot
+
+
+def test_a_large_mail_travels_in_parts(world):
+    append(world[1], "INBOX", "large", size=3500000)
+    world.settle()
+    assert subjects(equal(world), "INBOX") == 1
+    assert sum(kind == BODY for _, _, kind, _ in world.carried) == 4
+
+
+def test_small_mails_that_are_asked_for_come_together(world):
+    """Their ops came by an exchange, without bodies. Two have the same bytes; the first answer is lost."""
+    imap(world[1], None, ("create", "Box"))
+    world.settle()
+    for i in range(8):
+        append(world[1], "INBOX", f"m{i % 7}", "(\\Seen)" if i == 3 else None)
+    for i in range(3):
+        append(world[1], "Box", f"in{i}", size=300000)
+    world[1].ingest()
+    world[1].outbox[2].clear()
+    lost = []
+
+    def drop(_, to, kind):
+        if kind == BODIES and not lost:
+            lost.append(to)
+            return True
+        return False
+    world[2].admin("resync")
+    for _ in range(100):
+        if not world.carry(drop):
+            break
+    assert lost == [2], world.carried
+    world[2].admin("resync")
+    world.settle()
+    now = equal(world)
+    assert (subjects(now, "INBOX"), subjects(now, "Box")) == (8, 3)
+    kinds = [kind for _, to, kind, _ in world.carried if to == 2]
+    assert kinds.count(BODIES) >= 2 and BODY not in kinds, kinds
+
+
+def test_bodies_that_are_lost_are_asked_for_again(world):
+    for i in range(3):
+        append(world[1], "INBOX", f"m{i}", size=1200000)
+    for site in world.sites.values():
+        site.ingest()
+    lost = []
+
+    def drop(_, to, kind):
+        if kind == BODY and len(lost) < 4:
+            lost.append(to)
+            return True
+        return False
+    for _ in range(100):
+        if not world.carry(drop):
+            break
+    assert len(lost) == 3
+    world[2].admin("resync")
+    world.settle()
+    assert subjects(equal(world), "INBOX") == 3
+
+
+def test_a_part_of_a_mail_that_was_removed_meanwhile_does_not_stay(world):
+    site, bodies = world[2], world[2].state() / "bodies"
+    world.settle()
+    append(world[1], "INBOX", "large", size=2_500_000)
+    world[1].ingest()
+    while not (bodies.exists() and list(bodies.iterdir())):
+        assert world.carry()
+    for each in world.sites.values():
+        for lane in each.outbox.values():
+            lane.clear()
+    imap(world[1], "INBOX", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",))
+    world.settle()
+    assert equal(world)["INBOX"][1] == [] and not list(bodies.iterdir())
+
+
+def test_one_guid_saved_with_other_bytes_is_one_mail(tmp_path_factory):
+    world = make_world(tmp_path_factory, ["maildir", "maildir"])
+    try:
+        append(world[1], "INBOX", "first")
+        world.settle()
+        for n, site in world.sites.items():
+            drop_file(site, "1700000000.M1P1.host", mail(f"via {n}"))
+        world.settle()
+        assert subjects(equal(world), "INBOX") == 2
+    finally:
+        world.stop()
+
+
+def test_a_changed_uid_of_a_maildir_file_without_its_crlf_size_cuts_nothing(tmp_path_factory):
+    """Other programs name the size of the LF form only; Dovecot would name the copy after it, and show that much."""
+    world = make_world(tmp_path_factory, ["maildir", "sdbox"])
+    try:
+        append(world[1], "INBOX", "first")
+        world.settle()
+        text = mail("lf" * 20).replace(b"\r\n", b"\n")
+        drop_file(world[1], f"1700000000.M1P1.host,S={len(text)}", text)
+        append(world[2], "INBOX", "clash")
+        world.settle()
+        now = equal(world)
+        assert subjects(now, "INBOX") == 3 and {uid for uid, *_ in now["INBOX"][1]} != {1, 2, 3}, now
+        assert hashlib.sha256(mail("lf" * 20)).hexdigest()[:12] in [digest for *_, digest in now["INBOX"][1]]
+    finally:
+        world.stop()
+
+
+def test_a_body_that_is_not_its_hash_is_asked_of_the_next_site(three):
+    """First the file at the site that is asked has rotted, then the next one's answer was changed on its way."""
+    def wants():
+        return sum(kind == WANT and a == 3 for a, _, kind, _ in three.carried)
+
+    def next_try(after):
+        time.sleep(after)
+        three[3].work(TICK)
+
+    def cut(a, to, _):
+        return {a, to} == {1, 3}
+    three.settle()
+    append(three[2], "INBOX", "mail", size=20000)
+    three[2].ingest()
+    three[2].outbox[3].clear()
+    while three.carry():
+        pass
+    path = next(p for part in ("new", "cur") for p in (three[2].root() / part).iterdir())
+    data = path.read_bytes()
+    path.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
+    three[3].admin("resync", "2")
+    while three.carry(cut):
+        pass
+    assert wants() == 1 and any("not what they were" in note for _, note in three[2].notes), three[2].notes
+    path.write_bytes(data)
+    next_try(1.1)
+    while not any(kind == BODIES for kind, _, _ in three[1].outbox[3]):
+        assert three.carry()
+    three[1].outbox[3][:] = [(kind, bulk, body[:-1] + bytes([body[-1] ^ 1])) for kind, bulk, body in three[1].outbox[3]]
+    while three.carry():
+        pass
+    assert wants() == 2, "asked for again at once"
+    next_try(2.1)
+    while three.carry():
+        pass
+    shown = [digest for *_, digest in three[3].contents()["INBOX"][1]]
+    assert wants() == 3 and shown == [hashlib.sha256(mail("mail", 20000)).hexdigest()[:12]], (wants(), shown)

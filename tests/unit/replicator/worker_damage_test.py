@@ -1,0 +1,328 @@
+"""What a site loses of its mails, indexes or state behind Dovecot's back removes nothing anywhere and comes back; the brake."""
+import imaplib
+import re
+import shutil
+import subprocess
+import threading
+
+import pytest
+from worker_sites import append, equal, imap, mail, make_world, needs_dovecot, subjects
+from worker_world import CLOSE, USER
+
+pytestmark = needs_dovecot
+
+
+def indexes(site):
+    return [p for p in site.root().rglob("dovecot*") if "dovelane" not in p.parts]
+
+
+def test_a_lost_index_loses_nothing(world):
+    for i in range(5):
+        append(world[1], "INBOX", f"m{i}", "(\\Seen Kw)")
+    world.settle()
+    before = equal(world, uids=False)
+    for site in world.sites.values():
+        site.work(CLOSE)
+        for path in indexes(site):
+            if path.is_file() and path.name.startswith("dovecot.index"):
+                path.unlink()
+        world.settle()
+        world.settle()
+        assert equal(world, uids=False) == before
+
+
+def test_a_lost_mail_directory_is_fetched_back(world):
+    imap(world[1], None, ("create", "F"))
+    for i in range(4):
+        append(world[1], "F", f"m{i}", "(\\Flagged)")
+    world.settle()
+    before = equal(world, uids=False)
+    site = world[2]
+    site.work(CLOSE)
+    for path in list(site.root().rglob("*")):
+        if path.name in ("F", ".F") and path.is_dir():
+            shutil.rmtree(path)
+    world.settle()
+    world.settle()
+    assert equal(world, uids=False) == before
+
+
+def test_mail_directory_of_one_site_gone(world):
+    for i in range(4):
+        append(world[1], "INBOX", f"m{i}", "(\\Flagged)")
+    world.settle()
+    before = equal(world, uids=False)
+    site = world[1]
+    site.work(CLOSE)
+    site.disconnect()
+    keep = site.base / "kept"
+    shutil.move(site.state(), keep)
+    shutil.rmtree(site.root())
+    site.root().mkdir()
+    shutil.move(keep, site.state())
+    shutil.chown(site.root(), "nobody", "nogroup")
+    world.settle()
+    world.settle()
+    assert equal(world, uids=False) == before
+
+
+def test_a_forced_resync_removes_nothing_and_adds_nothing(world):
+    for i in range(6):
+        append(world[1], "INBOX", f"m{i}", "(\\Flagged Kw)")
+    imap(world[1], "INBOX", ("store", "2", "+FLAGS", "(\\Deleted)"), ("expunge",))
+    world.settle()
+    before = equal(world, uids=False)
+    for site in world.sites.values():
+        if site.format == "mdbox":
+            site.doveadm("purge", "-u", USER)  # else the storage itself brings back what was expunged
+        site.doveadm("force-resync", "-u", USER, "INBOX")
+        world.settle()
+        world.settle()
+        assert equal(world, uids=False) == before
+
+
+def test_an_index_of_yesterday_loses_nothing(world):
+    append(world[1], "INBOX", "old", "(Kw)")
+    world.settle()
+    for site in world.sites.values():
+        if site.format == "mdbox":
+            continue  # its index and its map of the storage are restored together, or not at all
+        site.work(CLOSE)
+        kept = {p: p.read_bytes() for p in indexes(site) if p.is_file() and p.name.startswith("dovecot.index")}
+        append(site, "INBOX", f"new{site.number}", "(\\Flagged)")
+        imap(site, "INBOX", ("store", "1", "+FLAGS", "(\\Seen)"))
+        world.settle()
+        before = equal(world, uids=False)
+        site.work(CLOSE)
+        for path, data in kept.items():
+            path.write_bytes(data)
+        world.settle()
+        world.settle()
+        world.settle()
+        assert equal(world, uids=False) == before
+
+
+def notice(site, folder):
+    """A client reads all mails, so that Dovecot finds out what is not there."""
+    box = site.imap()
+    box.select(f'"{folder}"')
+    try:
+        box.fetch("1:*", "(BODY.PEEK[])")
+        box.noop()
+        box.logout()
+    except imaplib.IMAP4.error:
+        pass  # it is empty by now, or Dovecot ends the session of a mailbox that it rebuilds
+    site.doveadm("mailbox", "status", "-u", USER, "messages", folder)
+
+
+@pytest.mark.parametrize("formats", ["sdbox,maildir", "maildir,sdbox", "mdbox,maildir"])
+def test_an_emptied_mail_directory_removes_nothing_anywhere(tmp_path_factory, formats):
+    """Fewer mails than the brake would let go: an unmounted disk, and a client that looks into it."""
+    world = make_world(tmp_path_factory, formats.split(","))
+    try:
+        site = world[1]
+        imap(site, None, ("create", "F"))
+        for i in range(6):
+            append(site, "INBOX", f"m{i}", "(\\Flagged Kw)")
+        append(site, "F", "only")
+        world.settle()
+        before = equal(world, uids=False)
+        for path in [*site.root().rglob("u.*"), *site.root().rglob("m.*"), *site.root().rglob("cur/*"), *site.root().rglob("new/*")]:
+            path.unlink()
+        for folder in ("INBOX", "F"):
+            notice(site, folder)
+        world.settle()
+        assert world[2].contents(uids=False) == before
+        world.settle()
+        assert equal(world, uids=False) == before
+    finally:
+        world.stop()
+
+
+def guids(site, folder):
+    """{body: [GUID]} as the storage says."""
+    said = site.doveadm("-f", "flow", "fetch", "-u", USER, "guid text", "mailbox", folder, "ALL").decode(errors="replace")
+    found = {}
+    for one in said.split("guid=")[1:]:
+        found.setdefault(re.search(r"Subject: (\S+)", one)[1], []).append(one.split()[0])
+    return {subject: sorted(them) for subject, them in found.items()}
+
+
+@pytest.mark.parametrize("shuffled", [False, True], ids=["in-order", "other-uids"])
+def test_a_lost_uidlist_of_a_maildir_changes_no_guid(tmp_path_factory, shuffled):
+    """Mails that were placed or copied have their GUID in dovecot-uidlist only. other-uids: and they get other UIDs, too."""
+    world = make_world(tmp_path_factory, ["sdbox", "maildir"])
+    try:
+        site = world[2]
+        for i in range(6):
+            append(world[1], "INBOX", f"m{i}", "(\\Flagged Kw)")
+        append(site, "INBOX", "heremail", "(\\Seen)")
+        imap(site, "INBOX", ("copy", "1", "INBOX"))
+        world.settle()
+        before, named = equal(world, uids=False), guids(world[1], "INBOX")
+        assert guids(site, "INBOX") == named and len(named["heremail"]) == 2 and len(set(named["heremail"])) == 1
+        (site.root() / "dovecot-uidlist").unlink()
+        if shuffled:
+            site.work(CLOSE)
+            files = sorted([*site.root().glob("cur/*"), *site.root().glob("new/*")])
+            for number, path in enumerate(reversed(files)):
+                path.rename(path.with_name(f"1600000{number:03d}.M1P1.other{path.name[path.name.find(':'):] if ':' in path.name else ''}"))
+            for path in indexes(site):
+                if path.is_file() and path.name.startswith("dovecot.index"):
+                    path.unlink()
+        world.settle()
+        world.settle()
+        assert equal(world, uids=False) == before
+        assert guids(world[1], "INBOX") == named and guids(site, "INBOX") == named, site.notes
+        site.work(CLOSE)
+        world.settle()
+        assert guids(site, "INBOX") == named
+    finally:
+        world.stop()
+
+
+@pytest.mark.parametrize("first", [2, 5])
+def test_a_mail_directory_that_is_emptied_slowly_removes_nothing_anywhere(tmp_path_factory, first):
+    """Somebody looks while only some files are gone: few enough to be believed, or more than are left."""
+    world = make_world(tmp_path_factory, ["maildir", "sdbox"])
+    try:
+        site = world[1]
+        for i in range(8):
+            append(site, "INBOX", f"m{i}", "(\\Flagged)")
+        world.settle()
+        before = equal(world, uids=False)
+        files = sorted([*site.root().glob("cur/*"), *site.root().glob("new/*")])
+        for path in files[:first]:
+            path.unlink()
+        notice(site, "INBOX")
+        site.ingest()
+        for path in files[first:]:
+            path.unlink()
+        notice(site, "INBOX")
+        world.settle()
+        assert world[2].contents(uids=False) == before
+        world.settle()
+        assert equal(world, uids=False) == before
+    finally:
+        world.stop()
+
+
+def test_some_files_of_a_dbox_gone_come_back(tmp_path_factory):
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"])
+    try:
+        for i in range(6):
+            append(world[1], "INBOX", f"m{i}", "(\\Flagged)")
+        world.settle()
+        before = equal(world, uids=False)
+        for path in sorted(world[1].root().rglob("u.*"))[:2]:
+            path.unlink()
+        notice(world[1], "INBOX")
+        world.settle()
+        world.settle()
+        assert equal(world, uids=False) == before
+    finally:
+        world.stop()
+
+
+def test_expunges_that_are_read_while_they_happen_stay(world):
+    """A scan between a client's request and Dovecot's carrying it out must still know, at the next one, who asked."""
+    site, ended = world[1], threading.Event()
+
+    def client():
+        try:
+            box = site.imap()
+            box.select("INBOX")
+            for i in range(40):
+                assert box.append("INBOX", None, None, mail(f"m{i}"))[0] == "OK"
+                box.noop()
+                box.store("1:*", "+FLAGS", "(\\Deleted)")
+                box.expunge()
+            box.logout()
+        finally:
+            ended.set()
+
+    thread = threading.Thread(target=client)
+    thread.start()
+    while not ended.is_set():
+        site.ingest()
+    thread.join()
+    world.settle()
+    world.settle()
+    assert subjects(equal(world), "INBOX") == 0
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_an_old_home_in_the_place_of_the_new_one(world, warm):
+    """All of it, state and mail, while a worker has the user open or not: nothing is doubled, lost, or back again."""
+    site = world[1]
+    for i in range(4):
+        append(site, "INBOX", f"m{i}")
+    world.settle()
+    site.work(CLOSE)
+    kept = site.base / "kept"
+    subprocess.run(["cp", "-a", str(site.home()), str(kept)], check=True)
+    append(site, "INBOX", "new", "(\\Seen)")
+    imap(site, "INBOX", ("store", "2", "+FLAGS", "(\\Deleted)"), ("expunge",))
+    append(world[2], "INBOX", "other")
+    world.settle()
+    before = equal(world, uids=False)
+    if not warm:
+        site.work(CLOSE)
+    shutil.rmtree(site.home())
+    subprocess.run(["cp", "-a", str(kept), str(site.home())], check=True)
+    world.settle()
+    world.settle()
+    assert equal(world, uids=False) == before
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_state_that_is_no_database_is_put_aside(world, warm):
+    site = world[1]
+    for i in range(4):
+        append(site, "INBOX", f"m{i}", "(\\Flagged Kw)")
+    world.settle()
+    if not warm:
+        site.work(CLOSE)
+    (site.state() / "state.db").write_bytes(b"this is no database\n" * 1000)
+    append(site, "INBOX", "new")
+    world.settle()
+    site.work(CLOSE)
+    world.settle()
+    assert subjects(equal(world), "INBOX") == 5
+    if not warm:  # else the worker's log had all of it, and made it whole again
+        assert list(site.state().glob("state.db.spoilt-*"))
+
+
+@pytest.mark.parametrize("accept", [True, False])
+def test_files_removed_behind_dovecots_back_wait_for_a_word(tmp_path_factory, accept):
+    world = make_world(tmp_path_factory, ["maildir", "sdbox"])
+    try:
+        for i in range(30):
+            append(world[1], "INBOX", f"m{i}", "(\\Seen)")
+        world.settle()
+        before = equal(world, uids=False)
+        files = sorted((world[1].root() / "cur").iterdir())
+        for path in files[:25]:
+            path.unlink()
+        world.settle()
+        assert world[1].done["held"] == 1
+        assert world[2].contents(uids=False) == before
+        world[1].admin("accept" if accept else "restore")
+        world.settle()
+        now = equal(world, uids=False)
+        assert subjects(now, "INBOX") == (5 if accept else 30)
+    finally:
+        world.stop()
+
+
+def test_a_few_files_removed_behind_dovecots_back_are_removed_everywhere(tmp_path_factory):
+    world = make_world(tmp_path_factory, ["maildir", "sdbox"])
+    try:
+        for i in range(5):
+            append(world[1], "INBOX", f"m{i}", "(\\Seen)")
+        world.settle()
+        next(iter((world[1].root() / "cur").iterdir())).unlink()
+        world.settle()
+        assert subjects(equal(world), "INBOX") == 4
+    finally:
+        world.stop()

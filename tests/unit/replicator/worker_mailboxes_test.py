@@ -1,0 +1,296 @@
+"""Mailboxes that clients make, rename and delete while the worker looks; the journal of deletions."""
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from worker_sites import append, delete, equal, guid_of, imap, make_world, needs_dovecot, subjects
+from worker_world import CLOSE, GUARD, PARCEL, USER, num, text
+
+pytestmark = needs_dovecot
+
+
+@contextlib.contextmanager
+def changing(site):
+    """As a client that makes, renames or deletes a mailbox, which Dovecot does under this lock. What is started there is waited for:
+    it must come to the lock, and ends when that is given back."""
+    path, threads = site.root() / "mailboxes.lock", []
+
+    def start(job, *args):
+        threads.append(threading.Thread(target=job, args=args))
+        threads[-1].start()
+        end = time.monotonic() + GUARD
+        while not re.search(rf"-> .*:{os.stat(f.fileno()).st_ino} ", Path("/proc/locks").read_text()):
+            assert threads[-1].is_alive(), "nobody waited for whoever changes mailboxes"
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    with open(path, "w", encoding="ascii") as f:
+        shutil.chown(path, "nobody", "nogroup")
+        fcntl.lockf(f, fcntl.LOCK_EX)
+        try:
+            yield start
+        finally:
+            path.unlink()
+    for thread in threads:
+        thread.join()
+
+
+def directory(site, folder):
+    return site.root() / (f".{folder}" if site.format == "maildir" else f"mailboxes/{folder}")
+
+
+def test_a_mailbox_that_is_being_made_is_not_opened(world):
+    """Whoever opens it makes it, and the client's CREATE would be answered ALREADYEXISTS."""
+    append(world[1], "INBOX", "m")
+    world.settle()
+    for site in world.sites.values():
+        half = directory(site, f"F{site.number}")
+        if site.format != "maildir":
+            half = half / "dbox-Mails"
+        with changing(site) as start:
+            half.mkdir(parents=True)
+            for path in (half, half.parent):
+                shutil.chown(path, "nobody", "nogroup")
+            site.work(CLOSE)  # the list of mailboxes is read anew
+            start(site.ingest)
+            assert not list(half.iterdir())
+    world.settle()  # nobody ends it: it is a mailbox
+    assert {"F1", "F2"} <= set(equal(world))
+
+
+def records(log):
+    """Where the records of an index log end."""
+    data, at = log.read_bytes(), 40
+    while at + 8 <= len(data):
+        size = int.from_bytes(data[at:at + 4], "big")
+        at += ((size & 0x7F) | (size >> 8 & 0x7F) << 7 | (size >> 16 & 0x7F) << 14 | (size >> 24 & 0x7F) << 21) << 2
+        yield at
+
+
+@pytest.mark.parametrize("formats", ["sdbox,mdbox"])
+@pytest.mark.parametrize("hinted", [False, True])
+def test_a_mailbox_without_uidvalidity_is_not_opened(tmp_path_factory, formats, hinted):
+    """The first record of a new mailbox only says when temporary files were looked for. hinted: the worker knows it from earlier."""
+    world = make_world(tmp_path_factory, formats.split(","))
+    try:
+        append(world[1], "INBOX", "m")
+        world.settle()
+        for site in world.sites.values():
+            name = f"F{site.number}"
+            site.doveadm("mailbox", "create", "-u", USER, name)
+            if hinted:
+                site.ingest()
+            log = site.root() / "mailboxes" / name / "dbox-Mails" / "dovecot.index.log"
+            (log.parent / "dovecot.index").unlink(missing_ok=True)
+            whole, first = log.read_bytes(), next(records(log))
+            assert 40 < first < len(whole)
+            hints = [(guid_of(site, name), name)] if hinted else []
+            with changing(site) as start:
+                log.write_bytes(whole[:first])
+                site.work(CLOSE)
+                start(site.ingest, *hints)
+                assert log.stat().st_size == first
+                log.write_bytes(whole)
+        world.settle()
+        assert {"F1", "F2"} <= set(equal(world))
+    finally:
+        world.stop()
+
+
+def test_a_mailbox_is_not_lost_while_it_is_renamed(world):
+    """A list of mailboxes that is read meanwhile may have neither name."""
+    a = world[1]
+    imap(a, None, ("create", "F"), ("create", "G"))
+    append(a, "F", "m")
+    world.settle()
+    for site, name, to in ((a, "F", "T"), (world[2], "T", "U")):
+        with changing(site) as start:
+            away = site.base / "mail" / "away"
+            directory(site, name).rename(away)
+            site.work(CLOSE)
+            start(site.ingest)
+            away.rename(directory(site, to))
+        world.settle()
+        found = equal(world)
+        assert set(found) == {"INBOX", "G", to} and subjects(found, to) == 1
+
+
+def swap(site):
+    imap(site, None, ("rename", "F", "T"), ("rename", "G", "F"), ("rename", "T", "G"))
+
+
+def two_folders(world):
+    imap(world[1], None, ("create", "F"), ("create", "G"))
+    append(world[1], "F", "x")
+    append(world[1], "G", "why")
+    world.settle()
+    return equal(world)
+
+
+def test_a_hint_from_before_two_folders_were_swapped(world):
+    a = world[1]
+    before, guid = two_folders(world), guid_of(a, "F")
+    append(a, "F", "x2")
+    swap(a)
+    a.ingest((guid, "F"))
+    world.settle()
+    now = equal(world)
+    assert now["F"][1] == before["G"][1] and now["G"][1][0] == before["F"][1][0] and subjects(now, "G") == 2
+
+
+def test_what_comes_before_a_swap_was_seen_is_done_to_the_right_mails(world):
+    a, b = world[1], world[2]
+    before = two_folders(world)
+    append(b, "F", "x2")
+    imap(b, "F", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",))
+    b.ingest()
+    swap(a)
+    while b.outbox[1]:
+        kind, _, body = b.outbox[1].pop(0)
+        a.work(PARCEL, num(2) + num(kind) + text(body))
+    world.settle()
+    now = equal(world)
+    assert now["F"][1] == before["G"][1] and subjects(now, "G") == 1 and now["G"][1] != before["F"][1]
+
+
+def test_a_folder_is_not_renamed_or_deleted_in_the_place_of_another(world):
+    """Site 2 renames G and deletes F, where site 1 has swapped them and that was not seen yet."""
+    a, b = world[1], world[2]
+    before = two_folders(world)
+    imap(a, "F", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",))
+    world.settle()
+    imap(b, None, ("rename", "G", "H"))
+    delete(b, "F")
+    b.ingest()
+    swap(a)
+    while b.outbox[1]:
+        kind, _, body = b.outbox[1].pop(0)
+        a.work(PARCEL, num(2) + num(kind) + text(body))
+    world.settle()
+    now = equal(world)
+    assert [found[1] for name, found in now.items() if name != "INBOX" and found[1]] == [before["G"][1]]
+
+
+def test_a_deletion_of_a_folder_that_is_another_sites_too_by_now(world):
+    """Both made F. What site 1 has in it comes between site 2's DELETE and the look at that: F lives on, and is made again at site 2."""
+    a, b = world[1], world[2]
+    append(a, "INBOX", "x")
+    world.settle()
+    for site, name in ((a, "m"), (b, "n")):
+        imap(site, None, ("create", "F"))
+        append(site, "F", name)
+        site.ingest()
+    delete(b, "F")
+    while a.outbox[2]:
+        kind, _, body = a.outbox[2].pop(0)
+        b.work(PARCEL, num(1) + num(kind) + text(body))
+    world.settle()
+    assert subjects(equal(world), "F") >= 1
+    append(b, "F", "o")
+    world.settle()
+    assert subjects(equal(world), "F") >= 2
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_folder_that_lives_on_by_mails_not_placed_yet_is_made_again(world, renamed):
+    """Site 2's user deletes F, of which the state has a mail that is not there yet: that mail stays, and so does the folder."""
+    a, b = world[1], world[2]
+    imap(a, None, ("create", "F"), ("create", "F/Sub"))
+    append(a, "F", "old")
+    world.settle()
+    append(a, "F", "new", size=3 << 20)  # too large to come with its op
+    if renamed:
+        imap(a, None, ("rename", "F", "G"))
+    a.ingest()
+    delete(b, "F")
+    while a.outbox[2]:
+        kind, _, body = a.outbox[2].pop(0)
+        b.work(PARCEL, num(1) + num(kind) + text(body))
+    b.ingest()
+    world.settle()
+    now = equal(world)
+    assert subjects(now, "G" if renamed else "F") == 1
+
+
+def mark_deleted(site, folder):
+    """What a process leaves that was killed in the middle of deleting a mailbox: its index says so, and it is there still."""
+    log, = (path for path in site.root().rglob("dovecot.index.log") if path.parent.name == f".{folder}" or folder in path.parts)
+    with open(log, "ab") as f:
+        f.write(bytes.fromhex("80808083") + (0x10020000).to_bytes(4, "little") + bytes(4))
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_a_deletion_that_was_cut_short_is_taken_back(world, under_way):
+    """The client was told nothing; nobody could open the mailbox. But not while the deleting process lives: it holds the journal's lock."""
+    import fcntl
+    for site in world.sites.values():
+        imap(site, None, ("create", f"F{site.number}"))
+        append(site, f"F{site.number}", "m")
+    world.settle()
+    held = []
+    for n, site in world.sites.items():
+        journal = site.state() / "intents"
+        journal.write_text(f"D\t{guid_of(site, f'F{n}')}\tF{n}\n")
+        shutil.chown(journal, "nobody", "nogroup")
+        mark_deleted(site, f"F{n}")
+        assert b"F%d" % n in site.doveadm("mailbox", "list", "-u", USER)
+        if under_way:
+            held.append(open(journal))
+            fcntl.flock(held[-1], fcntl.LOCK_SH)
+    world.settle()
+    if under_way:
+        for site in world.sites.values():
+            assert "cut short" not in "".join(said for _, said in site.notes)
+    for journal in held:
+        journal.close()
+    world.settle()
+    world.settle()
+    for n, site in world.sites.items():
+        assert site.doveadm("mailbox", "status", "-u", USER, "messages", f"F{n}")
+    assert {"F1", "F2"} <= set(equal(world))
+
+
+def test_a_journal_of_many_deletions(tmp_path_factory):
+    """Thousands were deleted while nobody looked. The memory for each folder's look into the journal must not add up, and what a power loss
+    left of zeros hides nothing."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"])
+    try:
+        site = world[1]
+        for n in range(30):
+            imap(site, None, ("create", f"F{n}"))
+        world.settle()
+        journal = site.state() / "intents"
+        with open(journal, "w", encoding="ascii") as file:
+            for n in range(60000):
+                file.write(f"D\t{n:032x}\tgone{n}\nd\t{n:032x}\n")
+            file.write("\0" * 4096)
+        for n in range(30):
+            delete(site, f"F{n}")
+        world.settle()
+        assert set(equal(world)) == {"INBOX"}
+        assert not journal.exists()
+        assert not any("nobody deleted" in said for _, said in site.notes), site.notes
+    finally:
+        world.stop()
+
+
+@pytest.mark.parametrize("name", ["intents", "intents.work"])
+def test_a_journal_that_is_no_file(tmp_path_factory, name):
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"])
+    try:
+        append(world[1], "INBOX", "m")
+        world.settle()
+        os.mkfifo(world[1].state() / name)
+        append(world[1], "INBOX", "n")
+        world.settle()
+        assert subjects(equal(world), "INBOX") == 2
+        assert not (world[1].state() / name).exists()
+        assert any(f"{name} is no regular file: removed" in said for _, said in world[1].notes), world[1].notes
+    finally:
+        world.stop()

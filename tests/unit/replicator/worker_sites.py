@@ -1,0 +1,147 @@
+"""What the tests of dovelane-worker do at its sites, and ask of them.
+
+DOVELANE_BUILD names the build directory, DOVELANE_FORMATS the storages of the sites (default: all three mixes).
+"""
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from worker_world import CLOSE, TICK, USER, Site, World
+
+needs_dovecot = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("dovecot"), reason="needs root and Dovecot")
+
+BUILD = Path(os.environ.get("DOVELANE_BUILD", "build"))
+WORKER = BUILD / "dovecot-plugin" / "replicator" / "worker" / "dovelane-worker"
+MIXES = os.environ.get("DOVELANE_FORMATS", "sdbox,sdbox maildir,sdbox mdbox,maildir").split()
+
+
+def mail(subject, size=0):
+    body = b"".join(b"line %06d of some text that is no longer than this\r\n" % i for i in range(size // 50))
+    return b"From: a@example.org\r\nSubject: %s\r\n\r\nhello %s\r\n" % (subject.encode(), subject.encode()) + body
+
+
+def make_world(_, formats, crash=None, public=False):
+    # Not below pytest's own directory, which each run of pytest takes the rights from that other users have.
+    base = Path(tempfile.mkdtemp(prefix="worker-"))
+    base.chmod(0o711)
+    worker, env = WORKER, None
+    if crash:
+        worker, env = WORKER.with_name("dovelane-worker-crashing"), {"DOVELANE_CRASH_AT": crash}
+    return World(base, formats, worker.resolve(), env, public)
+
+
+def append(site, folder, subject, flags=None, size=0):
+    box = site.imap()
+    ok, said = box.append(folder, flags, None, mail(subject, size))
+    assert ok == "OK", said
+    box.logout()
+
+
+def imap(site, folder, *commands):
+    """IMAP commands in a selected folder (None: in none)."""
+    box = site.imap()
+    if folder:
+        assert box.select(f'"{folder}"')[0] == "OK"
+    for command, *args in commands:
+        ok, said = getattr(box, command)(*args)
+        assert ok == "OK", (command, args, said)
+    box.logout()
+
+
+def guid_of(site, folder):
+    said = site.doveadm("mailbox", "status", "-u", USER, "guid", folder).decode()
+    return said.split("guid=")[1].strip()
+
+
+def delete(site, folder, journal=None):
+    """As a client with the plugin: its intent comes first. journal: the directory it is in, if not the INBOX's."""
+    line = f"D\t{guid_of(site, folder)}\t{folder}\n"
+    path = (journal or site.state()) / "intents"
+    if not path.parent.exists():
+        path.parent.mkdir()
+        shutil.chown(path.parent, "nobody", "nogroup")
+    with open(path, "a", encoding="ascii") as f:
+        f.write(line)
+    shutil.chown(path, "nobody", "nogroup")
+    imap(site, None, ("delete", f'"{folder}"'))
+
+
+def equal(world, uids=True):
+    first, *others = [s.contents(uids) for s in world.sites.values()]
+    for other in others:
+        assert other == first
+    for site in world.sites.values():
+        verdict = site.admin("verify", "bodies")
+        assert verdict[-1] == "verdict\tsame", verdict
+    digests = {site.admin("verify")[0] for site in world.sites.values()}
+    assert len(digests) == 1
+    return first
+
+
+def subjects(contents, folder):
+    return len(contents[folder][1])
+
+
+def keep_state(site):
+    site.work(CLOSE)
+    site.disconnect()
+    shutil.rmtree(site.base / "old", ignore_errors=True)
+    shutil.copytree(site.state(), site.base / "old")
+
+
+def rewind_state(site):
+    site.disconnect()
+    shutil.rmtree(site.state())
+    shutil.copytree(site.base / "old", site.state())
+    subprocess.run(["chown", "-R", "nobody:nogroup", str(site.state())], check=True)
+
+
+def flags_of(world, uids=False):
+    """{subject: flags}, alike at all sites."""
+    shown = equal(world, uids)["INBOX"][1]
+    names = {hashlib.sha256(mail(f"{kind}{n}")).hexdigest()[:12]: f"{kind}{n}" for kind in ("known", "here", "peer") for n in range(4)}
+    assert len({digest for *_, digest in shown}) == len(shown), shown
+    return {names[digest]: set(flags) for _, flags, _, digest in shown}
+
+
+def store(site, subject, how, flags):
+    box = site.imap()
+    box.select("INBOX")
+    (number,) = box.search(None, "SUBJECT", subject)[1][0].split()
+    assert box.store(number, how, flags)[0] == "OK"
+    box.logout()
+
+
+def drop_file(site, name, contents):
+    """A delivery by another program than Dovecot."""
+    path = site.root() / "new" / name
+    path.write_bytes(contents)
+    shutil.chown(path, "nobody", "nogroup")
+
+
+def fetch_changed(site, since):
+    """{sequence number} of the mails that have changed since that modseq, and HIGHESTMODSEQ."""
+    box = site.imap()
+    box.select("INBOX")
+    _, said = box._simple_command("STATUS", "INBOX", "(HIGHESTMODSEQ)")
+    highest = int(re.search(rb"HIGHESTMODSEQ (\d+)", box._untagged_response("OK", said, "STATUS")[1][0])[1])
+    _, said = box._simple_command("FETCH", "1:*", "(FLAGS)", f"(CHANGEDSINCE {since})")
+    lines = box._untagged_response("OK", said, "FETCH")[1]
+    box.logout()
+    return {int(line.split()[0]) for line in lines if line}, highest
+
+
+# What main asks first of the worker that is started next.
+FIRST = {"ingest": Site.ingest, "tick": lambda site: site.work(TICK)}
+
+
+def crash_world(tmp_path_factory, formats, step):
+    """A world, and the file whose being there lets a worker die at that step."""
+    flag = Path(tempfile.mkdtemp(prefix="worker-crash-")) / "now"
+    flag.parent.chmod(0o777)
+    return make_world(tmp_path_factory, formats, f"{step}:{flag}"), flag
