@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <hiredis/hiredis.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -10,15 +9,15 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 #include <linux/sockios.h>
 
 #include "mem.h"
+#include "resolve.h"
 
 #define RECORD 16384 /* what one read of TLS gives at most */
 
-enum stage { CONNECTING, HANDSHAKE, ASKING, OPEN, FAILED };
+enum stage { LOOKING_UP, CONNECTING, HANDSHAKE, ASKING, OPEN, FAILED };
 
 struct path {
     struct ev_loop *loop;
@@ -28,6 +27,8 @@ struct path {
     path_done_fn *done;
     void *arg;
     enum stage stage;
+    double wait;
+    struct resolve *lookup; /* while the name is looked up; that ends by itself, and patience begins behind it */
     int fd;
     struct tls *tls;
     ev_io io; /* until it is open */
@@ -291,50 +292,41 @@ static void set_options(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
 }
 
-static int open_socket(const char *address, char *why, size_t size)
+/* Said by the timer: never from within path_open. */
+static void cannot_begin(struct path *p, const char *host, const char *why)
 {
-    char text[512];
-    const char *host, *port;
-    struct sockaddr_storage sa = {0};
-    socklen_t len;
-    if (config_address(address, text, sizeof text, &host, &port) < 0) {
-        snprintf(why, size, "bad address %s", address);
-        return -1;
+    snprintf(p->why, sizeof p->why, "%s: %s", host, why);
+    ev_timer_set(&p->patience, 0., 0.);
+    ev_timer_start(p->loop, &p->patience);
+}
+
+static void on_found(const struct addresses *found, const char *error, void *arg)
+{
+    struct path *p = arg;
+    p->lookup = NULL;
+    if (error) {
+        cannot_begin(p, endpoint_address(p->to, p->index), error);
+        return;
     }
-    if (!port) {
-        struct sockaddr_un *un = (struct sockaddr_un *)&sa;
-        un->sun_family = AF_UNIX;
-        if (strlen(host) >= sizeof un->sun_path) {
-            snprintf(why, size, "socket path too long: %s", host);
-            return -1;
-        }
-        strcpy(un->sun_path, host);
-        len = sizeof *un;
-    } else {
-        struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *ai;
-        int e = getaddrinfo(host, port, &hints, &ai);
-        if (e) {
-            snprintf(why, size, "%s: %s", host, gai_strerror(e));
-            return -1;
-        }
-        memcpy(&sa, ai->ai_addr, ai->ai_addrlen);
-        len = ai->ai_addrlen;
-        freeaddrinfo(ai);
+    const struct socket_address *a = &found->v[0];
+    p->stage = CONNECTING;
+    p->fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (p->fd >= 0 && a->sa.ss_family != AF_UNIX)
+        set_options(p->fd);
+    if (p->fd < 0 || (connect(p->fd, (const struct sockaddr *)&a->sa, a->len) < 0 && errno != EINPROGRESS)) {
+        cannot_begin(p, "connect", strerror(errno));
+        return;
     }
-    int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && port)
-        set_options(fd);
-    if (fd < 0 || (connect(fd, (struct sockaddr *)&sa, len) < 0 && errno != EINPROGRESS)) {
-        snprintf(why, size, "connect: %s", strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return -1;
-    }
-    return fd;
+    ev_io_set(&p->io, p->fd, EV_WRITE);
+    ev_io_start(p->loop, &p->io);
+    ev_timer_set(&p->patience, p->wait, 0.);
+    ev_timer_start(p->loop, &p->patience);
 }
 
 struct path *path_open(struct ev_loop *loop, struct endpoint *to, size_t i, bool ask, double patience, path_done_fn *done, void *arg)
 {
+    char text[512];
+    const char *host, *port, *address = endpoint_address(to, i);
     struct path *p = mem_zero(sizeof *p);
     p->loop = loop;
     p->to = to;
@@ -342,16 +334,15 @@ struct path *path_open(struct ev_loop *loop, struct endpoint *to, size_t i, bool
     p->ask = ask;
     p->done = done;
     p->arg = arg;
+    p->wait = patience;
+    p->fd = -1;
     ev_init(&p->io, on_io);
     ev_init(&p->patience, on_patience);
     p->io.data = p->patience.data = p;
-    p->fd = open_socket(endpoint_address(to, i), p->why, sizeof p->why);
-    if (p->fd >= 0) {
-        ev_io_set(&p->io, p->fd, EV_WRITE);
-        ev_io_start(loop, &p->io);
-    }
-    ev_timer_set(&p->patience, p->fd >= 0 ? patience : 0., 0.);
-    ev_timer_start(loop, &p->patience);
+    if (config_address(address, text, sizeof text, &host, &port) < 0)
+        cannot_begin(p, "bad address", address);
+    else
+        resolve_start(loop, host, port, RESOLVE_NODE, on_found, p, &p->lookup);
     return p;
 }
 
@@ -360,6 +351,7 @@ void path_close(struct path *p, bool forget)
     struct linger at_once = {1, 0};
     if (!p)
         return;
+    resolve_cancel(p->lookup);
     stop_watching(p);
     if (forget && p->fd >= 0)
         setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);

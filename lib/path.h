@@ -1,7 +1,7 @@
 /* path - one connection to one address of a Redis server, from connect to the answer that shows that the server works.
  *
- *   connecting ─▶ TLS handshake ─▶ AUTH, PING ─▶ open       (TLS, AUTH and PING as far as the endpoint wants them)
- *        └──────────────┴──────────────┴────────▶ failed
+ *   name looked up ─▶ connecting ─▶ TLS handshake ─▶ AUTH, PING ─▶ open       (TLS, AUTH and PING as far as the endpoint wants them)
+ *        └─────────────────┴──────────────┴──────────────┴────────▶ failed
  *
  * An open path is a socket like any other: its owner watches path_fd, and reads and writes. Not thread-safe. */
 #ifndef DOVELANE_PATH_H
@@ -20,7 +20,8 @@ struct path;
 /* Once, from the loop: why is NULL when it is open, else a text for the log. path_close may be called from within. */
 typedef void path_done_fn(struct path *, const char *why, void *arg);
 
-/* Address i of the endpoint, which must outlive the path. ask: PING, too, so that an open path is one over which the server has answered. patience: seconds for all of it. */
+/* Address i of the endpoint, which must outlive the path. ask: PING, too, so that an open path is one over which the server has answered. patience: seconds for all of it,
+ * once its name, if it has one, is looked up (resolve.h). */
 struct path *path_open(struct ev_loop *, struct endpoint *, size_t i, bool ask, double patience, path_done_fn *, void *arg);
 
 /* forget: what was written and has not left this host does not leave it any more (a reset instead of an orderly end). */

@@ -1,7 +1,6 @@
 #include "next.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -9,11 +8,11 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "log.h"
 #include "proxy.h"
+#include "resolve.h"
 #include "smtp_dots.h"
 #include "smtp_reply.h"
 
@@ -23,9 +22,11 @@ enum phase { PHASE_CONNECT, PHASE_GREETING, PHASE_HELLO, PHASE_ENVELOPE, PHASE_C
 struct next {
     next_fn *fn;
     void *arg;
+    struct resolve *lookup; /* while the name of proxy_next is looked up: a number in all sane configurations */
     int fd;
     ev_io reading, writing;
     ev_timer patience;
+    char trouble[200]; /* why it cannot connect */
     enum phase phase;
     struct smtp_reply reply;
     struct smtp_dots dots;
@@ -46,6 +47,8 @@ struct next {
 
 static void stop(struct next *n)
 {
+    resolve_cancel(n->lookup);
+    n->lookup = NULL;
     ev_io_stop(proxy.loop, &n->reading);
     ev_io_stop(proxy.loop, &n->writing);
     ev_timer_stop(proxy.loop, &n->patience);
@@ -311,58 +314,56 @@ static void on_writable(struct ev_loop *loop, ev_io *io, int events)
 
 static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
 {
-    lost(t->data, "no answer in time");
+    struct next *n = t->data;
+    lost(n, *n->trouble ? n->trouble : "no answer in time");
 }
 
 /* ---- opening ---- */
 
-static int connect_to(const char *address, bool *waits)
+/* Said by the timer: never from within next_open. */
+static void cannot_connect(struct next *n, const char *why)
+{
+    snprintf(n->trouble, sizeof n->trouble, "%s", why);
+    ev_timer_stop(proxy.loop, &n->patience);
+    ev_timer_set(&n->patience, 0., 0.);
+    ev_timer_start(proxy.loop, &n->patience);
+}
+
+static void on_found(const struct addresses *found, const char *error, void *arg)
+{
+    struct next *n = arg;
+    n->lookup = NULL;
+    if (error) {
+        cannot_connect(n, error);
+        return;
+    }
+    const struct socket_address *a = &found->v[0];
+    bool local = a->sa.ss_family == AF_UNIX;
+    int one = 1;
+    n->fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    /* A UNIX socket with a full backlog says EAGAIN and does not go on connecting. */
+    if (n->fd < 0 || (connect(n->fd, (const struct sockaddr *)&a->sa, a->len) < 0 && (errno != EINPROGRESS || local))) {
+        cannot_connect(n, strerror(errno));
+        return;
+    }
+    if (!local)
+        setsockopt(n->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    n->phase = local ? PHASE_GREETING : PHASE_CONNECT;
+    ev_io_set(&n->reading, n->fd, EV_READ);
+    ev_io_set(&n->writing, n->fd, EV_WRITE);
+    ev_io_start(proxy.loop, &n->reading);
+    if (!local)
+        ev_io_start(proxy.loop, &n->writing);
+}
+
+static void look_up(struct next *n, const char *address)
 {
     char buf[512];
     const char *host, *port;
     if (config_address(address, buf, sizeof buf, &host, &port) < 0)
-        return -1;
-    if (!port) {
-        struct sockaddr_un un = {.sun_family = AF_UNIX};
-        if (strlen(host) >= sizeof un.sun_path) {
-            errno = ENAMETOOLONG;
-            return -1;
-        }
-        memcpy(un.sun_path, host, strlen(host));
-        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        *waits = false;
-        if (fd >= 0 && connect(fd, (struct sockaddr *)&un, sizeof un) == 0)
-            return fd;
-        int error = errno;
-        if (fd >= 0)
-            close(fd);
-        errno = error;
-        return -1;
-    }
-    /* A number in all sane configurations; a name is looked up each time, by this thread. */
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-    if (getaddrinfo(host, port, &hints, &list) || !list) {
-        errno = EHOSTUNREACH;
-        return -1;
-    }
-    int fd = socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
-    int done = fd < 0 ? -1 : connect(fd, list->ai_addr, list->ai_addrlen);
-    int error = errno;
-    freeaddrinfo(list);
-    *waits = true;
-    if (fd >= 0 && done < 0 && error != EINPROGRESS) {
-        close(fd);
-        fd = -1;
-    }
-    if (fd >= 0)
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    errno = error;
-    return fd;
-}
-
-static void on_never(struct ev_loop *loop, ev_timer *t, int events)
-{
-    lost(t->data, "cannot connect");
+        cannot_connect(n, "no address");
+    else
+        resolve_start(proxy.loop, host, port, RESOLVE_NODE, on_found, n, &n->lookup);
 }
 
 static void set_commands(struct next *n, const struct engine *e, const bool *which)
@@ -384,28 +385,22 @@ static void set_commands(struct next *n, const struct engine *e, const bool *whi
 struct next *next_open(const struct engine *e, const bool *which, const char *id, next_fn *fn, void *arg)
 {
     struct next *n = mem_zero(sizeof *n);
-    bool waits = false;
     n->fn = fn;
     n->arg = arg;
     smtp_dots_begin(&n->dots);
     set_commands(n, e, which);
     for (int i = 0; i < XFORWARD_ATTRIBUTES; i++)
         n->xforward[i] = i == XFORWARD_IDENT ? mem_strdup(id) : e->xforward[i] ? mem_strdup(e->xforward[i]) : NULL;
-    n->fd = connect_to(proxy.config->proxy_next, &waits);
-    n->phase = waits ? PHASE_CONNECT : PHASE_GREETING;
+    n->fd = -1;
+    n->phase = PHASE_CONNECT;
     double patience = (double)proxy.config->proxy_timeout / 1000;
-    ev_timer_init(&n->patience, n->fd < 0 ? on_never : on_patience, n->fd < 0 ? 0. : patience, patience);
+    ev_timer_init(&n->patience, on_patience, patience, patience);
     ev_init(&n->telling, on_telling);
-    n->telling.data = n->patience.data = n;
+    ev_init(&n->reading, on_readable);
+    ev_init(&n->writing, on_writable);
+    n->reading.data = n->writing.data = n->telling.data = n->patience.data = n;
     ev_timer_start(proxy.loop, &n->patience);
-    if (n->fd < 0)
-        return n;
-    ev_io_init(&n->reading, on_readable, n->fd, EV_READ);
-    ev_io_init(&n->writing, on_writable, n->fd, EV_WRITE);
-    n->reading.data = n->writing.data = n;
-    ev_io_start(proxy.loop, &n->reading);
-    if (waits)
-        ev_io_start(proxy.loop, &n->writing);
+    look_up(n, proxy.config->proxy_next);
     return n;
 }
 

@@ -283,7 +283,7 @@ static void open_connection(struct destination *d)
     if (d->address_at || (d->resolved > 0. && clock_monotonic() - d->resolved < ADDRESS_FRESH))
         connect_now(d);
     else if (!d->resolving)
-        resolve_start(d->relay->loop, &d->hop, on_resolved, d, &d->resolving);
+        resolve_start(d->relay->loop, d->hop.host, d->hop.port, RESOLVE_HOP, on_resolved, d, &d->resolving);
 }
 
 static size_t most_connections(struct destination *d)
@@ -513,6 +513,7 @@ void destinations_drop(struct relay *r, const char *why)
 
 static void free_destination(struct destination *d)
 {
+    resolve_cancel(d->resolving);
     ev_timer_stop(d->relay->loop, &d->probe);
     nexthop_free(&d->hop);
     smtp_policy_release(d->policy);
@@ -561,9 +562,7 @@ void destinations_quit(struct relay *r)
 
 static void free_one(struct destination *d, void *arg)
 {
-    /* A lookup goes on in its thread and would come back to it. */
-    if (!d->resolving)
-        free_destination(d);
+    free_destination(d);
 }
 
 void destinations_close(struct relay *r)

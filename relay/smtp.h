@@ -25,6 +25,7 @@
 #include <ev.h>
 
 #include "envelope.h"
+#include "resolve.h"
 #include "smtp_features.h"
 #include "smtp_reply.h"
 #include "tls.h"
@@ -127,17 +128,11 @@ char *smtp_policy_check(const struct config *);
 struct smtp_policy *smtp_policy_own(const struct config *);
 void smtp_policy_release(struct smtp_policy *); /* NULL is fine; its sessions hold it, too */
 
-struct smtp_address {
-    struct sockaddr_storage sa;
-    socklen_t len;
-    char text[128]; /* "10.0.0.5", "::1", or the path of a UNIX socket */
-};
-
 struct smtp_options {
     bool lmtp;
     const char *host; /* as in the next hop, for the log */
     const char *port; /* NULL: UNIX socket */
-    const struct smtp_address *address;
+    const struct socket_address *address;
     const char *helo; /* what we call ourselves */
     struct smtp_policy *policy; /* held by the session */
     void *arg;

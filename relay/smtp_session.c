@@ -265,7 +265,7 @@ static void on_timer(struct ev_loop *loop, ev_timer *t, int events)
 /* errno, 0 when it is under way. */
 static int start_connect(struct smtp_session *s)
 {
-    const struct smtp_address *a = &s->address;
+    const struct socket_address *a = &s->address;
     bool local = a->sa.ss_family == AF_UNIX;
     int one = 1;
     s->fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

@@ -55,7 +55,7 @@ struct smtp_session {
     void *arg;
     bool lmtp;
     char *helo, *name;
-    struct smtp_address address;
+    struct socket_address address;
     struct smtp_policy *policy;
 
     int fd, error; /* error: of connecting or reading, as errno; 0: the end of the connection */

@@ -477,7 +477,7 @@ static const struct smtp_events events = {on_ready, on_done, on_closed};
 
 /* ---- a run ---- */
 
-static int listen_here(struct smtp_address *a)
+static int listen_here(struct socket_address *a)
 {
     struct sockaddr_un *un = (struct sockaddr_un *)(void *)&a->sa;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -493,7 +493,7 @@ static int listen_here(struct smtp_address *a)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int listener = -1;
-    static struct smtp_address where;
+    static struct socket_address where;
     if (listener < 0) {
         make_large();
         loop = ev_loop_new(0);

@@ -11,7 +11,6 @@ int main(void)
     suite_add_tcase(s, session_tests());
     suite_add_tcase(s, delivery_id_tests());
     suite_add_tcase(s, compose_tests());
-    suite_add_tcase(s, resolve_tests());
     suite_add_tcase(s, retry_tests());
     suite_add_tcase(s, ownership_tests());
     suite_add_tcase(s, duty_tests());

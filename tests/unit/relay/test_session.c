@@ -13,7 +13,7 @@
 static struct ev_loop *loop;
 static struct smtp_session *session;
 static struct smtp_policy policy;
-static struct smtp_address where;
+static struct socket_address where;
 static int listener, server;
 static unsigned readies, overs;
 static char heard[8192];

@@ -3,7 +3,6 @@
 TCase *reply_tests(void);
 TCase *dots_tests(void);
 TCase *compose_tests(void);
-TCase *resolve_tests(void);
 TCase *retry_tests(void);
 TCase *ownership_tests(void);
 TCase *nexthop_tests(void);
