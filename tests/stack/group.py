@@ -244,24 +244,29 @@ class Replica(Service):
         return {"user": user, "what": what, "kept": str(kept / "home")}
 
     def restore(self, kept):
-        """Puts a snapshot in the place of what is there, while Dovecot may run: as an admin with a backup would."""
+        """Puts a snapshot in the place of what is there, while Dovecot may run: beside it, and renamed when it is complete."""
         home, old = self.home(kept["user"]), Path(kept["kept"])
         state = Path(self.note["storage"]) / "dovelane"
-        if kept["what"] == "home":
-            remove_tree(home)
-            subprocess.run(["cp", "-a", str(old), str(home)], check=True)
-        elif kept["what"] == "state":
-            remove_tree(home / state)
-            subprocess.run(["cp", "-a", str(old / state), str(home / state)], check=True)
-        else:
-            now = Path(tempfile.mkdtemp(prefix="state-", dir=old.parent))
+        part = Path() if kept["what"] != "state" else state
+        beside = Path(tempfile.mkdtemp(prefix="restored-", dir=home.parent))
+        subprocess.run(["cp", "-a", str(old / part), str(beside / "new")], check=True)
+        if kept["what"] == "mail":
+            remove_tree(beside / "new" / state)
             if (home / state).exists():
-                (home / state).rename(now / "dovelane")
-            remove_tree(home)
-            subprocess.run(["cp", "-a", str(old), str(home)], check=True)
-            remove_tree(home / state)
-            if (now / "dovelane").exists():
-                (now / "dovelane").rename(home / state)
+                (home / state).rename(beside / "new" / state)
+        put_in_place(beside / "new", home / part)
+        remove_tree(beside)
+
+
+def put_in_place(new, place):
+    """An open session, or the replicator, may make a directory there in between."""
+    for n in range(100):
+        with contextlib.suppress(OSError):
+            place.rename(new.parent / f"old{n}")
+        with contextlib.suppress(OSError):
+            new.rename(place)
+            return
+    raise AssertionError(f"{place} is made again and again")
 
 
 def remove_tree(path):
