@@ -67,7 +67,10 @@ static void add_found(struct tree *t, const char *vname)
     enum mail_error error;
     const struct box *x = box_by_vname(t->s, vname);
     uint64_t stamp = x == NULL || x->gone || x->at.stamp == 0 ? 0 : ingest_stamp(box);
-    if (stamp != 0 && stamp == x->at.stamp) {
+    if (x != NULL && session_index_is_lost(t->s, x, box)) {
+        f.unreadable = TRUE;
+        array_push_back(&t->found, &f);
+    } else if (stamp != 0 && stamp == x->at.stamp) {
         memcpy(f.guid, x->guid, sizeof f.guid); /* nothing was written to it since it was read */
         f.uid_validity = x->at.uid_validity;
         array_push_back(&t->found, &f);

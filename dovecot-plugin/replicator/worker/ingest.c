@@ -294,13 +294,14 @@ static int open_and_look(struct look *l)
     if (session_open_mailbox(s, l->x, l->box) < 0 || (sync && mailbox_sync(l->box, 0) < 0)) {
         enum mail_error error;
         const char *text = mailbox_get_last_internal_error(l->box, &error);
+        bool lost = session_index_is_lost(s, l->x, l->box);
         /* Which mailboxes there are is the tree's to find out; one that cannot be read says nothing. */
         l->x->at.stamp = 0;
         if (error == MAIL_ERROR_NOTFOUND)
             s->tree_changed = TRUE;
         else if (session_box_is_locked(s, l->box))
             wait_for_lock(l);
-        else
+        else if (!lost)
             session_note(s, NOTE_WARNING, "%s: cannot be opened: %s", l->x->vname, text);
         return 0;
     }

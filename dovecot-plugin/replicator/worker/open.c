@@ -234,6 +234,18 @@ bool session_is_box(struct session *s, const struct box *x, struct mailbox *box)
     return FALSE;
 }
 
+bool session_index_is_lost(struct session *s, const struct box *x, struct mailbox *box)
+{
+    const char *path;
+    struct stat st;
+    if (x->log_seq == 0 || mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_INDEX, &path) <= 0 ||
+        stat(t_strconcat(path, "/dovecot.index.log", NULL), &st) == 0 || errno != ENOENT)
+        return FALSE;
+    s->index_lost = s->look_again = TRUE;
+    session_want_tick(s, 100);
+    return TRUE;
+}
+
 int session_open_mailbox(struct session *s, const struct box *x, struct mailbox *box)
 {
     struct mail_index_view_sync_rec rec;

@@ -514,6 +514,10 @@ bool session_replaced(struct session *s)
 {
     if (state_sqlite_spoilt(s->db))
         return TRUE;
+    if (s->index_lost) {
+        session_note(s, NOTE_WARNING, "the index of a mailbox was removed: looking at all anew");
+        return TRUE;
+    }
     if (s->root_id.ino == 0)
         s->root_id = file_id(s->root); /* made meanwhile */
     if (mdbox_map_is_removed(s)) {

@@ -191,6 +191,7 @@ struct session {
     struct bodies *bodies;       /* that came with the parcel in work */
     uint64_t unplaced, held;     /* as counted last */
     bool tree_changed;           /* a mailbox was not where it was */
+    bool index_lost;             /* the session is to be opened again */
     bool served;                 /* a question since it was opened */
     bool look_again;             /* at all mailboxes: one was half made, or changes */
     uint64_t look_due;           /* milliseconds of the monotonic clock; 0: not set */
@@ -300,6 +301,9 @@ bool session_box_is_locked(struct session *, struct mailbox *);
 int session_open_mailbox(struct session *, const struct box *, struct mailbox *);
 /* Or has another one its name by now? Then all are looked at soon. */
 bool session_is_box(struct session *, const struct box *, struct mailbox *);
+/* Its index was removed since it was looked at in this session: the library has it open, and what it reads and writes there nobody else
+ * sees. The user is opened anew soon. */
+bool session_index_is_lost(struct session *, const struct box *, struct mailbox *);
 /* Before a modseq is set. 0, -1 */
 int session_enable_modseq(struct mailbox *);
 

@@ -16,13 +16,15 @@ def indexes(site):
     return [p for p in site.root().rglob("dovecot*") if "dovelane" not in p.parts]
 
 
-def test_a_lost_index_loses_nothing(world):
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
+def test_a_lost_index_loses_nothing(world, closed):
     for i in range(5):
         append(world[1], "INBOX", f"m{i}", "(\\Seen Kw)")
     world.settle()
     before = equal(world, uids=False)
     for site in world.sites.values():
-        site.work(CLOSE)
+        if closed:
+            site.work(CLOSE)
         for path in indexes(site):
             if path.is_file() and path.name.startswith("dovecot.index"):
                 path.unlink()
