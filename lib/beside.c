@@ -49,10 +49,13 @@ int beside_bind(struct beside *b, const char *path, int type)
     if (snprintf(un.sun_path, sizeof un.sun_path, "%.*s%s", (int)(b->base - path), path, b->name) >= (int)sizeof un.sun_path)
         snprintf(un.sun_path, sizeof un.sun_path, "/proc/self/fd/%d/%.80s", b->directory, b->name); /* short, whatever the directory's name */
     b->fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
-    unlinkat(b->directory, b->name, 0);
-    mode_t before = umask(0177); /* nobody connects between bind and chmod */
-    int bound = b->fd < 0 ? -1 : bind(b->fd, (struct sockaddr *)&un, sizeof un);
-    umask(before);
+    int bound = -1;
+    if (b->fd >= 0) {
+        unlinkat(b->directory, b->name, 0);
+        mode_t before = umask(0177); /* nobody connects between bind and chmod */
+        bound = bind(b->fd, (struct sockaddr *)&un, sizeof un);
+        umask(before);
+    }
     if (bound < 0)
         forget(b);
     return bound;

@@ -83,7 +83,7 @@ void engine_greet(struct engine *e)
     say_extensions(e);
     say(e, "250 2.0.0 Ok");
     say(e, "250 2.0.0 Ok");
-    e->ahead = 3;
+    e->ahead = ENGINE_AHEAD;
 }
 
 static void do_hello(struct engine *e, const char *line)

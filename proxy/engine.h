@@ -19,6 +19,7 @@
 
 #define ENGINE_LINE_MOST 4096   /* Postfix takes 2048 of its client */
 #define ENGINE_RUBBISH_MOST 20
+#define ENGINE_AHEAD 3
 
 enum engine_event {
     ENGINE_MORE,  /* all was used; more bytes are wanted */
@@ -48,7 +49,7 @@ struct engine {
     enum { ENGINE_COMMANDS, ENGINE_DECIDING, ENGINE_CONTENT, ENGINE_ANSWERING } state;
     struct buf line;
     unsigned rubbish;
-    unsigned ahead;      /* answers that were given before their commands came */
+    unsigned ahead;      /* answers that were given before their commands came; ENGINE_AHEAD: nothing came yet */
     char *late;          /* what one of these should have been: RCPT and DATA are answered so until EHLO or RSET */
 };
 

@@ -43,7 +43,7 @@ static void on_sweep(struct ev_loop *loop, ev_timer *t, int events)
 static void on_leaving(struct ev_loop *loop, ev_timer *t, int events)
 {
     left += t->repeat;
-    session_leave();
+    session_leave(left);
     if (session_count() == 0 && (store_owed(proxy.store) == 0 || left > 2)) {
         ev_break(loop, EVBREAK_ALL);
     } else if (left > LEAVE_WITHIN) {

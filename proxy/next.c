@@ -363,7 +363,7 @@ static void look_up(struct next *n, const char *address)
     if (config_address(address, buf, sizeof buf, &host, &port) < 0)
         cannot_connect(n, "no address");
     else
-        resolve_start(proxy.loop, host, port, RESOLVE_NODE, on_found, n, &n->lookup);
+        resolve_start(proxy.loop, host, port, RESOLVE_HOP, on_found, n, &n->lookup);
 }
 
 static void set_commands(struct next *n, const struct engine *e, const bool *which)

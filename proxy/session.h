@@ -63,8 +63,9 @@ struct session {
 
 void session_new(int fd);
 size_t session_count(void);
-/* Ends those that have no mail under way; the others end after theirs. */
-void session_leave(void);
+/* Ends those that have no mail under way; the others end after theirs. `since`: seconds since that began. Of a session that has said nothing yet Postfix may have taken MAIL all
+ * the same (its answer was there): it is left some seconds for the RCPT behind it. */
+void session_leave(double since);
 /* Those that were silent for too long. Once in a while. */
 void session_sweep(void);
 

@@ -250,7 +250,7 @@ size_t peers_open_requests(const struct peers *peers)
 {
     size_t n = 0;
     for (const struct peer *p = peers->first; p; p = p->next)
-        n += p->open;
+        n += p->open + (node_ready(p->node) ? p->absent.n : 0);
     return n;
 }
 

@@ -38,6 +38,7 @@ bool peers_owes(const struct peers *, const char *node);
 /* The connections to the other nodes, one after the other; fn may send on them. */
 void peers_each(struct peers *, void (*fn)(struct node *, void *), void *arg);
 
+/* Requests without an answer, and records that a node which is there has to be told again. */
 size_t peers_open_requests(const struct peers *);
 
 #endif

@@ -629,6 +629,20 @@ def test_memory_and_descriptors_stay_flat():
         assert log(system).splitlines()[-1].endswith("ended")
 
 
+def test_sigterm_leaves_time_for_the_mail_of_which_nothing_was_heard_yet(system):
+    """Postfix may have answered MAIL: the proxy's answer to it goes with the greeting, and its commands come with the first RCPT."""
+    with talk(system) as client:
+        system.kill("proxy", signal.SIGTERM)
+        eventually("it stops", lambda: not Path(system["proxy"].note["socket"]).exists() or "ended" in log(system))
+        client.sendall(b"EHLO x\r\nMAIL FROM:<s@x.example>\r\nRCPT TO:<late@a.example>\r\nDATA\r\n")
+        wait_for(client, b"354 ")
+        client.sendall(CONTENT + b".\r\nQUIT\r\n")
+        assert b"250 2.0.0 Ok: queued" in wait_for(client, b"221 ")
+    eventually("it has ended", lambda: not Path(f"/proc/{system['proxy'].pid}").exists() or "ended" in log(system).splitlines()[-1])
+    system.end("proxy")
+    system.start("proxy")
+
+
 def test_sigterm_finishes_what_is_under_way(system):
     system.stop("redis-mx2")
     with talk(system) as client:
