@@ -98,7 +98,7 @@ static unsigned verify_mails(struct verify *v, uint32_t folder, bool bodies)
                     now.nkeywords != wanted.nkeywords ||
                     memcmp(now.keyword, wanted.keyword, now.nkeywords * sizeof now.keyword[0]) != 0)
                     v->flags++;
-                if (bodies && (body_facts(mail, &facts) < 0 || memcmp(facts.sha256, sha256, 32) != 0))
+                if (bodies && (body_facts(mail, &facts, NULL) < 0 || memcmp(facts.sha256, sha256, 32) != 0))
                     v->bodies++;
             }
         }

@@ -40,8 +40,9 @@ static EVP_MD_CTX *sha256_begin(void)
     return ctx;
 }
 
-/* The hash and size of a stream; -1 when it cannot be read to its end. Unreferences it. */
-static int hash_stream(struct istream *in, uint8_t sha256[32], uint64_t *size_r)
+/* The hash and size of a stream, and its bytes where there is room for them (keep may be NULL); -1 when it cannot be read to its end.
+ * Unreferences it. */
+static int hash_stream(struct istream *in, uint8_t sha256[32], uint64_t *size_r, buffer_t *keep, size_t room)
 {
     EVP_MD_CTX *hash = sha256_begin();
     const unsigned char *data;
@@ -51,6 +52,8 @@ static int hash_stream(struct istream *in, uint8_t sha256[32], uint64_t *size_r)
         if (EVP_DigestUpdate(hash, data, n) != 1)
             i_fatal("OpenSSL: SHA-256");
         *size_r += n;
+        if (keep != NULL && *size_r <= room)
+            buffer_append(keep, data, n);
         i_stream_skip(in, n);
     }
     int failed = in->stream_errno;
@@ -60,7 +63,81 @@ static int hash_stream(struct istream *in, uint8_t sha256[32], uint64_t *size_r)
     return failed != 0 ? -1 : 0;
 }
 
-int body_facts(struct mail *mail, struct orset_facts *f)
+/* --- read by a look, and sent with its ops --------------------------------------------------------------------------- */
+
+struct kept_body {
+    uint8_t sha256[32];
+    size_t at, n;
+};
+
+struct kept {
+    buffer_t *bytes;
+    ARRAY(struct kept_body) list;
+    size_t begun; /* where that of the mail being read begins */
+};
+
+struct kept *kept_create(void)
+{
+    struct kept *k = i_new(struct kept, 1);
+    k->bytes = buffer_create_dynamic(default_pool, 65536);
+    i_array_init(&k->list, 16);
+    return k;
+}
+
+void kept_free(struct kept **_k)
+{
+    struct kept *k = *_k;
+    *_k = NULL;
+    if (k == NULL)
+        return;
+    buffer_free(&k->bytes);
+    array_free(&k->list);
+    i_free(k);
+}
+
+void kept_clear(struct kept *k)
+{
+    buffer_set_used_size(k->bytes, 0);
+    array_clear(&k->list);
+}
+
+/* How long the next one may be. A longer one is asked for, or does not go along with what is kept. */
+static size_t kept_begin(struct kept *k)
+{
+    k->begun = k->bytes->used;
+    return k->begun >= PARCEL_MAILS_BYTES ? 0 : I_MIN(PARCEL_MAILS_BYTES - k->begun, PARCEL_MAIL_MAX);
+}
+
+static void kept_end(struct kept *k, const uint8_t sha256[32], size_t n)
+{
+    struct kept_body b = {.at = k->begun, .n = n};
+    buffer_set_used_size(k->bytes, k->begun + n);
+    memcpy(b.sha256, sha256, sizeof b.sha256);
+    if (n > 0)
+        array_push_back(&k->list, &b);
+}
+
+bool kept_is_full(const struct kept *k)
+{
+    unsigned n;
+    const struct kept_body *b = array_get(&k->list, &n);
+    return n > 0 && (n >= PARCEL_MAILS_MAX || k->bytes->used + b[n - 1].n > PARCEL_MAILS_BYTES);
+}
+
+bool kept_find(const struct kept *k, const uint8_t sha256[32], struct text *body_r)
+{
+    const struct kept_body *b;
+    array_foreach(&k->list, b)
+    {
+        if (memcmp(b->sha256, sha256, sizeof b->sha256) != 0)
+            continue;
+        *body_r = (struct text){CONST_PTR_OFFSET(k->bytes->data, b->at), b->n};
+        return TRUE;
+    }
+    return FALSE;
+}
+
+int body_facts(struct mail *mail, struct orset_facts *f, struct kept *kept)
 {
     const char *guid;
     guid_128_t hash;
@@ -79,7 +156,11 @@ int body_facts(struct mail *mail, struct orset_facts *f)
     }
     f->received = received > 0 ? received : 0;
     f->saved = saved > 0 ? saved : 0;
-    return hash_stream(in, f->sha256, &f->size);
+    size_t room = kept == NULL ? 0 : kept_begin(kept);
+    int r = hash_stream(in, f->sha256, &f->size, room == 0 ? NULL : kept->bytes, room);
+    if (room > 0)
+        kept_end(kept, f->sha256, r == 0 && f->size <= room ? f->size : 0);
+    return r;
 }
 
 static bool hash_ends(EVP_MD_CTX *hash, const uint8_t sha256[32])
@@ -211,7 +292,7 @@ static bool is_hash_of(const uint8_t sha256[32], struct istream *in)
     uint8_t is[32];
     uint64_t size;
     i_stream_ref(in);
-    bool same = hash_stream(in, is, &size) == 0 && memcmp(is, sha256, 32) == 0;
+    bool same = hash_stream(in, is, &size, NULL, 0) == 0 && memcmp(is, sha256, 32) == 0;
     i_stream_seek(in, 0);
     return same;
 }

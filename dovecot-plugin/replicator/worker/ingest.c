@@ -46,15 +46,26 @@ int look_bound_uids(struct session *s, uint32_t home, ARRAY_TYPE(seq_range) *uid
     return 0;
 }
 
+/* What is committed goes to the peers, and is worked on there while the rest is read here. */
+static int ship_kept(struct session *s)
+{
+    int r = ship_new(s);
+    kept_clear(s->kept);
+    return r;
+}
+
 int look_changed(struct look *l, int r)
 {
     if (r < 0)
         return session_core_failed(l->s, l->x->vname);
-    if (r == ORSET_KNOWN || ++l->in->pending < COMMIT_EVERY)
+    bool full = l->in->ships && kept_is_full(l->s->kept);
+    if (!full && (r == ORSET_KNOWN || ++l->in->pending < COMMIT_EVERY))
         return 0;
     l->in->pending = 0;
     crash_at("ingest-part");
-    return session_commit(l->s) < 0 ? -1 : session_begin(l->s);
+    if (session_commit(l->s) < 0 || (l->in->ships && ship_kept(l->s) < 0))
+        return -1;
+    return session_begin(l->s);
 }
 
 /* Messages whose mail is not there under its UID come first: so a mail that got another UID finds its message unplaced. */
@@ -135,6 +146,7 @@ static int end_begun(struct look *l)
     }
     if (log_scan(s, l->box, l->x, &l->scan) < 0)
         return -1;
+    l->x->modseq = l->scan.end.modseq;
     return l->x->writing.seq != 0 && writing_recover(s, l->box, l->x, &l->scan) < 0 ? -1 : 1;
 }
 
@@ -512,11 +524,16 @@ int ingest(struct session *s, const struct frame_ingest *f)
         return -1;
     }
     ingest_init(&in);
+    in.ships = TRUE;
+    s->kept = kept_create();
     int r = ingest_all(s, f, &in);
     if (r < 0)
         session_rollback(s);
     ingest_deinit(&in);
-    return r < 0 || ship_new(s) < 0 ? -1 : apply(s, 0);
+    if (r == 0)
+        r = ship_kept(s);
+    kept_free(&s->kept);
+    return r < 0 ? -1 : apply(s, 0);
 }
 
 /* --- what was held -------------------------------------------------------------------------------------------------- */

@@ -80,7 +80,7 @@ bool look_guid(struct look *l, guid_128_t guid)
 static int add_mail(struct look *l, const struct orset_flags *now)
 {
     struct orset_facts facts;
-    if (body_facts(l->mail, &facts) < 0) {
+    if (body_facts(l->mail, &facts, l->in->ships ? l->s->kept : NULL) < 0) {
         unreadable(l);
         if (l->locked)
             return 0;
@@ -443,7 +443,7 @@ int look_at_other(struct look *l, uint32_t uid)
         return look_changed(l, r < 0 ? r : ORSET_KNOWN);
     uint8_t sha256[32];
     memcpy(sha256, m.facts.sha256, sizeof sha256);
-    if (body_facts(l->mail, &facts) < 0) {
+    if (body_facts(l->mail, &facts, NULL) < 0) {
         unreadable(l);
         return 0;
     }

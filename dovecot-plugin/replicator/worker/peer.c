@@ -242,8 +242,9 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
 {
     struct orset_buf q = {.alloc = session_alloc()};
     enum frame_result result = FRAME_OK;
+    /* To a question of before a restart. Where all waits for an exchange, a site that answers is asked anew at once. */
     if (p->exchange == NULL)
-        return FRAME_OK; /* to a question of before a restart */
+        return s->exchange_first && peer_ask(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
     if (session_begin(s) < 0)
         return FRAME_TEMPORARY;
     int e = orset_take(s->os, p->exchange, body.p, body.n, &q);

@@ -244,7 +244,7 @@ static bool is_copy(struct mail *mail, const char *guid, const struct orset_mess
     const char *other;
     if (mail_get_special(mail, MAIL_FETCH_GUID, &other) < 0)
         return FALSE;
-    return strcmp(guid, other) == 0 || (saved_by(mail, saver) && body_facts(mail, &facts) == 0 &&
+    return strcmp(guid, other) == 0 || (saved_by(mail, saver) && body_facts(mail, &facts, NULL) == 0 &&
                                         memcmp(facts.sha256, m->facts.sha256, sizeof facts.sha256) == 0);
 }
 

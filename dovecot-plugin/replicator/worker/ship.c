@@ -80,7 +80,15 @@ static bool open_box(struct shipment *sh, uint32_t folder)
 static void put_body(struct shipment *sh, const struct touched *t)
 {
     uint64_t size;
-    if (!t->add || t->number >= sh->next || !open_box(sh, t->folder))
+    struct text kept;
+    if (!t->add || t->number >= sh->next)
+        return;
+    if (sh->s->kept != NULL && kept_find(sh->s->kept, t->sha256, &kept) && kept.n == t->size) {
+        parcel_put_mail(&sh->mails, t->sha256, kept);
+        sh->nmails++;
+        return;
+    }
+    if (!open_box(sh, t->folder))
         return;
     struct mail *mail = mail_by_uid(sh->trans, t->uid);
     buffer_t *body = mail == NULL ? NULL : buffer_create_dynamic(default_pool, (size_t)t->size + 1);
@@ -117,7 +125,7 @@ static size_t modseqs(struct shipment *sh, struct orset_modseq *v)
         while (i < n && v[i].folder != t->folder)
             i++;
         if (i == n && n < ORSET_MODSEQS_MAX && x != NULL)
-            v[n++] = (struct orset_modseq){t->folder, x->at.modseq};
+            v[n++] = (struct orset_modseq){t->folder, x->modseq != 0 ? x->modseq : x->at.modseq};
     }
     return n;
 }

@@ -109,6 +109,7 @@ struct box {
     bool waits;   /* the last look could not tell which mails it has; in memory only */
     bool failed;  /* in this pass of placing */
     uint32_t log_seq; /* of the file in which its log ended at the last look; in memory only */
+    uint64_t modseq;  /* the highest, as the last scan saw it; 0: none since the user was opened. In memory only */
     bool found;  /* when mailboxes were listed last */
     bool absent; /* and then not, nor one that has its place */
     bool hinted; /* the question is about this one */
@@ -189,6 +190,7 @@ struct session {
     bool redates;                /* rows say that mails are to be redated */
     bool rewound;                /* the state was found to be older than the mailboxes, and not all of them were looked at since */
     struct bodies *bodies;       /* that came with the parcel in work */
+    struct kept *kept;           /* that the ingest in work has read and not sent yet, or NULL */
     uint64_t unplaced, held;     /* as counted last */
     bool tree_changed;           /* a mailbox was not where it was */
     bool index_lost;             /* the session is to be opened again */
@@ -476,6 +478,7 @@ struct ingest {
     ARRAY(struct box *) looked;     /* whose cursors move with them */
     ARRAY(struct cursor) cursors;
     unsigned pending;               /* changes since the last commit */
+    bool ships;                     /* its parts go to the peers as they are committed, with the bodies of session.kept */
     bool locked;                    /* a mailbox could not be looked at */
 };
 int ingest_box(struct session *, struct ingest *, struct box *, bool sweep);
@@ -521,8 +524,16 @@ bool mdbox_is_back(struct mail *, const uint8_t guid[16], ARRAY_TYPE(expunged_gu
 
 /* --- body.c --------------------------------------------------------------------------------------------------------- */
 
-/* Everything of a mail that never changes; reads the body once. guid_text is on the data stack. */
-int body_facts(struct mail *, struct orset_facts *);
+/* Bodies that a look has read, at most as many as go along with one batch: what it found new is sent with them, without reading them again. */
+struct kept *kept_create(void);
+void kept_free(struct kept **);
+void kept_clear(struct kept *);
+/* Another one like the last would not fit beside them. */
+bool kept_is_full(const struct kept *);
+bool kept_find(const struct kept *, const uint8_t sha256[32], struct text *body_r);
+
+/* Everything of a mail that never changes; reads the body once, and keeps it if kept is not NULL and it fits. guid_text is on the data stack. */
+int body_facts(struct mail *, struct orset_facts *, struct kept *kept);
 /* Part of the CRLF form. 1; 0: no such mail any more, or its bytes are not those of that SHA-256; -1 */
 int body_read(struct mail *, const uint8_t sha256[32], uint64_t offset, size_t most, buffer_t *part, uint64_t *size_r);
 

@@ -318,13 +318,14 @@ class Site:
         self.send(RESERVED, bytes([1, new and what == 0]))
 
     def job(self, kind, body=b""):
-        """Asks, and returns (type, reader) of what ended it; replies of ADMIN in self.replies."""
+        """Asks, and returns (type, reader) of what ended it; replies of ADMIN in self.replies, the types of all frames in self.frames."""
         if self.sock is None:
             self.connect()
         self.send(kind, body)
-        self.replies = []
+        self.replies, self.frames = [], []
         while True:
             got, r = self.receive()
+            self.frames.append(got)
             if got == SEND:
                 site, parcel_kind, bulk, body = r.num(), r.num(), r.u8(), r.text()
                 for to in ([site] if site else self.outbox):

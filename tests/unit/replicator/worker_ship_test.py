@@ -1,0 +1,54 @@
+"""What goes out to the peers, and when: in parts, with the bodies, and again from where it is missing."""
+from worker_sites import append, equal, fetch_changed, mail, needs_dovecot, subjects
+from worker_world import ANSWER, BATCH, BODIES, BODY, CLOSE, EXCHANGE, QUESTION, RESERVE, SEND, WANT
+
+pytestmark = needs_dovecot
+
+
+def append_many(site, number, size):
+    box = site.imap()
+    for i in range(number):
+        ok, said = box.append("INBOX", None, None, mail(f"many{i}", size))
+        assert ok == "OK", said
+    box.logout()
+
+
+def test_what_is_committed_goes_out_while_the_rest_of_a_mailbox_is_read(world):
+    append(world[1], "INBOX", "first")
+    world.settle()
+    append_many(world[1], 70, 100000)
+    _, highest = fetch_changed(world[1], 1)
+    world[1].ingest()
+    frames = world[1].frames
+    reserved = max(at for at, kind in enumerate(frames) if kind == RESERVE)
+    assert 3 <= frames[:reserved].count(SEND) < frames.count(SEND), frames
+    assert all(kind == BATCH for kind, _, _ in world[1].outbox[2])
+    world.carry()
+    changed, _ = fetch_changed(world[2], highest)  # a client that comes from there sees them, though the last batch has not come
+    assert len(changed) >= 15
+    world.settle()
+    assert subjects(equal(world), "INBOX") == 71
+    assert not {WANT, BODY, BODIES} & {kind for _, _, kind, _ in world.carried}
+
+
+def test_bodies_that_do_not_fit_beside_others_come_too(world):
+    """Of one ingest: too large for a batch with the others, for any batch, and two of the same bytes."""
+    for size in (900000, 900000, 900000, 1200000, 10, 900000):
+        append(world[1], "INBOX", "same" if size == 10 else f"m{size}", size=size)
+    append(world[1], "INBOX", "same", size=10)
+    world.settle()
+    assert subjects(equal(world), "INBOX") == 7
+    asked = [kind for _, _, kind, _ in world.carried if kind in (WANT, BODY, BODIES)]
+    assert asked == [WANT, BODY, BODY], asked  # for the one that is larger than what goes along with an op
+
+
+def test_an_answer_to_a_question_of_before_has_the_site_asked_at_once(world):
+    """A new state's exchange began while the other site was away, and the user was closed meanwhile."""
+    append(world[1], "INBOX", "one")
+    world[1].ship(2, EXCHANGE)
+    assert [kind for kind, _, _ in world[1].outbox[2]] == [QUESTION]
+    world[1].work(CLOSE)
+    world.carry()
+    assert [(of, kind) for of, _, kind, _ in world.carried] == [(1, QUESTION), (2, ANSWER)]
+    assert QUESTION in [kind for kind, _, _ in world[1].outbox[2]]
+    assert world[1].done["sites"][2]["asking"]
