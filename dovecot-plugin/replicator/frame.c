@@ -133,8 +133,10 @@ static void put_parcel(struct orset_buf *b, const struct frame_parcel *p, bool s
 {
     orset_buf_num(b, p->site);
     orset_buf_num(b, p->kind);
-    if (send)
+    if (send) {
         orset_buf_u8(b, p->bulk);
+        orset_buf_num(b, p->first);
+    }
     put_text(b, p->body);
 }
 
@@ -143,6 +145,7 @@ static void read_parcel(struct orset_reader *r, struct frame_parcel *p, bool sen
     p->site = send ? orset_read_num(r, UINT64_MAX) : read_site(r);
     p->kind = (unsigned)orset_read_num(r, 255);
     p->bulk = send && read_bool(r);
+    p->first = send ? orset_read_num(r, UINT64_MAX) : 0;
     p->body = read_text(r, FRAME_MAX);
 }
 
@@ -158,6 +161,7 @@ static void put_done(struct orset_buf *b, const struct frame_done *d)
         orset_buf_num(b, d->site[i].unconfirmed);
         orset_buf_u8(b, d->site[i].behind);
         orset_buf_u8(b, d->site[i].owed);
+        orset_buf_u8(b, d->site[i].more);
         orset_buf_u8(b, d->site[i].asking);
     }
     orset_buf_num(b, d->unplaced);
@@ -178,6 +182,7 @@ static void read_done(struct orset_reader *r, struct frame_done *d)
         d->site[i].unconfirmed = orset_read_num(r, UINT64_MAX);
         d->site[i].behind = read_bool(r);
         d->site[i].owed = read_bool(r);
+        d->site[i].more = read_bool(r);
         d->site[i].asking = read_bool(r);
     }
     d->unplaced = orset_read_num(r, UINT64_MAX);
@@ -198,6 +203,7 @@ static void put_body(struct orset_buf *b, const struct frame *f)
     case FRAME_SHIP:
         orset_buf_num(b, f->u.ship.site);
         orset_buf_u8(b, (uint8_t)f->u.ship.how);
+        orset_buf_num(b, f->u.ship.from);
         break;
     case FRAME_ADMIN:
         orset_buf_num(b, f->u.admin.n);
@@ -244,6 +250,7 @@ static void read_ship(struct orset_reader *r, struct frame *f)
     if (how > FRAME_SHIP_FORGET)
         r->bad = true;
     f->u.ship.how = (enum frame_ship)how;
+    f->u.ship.from = orset_read_num(r, UINT64_MAX);
 }
 
 static void read_admin(struct orset_reader *r, struct frame *f)

@@ -27,7 +27,7 @@
 
 #include "bytes.h"
 
-#define FRAME_VERSION 1
+#define FRAME_VERSION 2
 #define FRAME_HEADER 4                  /* bytes of the length */
 #define FRAME_MAX (16 * 1024 * 1024)    /* bytes behind it */
 #define FRAME_SITES_MAX 64              /* replicas of a group */
@@ -95,6 +95,7 @@ struct frame_parcel {
     uint64_t site; /* PARCEL: whose lane it came by. SEND: to whom, 0: all others */
     unsigned kind; /* enum parcel_kind; what is not known here is passed on */
     bool bulk;     /* SEND only: into the lane that gives way to the other */
+    uint64_t first; /* SEND only: number of the first own op in it; 0: it has none */
     struct text body;
 };
 
@@ -108,6 +109,7 @@ struct frame_done {
         bool behind;          /* the site has what this replica has not, of any origin (F19) */
         bool owed; /* ops of that site came into the state, and no batch to it has carried the vector since: main
                       asks for a hello soon, which is what confirms them */
+        bool more;   /* own ops were not sent yet: so much goes out for one question. SHIP NEW is wanted, when the lane takes it */
         bool asking; /* this worker waits for that site's answer in a state exchange, which does not outlive CLOSE */
     } site[FRAME_SITES_MAX];
     uint64_t unplaced; /* messages in the state that no mailbox holds yet */
@@ -127,6 +129,7 @@ struct frame {
         struct {
             uint64_t site;
             enum frame_ship how;
+            uint64_t from; /* of NEW: what was sent from this number on did not come into the lane; 0: all of it did */
         } ship;
         struct {
             size_t n; /* verb, then its arguments; the user is the open one */

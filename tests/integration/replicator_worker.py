@@ -66,7 +66,7 @@ class State:
         self.items = {}      # site: its items, in order
         self.mailbox = []    # own items that nobody has looked at yet
         self.first = 1       # own items before are dropped (FORGET)
-        self.sent, self.confirmed, self.behind, self.owed = {}, {}, {}, {}
+        self.sent, self.confirmed, self.behind, self.owed, self.more = {}, {}, {}, {}, {}
         self.looks, self.sweeps = 0, 0
 
     def own(self):
@@ -89,6 +89,9 @@ class Site:
         self.reserved, self.opened, self.closed, self.hellos, self.verbs, self.connections = [], [], [], [], [], []
         self.listed = None  # names of the userdb; None: cannot be listed
         self.batch_bytes = 100_000
+        self.ship_bytes = 8_000_000     # of batches for one question
+        self.dying = []                 # ways of SHIP in which the next worker ends
+        self.twice, self.made = 0, 0    # items that came though they were known; batches
         self.path.unlink(missing_ok=True)
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(self.path))
@@ -205,7 +208,8 @@ class Worker:
             s = self.site.state(self.user)
             for site in self.peers():
                 left = max(0, len(s.own()) - max(s.confirmed.get(site, 0), s.first - 1))
-                sites.append(num(site) + num(left) + bytes([s.behind.get(site, False), s.owed.get(site, False), site in self.asking]))
+                sites.append(num(site) + num(left) + bytes([s.behind.get(site, False), s.owed.get(site, False), s.more.get(site, False),
+                                                           site in self.asking]))
         self.write(DONE, bytes([result]) + text(why) + num(len(sites)) + b"".join(sites) + num(0) + num(0) + num(tick))
 
     def peers(self):
@@ -225,7 +229,7 @@ class Worker:
         names = [r.text() for _ in range(r.num())]
         settings = {r.text().decode(): r.text().decode() for _ in range(r.num())}
         r.end()
-        assert (version, own) == (1, self.site.number)
+        assert (version, own) == (2, self.site.number)
         self.site.hellos.append((self.sites, digest, names, settings))
 
     def open(self, r):
@@ -282,7 +286,9 @@ class Worker:
 
     def batches(self, site, first, always=False):
         s, own = self.site.state(self.user), self.site.state(self.user).own()
-        first = max(first, s.first)
+        first, room = max(first, s.first), self.site.ship_bytes
+        for p in [site] if site else self.peers():
+            s.more[p] = False
         while True:
             items, size = [], 0
             for item in own[first - 1:]:
@@ -292,17 +298,20 @@ class Worker:
                 size += len(item)
             if not items and not always:
                 return
-            self.send(site, BATCH, {"vector": s.vector(), "first": first, "items": items})
+            self.send(site, BATCH, {"vector": s.vector(), "first": first, "items": items}, first=first if items else 0)
+            self.site.made += bool(items)
             always = False
             first += len(items)
+            room -= size
             for p in [site] if site else self.peers():
                 s.sent[p] = max(s.sent.get(p, 0), first - 1)
                 s.owed[p] = False
-            if first > len(own):
+                s.more[p] = first <= len(own) and room <= 0
+            if first > len(own) or room <= 0:
                 return
 
-    def send(self, site, kind, body, bulk=False):
-        self.write(SEND, num(site) + num(kind) + bytes([bulk]) + text(json.dumps(body)))
+    def send(self, site, kind, body, bulk=False, first=0):
+        self.write(SEND, num(site) + num(kind) + bytes([bulk]) + num(first) + text(json.dumps(body)))
 
     def parcel(self, r):
         site, kind, body = r.num(), r.num(), r.text()
@@ -336,6 +345,7 @@ class Worker:
             if body["first"] <= len(mine) + 1:
                 new = body["items"][len(mine) + 1 - body["first"]:]
                 known = body["items"][:len(mine) + 1 - body["first"]]
+                self.site.twice += len(known)
                 assert known == mine[body["first"] - 1:body["first"] - 1 + len(known)], "two items under one number"
                 mine.extend(new)
                 s.owed[site] = s.owed.get(site, False) or bool(body["items"])
@@ -345,10 +355,18 @@ class Worker:
         self.done()
 
     def ship(self, r):
-        site, how = r.num(), r.bytes(1)[0]
+        site, how, begin = r.num(), r.bytes(1)[0], r.num()
         r.end()
         assert site in self.peers(), f"SHIP for site {site}"
+        assert not begin or how == NEW
+        if how in self.site.dying:
+            self.site.dying.remove(how)
+            raise Ended
         s = self.site.state(self.user)
+        if how == CONFIRMED:
+            s.sent[site] = s.confirmed.get(site, 0)
+        elif begin:
+            s.sent[site] = max(s.confirmed.get(site, 0), min(s.sent.get(site, 0), begin - 1))
         if how == EXCHANGE:
             self.asking.add(site)
             self.send(site, QUESTION, {})
@@ -356,7 +374,7 @@ class Worker:
             others = [s.confirmed.get(p, 0) for p in self.peers() if p != site] or [len(s.own())]
             s.first = max(s.first, min(others) + 1)
         else:
-            self.batches(site, (s.confirmed if how == CONFIRMED else s.sent).get(site, 0) + 1, always=how != NEW)
+            self.batches(site, s.sent.get(site, 0) + 1, always=how != NEW)
         self.done()
 
     def admin(self, r):

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from lane_server import BUILD, wait_for
-from replicator_worker import ANSWER, BATCH, CLEAN, num, text
+from replicator_worker import ANSWER, BATCH, CLEAN, NEW, num, text
 from replicator_world import World, users
 
 LIVE, BULK = "dovelane:replica:{}>{}", "dovelane:replica:{}>{}:bulk"
@@ -171,17 +171,72 @@ def test_a_full_lane_is_sent_later(world):
     w.quiet(names)
 
 
-def test_a_lane_that_was_full_and_is_empty_is_filled_at_once(world):
-    """Not after the waits for a full lane and for what is not confirmed."""
-    w = world(2, up=False, replica_lane="8MB", resend_after="1h", resend_most="1h", hello_every="1h", exchange_after="1h")
+NEVER = {"resend_after": "1h", "resend_most": "1h", "hello_every": "1h", "exchange_after": "1h"}
+
+
+def start_alone(w):
+    """The first site, when it has asked nobody any more to send again what a run before may have lost."""
     w[0].start()
+    wait_for(lambda: "were asked to send it again" in w[0].log.read_text().partition("swept:")[2], what="the end of what a start sends again")
+
+
+def test_a_lane_that_was_full_and_has_room_is_filled_at_once(world):
+    """Not after the waits for a full lane and for what is not confirmed."""
+    w = world(2, up=False, replica_lane="8MB", **NEVER)
+    start_alone(w)
     names = users(20)
     for name in names:
         w[0].change(name, "x" * 1_000_000)
     wait_for(lambda: w[0].says("FULL"), what="a full lane")
     w[1].start()
-    wait_for(lambda: w[0].says("was full and is empty"), what="a lane that was emptied")
+    wait_for(lambda: w[0].says("was full and has room again"), what="room in the lane")
     w.converge(names)
+    assert w[1].site.twice == 0
+
+
+def test_a_backlog_larger_than_the_lane_goes_on_where_it_was_full(world):
+    """Nothing of it is sent twice, and little is made for nothing while the lane is full."""
+    w = world(2, up=False, replica_lane="8MB", **NEVER)
+    start_alone(w)
+    w[0].site.batch_bytes, w[0].site.ship_bytes = 1_000_000, 2_000_000
+    w[0].change("u", *[str(n) * 1_000_000 for n in range(10)], *[str(n) * 500_000 for n in range(10, 40)])
+    wait_for(lambda: w[0].says("FULL"), what="a full lane")
+    w[0].change("u", "more")
+    wait_for(lambda: not w[0].site.state("u").mailbox, what="an ingest beside a full lane")
+    w[1].start()
+    w.converge(["u"])
+    assert w[1].site.twice == 0
+    room = w[0].log.read_text().count("has room again")
+    assert room >= 1
+    assert w[0].site.made <= 41 + 3 * (room + 2), room
+
+
+def test_what_is_made_for_a_full_lane_while_nobody_takes_is_little(world):
+    """A try now and then, of one user's next batches; not of all that each has."""
+    w = world(2, up=False, replica_lane="8MB", **NEVER)
+    start_alone(w)
+    w[0].site.batch_bytes, w[0].site.ship_bytes = 1_000_000, 2_000_000
+    names = users(10)
+    for name in names:
+        w[0].change(name, *[f"{name}{n}" + "x" * 900_000 for n in range(8)])
+    wait_for(lambda: w[0].says("FULL") and not any(w[0].site.state(n).mailbox for n in names), what="a full lane and all ingested")
+    wait_for(lambda: w[0].log.read_text().count("ship new") > 4, what="tries", seconds=30)
+    assert w[0].site.made < 80
+    w[1].start()
+    w.converge(names)
+    assert w[1].site.twice == 0
+
+
+def test_a_worker_that_dies_while_a_full_lane_is_filled_has_it_done_again(world):
+    w = world(2, up=False, replica_lane="8MB", **NEVER)
+    start_alone(w)
+    w[0].site.batch_bytes, w[0].site.ship_bytes = 1_000_000, 2_000_000
+    w[0].change("u", *[str(n) * 500_000 for n in range(10, 40)])
+    wait_for(lambda: w[0].says("FULL"), what="a full lane")
+    w[0].site.dying.append(NEW)
+    w[1].start()
+    w.converge(["u"])
+    assert not w[0].site.dying
 
 
 def test_memory_that_is_short_is_not_taken_for_a_full_lane(world):
@@ -193,7 +248,7 @@ def test_memory_that_is_short_is_not_taken_for_a_full_lane(world):
         w[0].change(name, "mail")
     wait_for(lambda: w[0].says("MEMORY"), what="a push that is refused")
     time.sleep(3)
-    assert not w[0].says("was full and is empty")
+    assert not w[0].says("was full and has room")
     w[0].redis.client()("CONFIG", "SET", "maxmemory", "0")
     w.quiet(names)
 

@@ -9,6 +9,7 @@
 #include "ledger.h"
 #include "log.h"
 #include "metrics.h"
+#include "ship.h"
 
 #define CRASHES_MAX 3   /* workers that one parcel may take along */
 #define UNKNOWN_FOR 60. /* seconds for which parcels of a user who is unknown here are dropped unseen */
@@ -20,6 +21,16 @@ static struct text text_of(const char *s, size_t n)
 }
 
 /* ---- what is next ---- */
+
+/* What was wanted before the lane was full waits until there is room. */
+static void put_off(struct user_peer *p)
+{
+    if (p->want & 1u << FRAME_SHIP_CONFIRMED)
+        p->missing = 1;
+    else if (p->want & 1u << FRAME_SHIP_NEW)
+        p->more = true;
+    p->want &= ~(1u << FRAME_SHIP_CONFIRMED | 1u << FRAME_SHIP_NEW);
+}
 
 static void next_ingest(struct job *j, struct user *u, struct frame *f)
 {
@@ -38,6 +49,8 @@ static bool next_ship(struct job *j, struct user *u, struct frame *f)
 {
     for (size_t i = 0; i < u->r->group.npeers; i++) {
         struct user_peer *p = &u->peer[i];
+        if (!ship_ready(u->r->ship, i))
+            put_off(p);
         if (!p->want)
             continue;
         /* A resend says all that a hello and a first send would say. */
@@ -49,6 +62,11 @@ static bool next_ship(struct job *j, struct user *u, struct frame *f)
         p->want &= ~(1u << j->how);
         j->kind = JOB_SHIP;
         j->peer = i;
+        if (j->how == FRAME_SHIP_NEW || j->how == FRAME_SHIP_CONFIRMED) {
+            f->u.ship.from = j->how == FRAME_SHIP_NEW ? p->missing : 0;
+            j->from = j->how == FRAME_SHIP_NEW ? p->missing : 1;
+            p->missing = 0;
+        }
         f->type = FRAME_SHIP;
         f->u.ship.site = u->r->group.peer[i].site;
         f->u.ship.how = j->how;
@@ -120,6 +138,13 @@ void job_asked(struct job *j, struct user *u)
 
 /* ---- how it ended ---- */
 
+static void not_shipped(const struct job *j, struct user *u)
+{
+    struct user_peer *p = &u->peer[j->peer];
+    if (j->from && (!p->missing || j->from < p->missing))
+        p->missing = j->from;
+}
+
 void job_reply(struct job *j, struct text row)
 {
     if (j->admin)
@@ -155,6 +180,8 @@ static void temporary(struct job *j, struct user *u, struct text why, uint64_t s
         double *moment = j->how == FRAME_SHIP_EXCHANGE ? &p->exchange_at : j->how == FRAME_SHIP_CONFIRMED ? &p->resend_at : &p->hello_at;
         if (*moment == 0 || *moment > at)
             *moment = at;
+        not_shipped(j, u);
+        p->ship_after = at;
     }
     if (user_may_say(u))
         log_warning("user=%s: not now: %.*s; again in %.0f s", u->name, SHOW(why), at - now);
@@ -209,7 +236,10 @@ void job_again(struct job *j, struct user *u)
         metric_add(replicator_dropped, 1);
         user_parcel_done(u, j->parcel);
         break;
-    case JOB_SHIP: u->peer[j->peer].want |= 1u << j->how; break;
+    case JOB_SHIP:
+        u->peer[j->peer].want |= 1u << j->how;
+        not_shipped(j, u);
+        break;
     case JOB_TICK: u->tick = true; break;
     }
     *j = (struct job){.kind = JOB_NONE};

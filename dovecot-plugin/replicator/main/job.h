@@ -10,6 +10,7 @@ struct job {
     struct parcel_in_hand *parcel; /* PARCEL: still first in the user's list */
     size_t peer; /* SHIP */
     enum frame_ship how;
+    uint64_t from; /* of NEW; what was known to be missing in the lane */
     bool look; /* INGEST: not only a sweep */
 };
 

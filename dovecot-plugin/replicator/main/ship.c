@@ -19,11 +19,15 @@
 #define PAGE_WAITING 50 /* the next page comes when fewer wait for a worker */
 #define PAGE_EVERY 0.1
 #define STALLED 10.     /* seconds without progress */
-#define LENGTH_EVERY 1. /* seconds between two questions for the lanes' lengths */
+#define LENGTH_EVERY 1. /* seconds between two questions for the lanes' lengths, ... */
+#define ROOM_EVERY 0.05 /* ... and while one is full */
 
 struct lane_state {
     double full_until, full_wait, said;
-    bool refused; /* something did not fit, since it was last seen empty */
+    bool full[LANES];  /* something did not fit, and half of what was there then still is */
+    int64_t most[LANES]; /* length since then; -1: not asked yet */
+    bool dropped;      /* something was not stored, and users who have it marked were not asked since */
+    bool forgotten;    /* some such users left memory */
     char *after; /* page of ship_resend_all, NULL: not under way */
     int64_t waiting[LANES];
     double progress; /* when the live lane was last seen empty or shorter than before */
@@ -40,29 +44,48 @@ struct ship {
 struct push {
     struct ship *ship;
     size_t peer, bytes;
+    int lane;
+    uint64_t first;
     char user[];
 };
 
-static void unsent(struct ship *s, const char *user, size_t peer)
+static void ask_lengths(struct ship *, size_t peer);
+
+void ship_forgotten(struct ship *s, size_t peer)
+{
+    s->peer[peer].forgotten = true;
+}
+
+static void unsent(struct ship *s, const char *user, size_t peer, uint64_t first)
 {
     struct user *u = user_find(s->r->users, user, strlen(user));
     metric_add(replicator_unsent, 1);
+    s->peer[peer].dropped = true;
     if (u)
-        user_unsent(u, peer);
+        user_unsent(u, peer, first);
+    else if (first)
+        ship_forgotten(s, peer);
 }
 
 /* ---- answers ---- */
 
-static void refused(struct ship *s, size_t peer, const char *what)
+static void refused(struct ship *s, size_t peer, int lane, const char *what)
 {
     struct lane_state *l = &s->peer[peer];
     double now = clock_monotonic();
-    if (now >= l->full_until) { /* else it is one of those that were under way then */
+    bool first = now >= l->full_until; /* else it is one of those that were under way then */
+    if (first) {
         l->full_wait = l->full_wait == 0 ? FULL_FIRST : l->full_wait * 2 < FULL_MOST ? l->full_wait * 2 : FULL_MOST;
         l->full_until = now + l->full_wait;
     }
-    /* Memory that is short, or a command that is not allowed, does not pass when this lane is seen empty: only the wait does. */
-    l->refused = l->refused || strcmp(what, "FULL") == 0;
+    /* Memory that is short, or a command that is not allowed, does not pass when somebody takes from the lane: only the wait does. */
+    if (strcmp(what, "FULL") == 0 && (first || !l->full[lane])) {
+        l->full[lane] = true;
+        l->most[lane] = -1;
+        ask_lengths(s, peer);
+        s->lengths.repeat = ROOM_EVERY;
+        ev_timer_again(s->r->loop, &s->lengths);
+    }
     if (replicator_may_say(&l->said, 60.))
         log_warning("lane to replica %s: %s; what is not confirmed is sent again later", s->r->group.peer[peer].name, what);
 }
@@ -83,9 +106,9 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
         metric_add(replicator_sent, 1);
         s->peer[p->peer].full_wait = 0;
     } else {
-        unsent(s, p->user, p->peer);
+        unsent(s, p->user, p->peer, p->first);
         if (reply)
-            refused(s, p->peer, answer && answer->str ? answer->str : reply->str ? reply->str : "PUSH gave no list");
+            refused(s, p->peer, p->lane, answer && answer->str ? answer->str : reply->str ? reply->str : "PUSH gave no list");
     }
     free(p);
 }
@@ -102,17 +125,22 @@ static void push(struct ship *s, struct user *u, size_t peer, const struct frame
     memcpy(m.group, r->group.digest, sizeof m.group);
     if (to->removed)
         return;
+    if (user_misses(u, peer, send->first)) {
+        metric_add(replicator_unsent, 1);
+        return;
+    }
     if (!ship_ready(s, peer) || getrandom(id, sizeof id, 0) != sizeof id || parcel_encode(&meta, &m) < 0) {
         orset_buf_free(&meta);
-        unsent(s, u->name, peer);
+        unsent(s, u->name, peer, send->first);
         return;
     }
     struct push *p = mem_alloc(sizeof *p + strlen(u->name) + 1);
-    *p = (struct push){s, peer, send->body.n + meta.len};
+    int lane = send->bulk ? LANE_BULK : LANE_LIVE;
+    *p = (struct push){.ship = s, .peer = peer, .bytes = send->body.n + meta.len, .lane = lane, .first = send->first};
     memcpy(p->user, u->name, strlen(u->name) + 1);
-    const char *lane = to->out[send->bulk ? LANE_BULK : LANE_LIVE];
-    const char *argv[] = {"LANE.PUSH", "1", lane, "ENTRIES", "1", "1", (char *)id, (char *)meta.data, send->body.n ? (const char *)send->body.p : ""};
-    const size_t len[] = {9, 1, strlen(lane), 7, 1, 1, sizeof id, meta.len, send->body.n};
+    const char *key = to->out[lane];
+    const char *argv[] = {"LANE.PUSH", "1", key, "ENTRIES", "1", "1", (char *)id, (char *)meta.data, send->body.n ? (const char *)send->body.p : ""};
+    const size_t len[] = {9, 1, strlen(key), 7, 1, 1, sizeof id, meta.len, send->body.n};
     if (wire_send(node_wire(s->node), on_pushed, p, 9, argv, len)) {
         s->pending++;
         s->bytes += p->bytes;
@@ -120,7 +148,7 @@ static void push(struct ship *s, struct user *u, size_t peer, const struct frame
             user_sent(u, peer);
     } else {
         free(p);
-        unsent(s, u->name, peer);
+        unsent(s, u->name, peer, send->first);
     }
     orset_buf_free(&meta);
 }
@@ -198,6 +226,8 @@ static void on_pages(struct ev_loop *loop, ev_timer *t, int events)
         size_t n = ledger_each_unconfirmed(s->r->ledger, s->r->group.peer[i].site, s->peer[i].after, PAGE, send_again, &p);
         free(s->peer[i].after);
         s->peer[i].after = n < PAGE ? NULL : mem_strdup(p.last);
+        if (n < PAGE)
+            log_debug("lane to replica %s: all users with something unconfirmed were asked to send it again", s->r->group.peer[i].name);
         free(p.last);
     }
     if (!more)
@@ -233,6 +263,8 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
         for (int l = 0; l < LANES; l++)
             wire_sendf(node_wire(node), on_created, p->out[l], "LANE.CREATE %s MAXBYTES %lld", p->out[l], (long long)s->r->config->replica_lane);
         s->peer[i].full_until = s->peer[i].full_wait = 0;
+        s->peer[i].full[LANE_LIVE] = s->peer[i].full[LANE_BULK] = false;
+        s->peer[i].dropped = true;
         /* What was under way when it went is not known, and a server that was started anew has lost all. */
         ship_resend_all(s, i);
     }
@@ -244,44 +276,83 @@ struct length {
     int lane;
 };
 
-/* A lane that refused something has been emptied: nobody need wait for the next try, or for a peer's silence about what was dropped. */
-static void emptied(struct ship *s, size_t peer)
+static void plan_unsent(struct user *u, void *arg)
+{
+    (void)arg;
+    user_plan(u);
+}
+
+/* Those of whom something is missing go on, or try. */
+static void go_on(struct ship *s, size_t peer)
+{
+    s->peer[peer].dropped = false;
+    users_each(s->r->users, plan_unsent, NULL);
+}
+
+/* Half of a lane that was full has been taken: nobody need wait for the next try, nor the peer for what it works on to end. */
+static void look_for_room(struct ship *s, size_t peer, int lane)
 {
     struct lane_state *l = &s->peer[peer];
-    if (!l->refused || l->waiting[LANE_LIVE] != 0 || l->waiting[LANE_BULK] != 0)
+    int64_t n = l->waiting[lane];
+    if (n > l->most[lane])
+        l->most[lane] = n;
+    if (n < 0 || n > l->most[lane] / 2)
         return;
-    l->refused = false;
+    l->full[lane] = false;
+    for (int i = 0; i < LANES; i++)
+        if (l->full[i])
+            return;
     l->full_until = l->full_wait = 0;
-    log_info("lane to replica %s was full and is empty: what is unconfirmed is sent again", s->r->group.peer[peer].name);
-    ship_resend_all(s, peer);
+    log_info("lane to replica %s was full and has room again: what is missing in it is sent", s->r->group.peer[peer].name);
+    go_on(s, peer);
 }
 
 static void on_length(struct wire *w, redisReply *reply, void *arg)
 {
     (void)w;
     struct length *l = arg;
-    struct lane_state *s = &l->ship->peer[l->peer];
+    struct ship *ship = l->ship;
+    struct lane_state *s = &ship->peer[l->peer];
     int64_t n = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1;
     if (l->lane == LANE_LIVE && (n <= 0 || n < s->waiting[LANE_LIVE]))
         s->progress = clock_monotonic();
     s->waiting[l->lane] = n;
-    emptied(l->ship, l->peer);
+    if (s->full[l->lane])
+        look_for_room(ship, l->peer, l->lane);
+    if (s->forgotten && s->waiting[LANE_LIVE] == 0 && ship_ready(ship, l->peer)) {
+        s->forgotten = false;
+        ship_resend_all(ship, l->peer);
+    }
     free(l);
+}
+
+static void ask_lengths(struct ship *s, size_t peer)
+{
+    for (int lane = 0; lane < LANES; lane++) {
+        struct length *l = mem_alloc(sizeof *l);
+        *l = (struct length){s, peer, lane};
+        if (!node_ready(s->node) || !wire_sendf(node_wire(s->node), on_length, l, "LANE.LEN %s", s->r->group.peer[peer].out[lane])) {
+            s->peer[peer].waiting[lane] = -1;
+            free(l);
+        }
+    }
 }
 
 static void on_lengths(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct ship *s = t->data;
-    (void)loop, (void)events;
-    for (size_t i = 0; i < s->r->group.npeers; i++)
-        for (int lane = 0; lane < LANES; lane++) {
-            struct length *l = mem_alloc(sizeof *l);
-            *l = (struct length){s, i, lane};
-            if (!node_ready(s->node) || !wire_sendf(node_wire(s->node), on_length, l, "LANE.LEN %s", s->r->group.peer[i].out[lane])) {
-                s->peer[i].waiting[lane] = -1;
-                free(l);
-            }
-        }
+    bool full = false;
+    (void)events;
+    for (size_t i = 0; i < s->r->group.npeers; i++) {
+        struct lane_state *l = &s->peer[i];
+        for (int lane = 0; lane < LANES; lane++)
+            full = full || (l->full[lane] && !ship_stalled(s, i));
+        ask_lengths(s, i);
+        if (l->dropped && ship_ready(s, i)) /* the wait for memory, or for a lane from which nobody takes, is over */
+            go_on(s, i);
+    }
+    t->repeat = full ? ROOM_EVERY : LENGTH_EVERY;
+    ev_timer_again(loop, t);
 }
 
 bool ship_stalled(const struct ship *s, size_t peer)

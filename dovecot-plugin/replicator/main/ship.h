@@ -1,8 +1,9 @@
 /* ship - PUSH: what workers send goes into the lanes to the other replicas, on the own node.
  *
  * Nothing is kept here. What cannot be stored (the node is away, the lane is full) is dropped, and the user's peer is
- * marked: what the peer does not confirm is made and sent again (user.h, resend). So a lane that lost its contents, a lost
- * reply and a full lane are one case, and memory is bounded by what is under way. */
+ * marked: what the peer does not confirm is made and sent again (user.h, resend). So a lane that lost its contents and a lost
+ * reply are one case, and memory is bounded by what is under way. Of what a lane had no room for, the first number is known
+ * (user.h, missing): when there is room, it goes on from there, and nothing is sent twice. */
 #ifndef REPLICATOR_MAIN_SHIP_H
 #define REPLICATOR_MAIN_SHIP_H
 
@@ -23,6 +24,9 @@ bool ship_stalled(const struct ship *, size_t peer);
 bool ship_full(const struct ship *);
 size_t ship_pending(const struct ship *); /* parcels without an answer yet */
 bool ship_node(const struct ship *);      /* the own node is there */
+
+/* A user who had something missing in that lane is in memory no longer: when the lane is empty, all in the ledger send again. */
+void ship_forgotten(struct ship *, size_t peer);
 
 /* All users with something unconfirmed for that peer send again, page by page. */
 void ship_resend_all(struct ship *, size_t peer);

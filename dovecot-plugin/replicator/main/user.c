@@ -104,6 +104,11 @@ void users_each(struct users *us, user_fn *fn, void *arg)
     fn(u, arg);
 }
 
+static bool unsent(const struct user_peer *p)
+{
+    return p->missing || p->more;
+}
+
 /* Whether it would be missed. What a peer has not confirmed stands in the ledger, too, and the sweep of all users comes back to it: so of those, not more
  * than KEEP stay. */
 static bool needed(const struct user *u, double now)
@@ -111,7 +116,7 @@ static bool needed(const struct user *u, double now)
     const struct replicator *r = u->r;
     bool work = u->worker || u->queued != USER_NOTHING || u->nparcels || u->look_all || u->nlook || u->sweep || !TAILQ_EMPTY(&u->admin);
     for (size_t i = 0; i < r->group.npeers; i++)
-        work = work || (u->peer[i].resend_at != 0 && u->r->users->n < KEEP);
+        work = work || ((u->peer[i].resend_at != 0 || unsent(&u->peer[i])) && u->r->users->n < KEEP);
     return work || now < u->unknown_until || now - u->active_at < seconds(r->config->active_for) || now < u->open_after;
 }
 
@@ -122,8 +127,12 @@ static void on_collect(struct ev_loop *loop, ev_timer *t, int events)
     double now = clock_monotonic();
     for (struct user *u = LIST_FIRST(&us->all), *next; u; u = next) {
         next = LIST_NEXT(u, in_all);
-        if (!needed(u, now))
-            user_free(u);
+        if (needed(u, now))
+            continue;
+        for (size_t i = 0; i < us->r->group.npeers; i++)
+            if (unsent(&u->peer[i]))
+                ship_forgotten(us->r->ship, i);
+        user_free(u);
     }
 }
 
@@ -268,7 +277,8 @@ void user_forget_work(struct user *u)
         struct user_peer *p = &u->peer[i];
         p->want = 0;
         p->unconfirmed = 0;
-        p->behind = false;
+        p->behind = p->more = false;
+        p->missing = 0;
         p->resend_at = p->hello_at = p->exchange_at = 0;
     }
     admin_fail(&u->admin, "the user cannot be opened", false);
@@ -283,10 +293,17 @@ void user_sent(struct user *u, size_t peer)
         p->hello_at = clock_monotonic() + p->hello_wait;
 }
 
-void user_unsent(struct user *u, size_t peer)
+bool user_misses(const struct user *u, size_t peer, uint64_t first)
+{
+    return u->peer[peer].missing && first > u->peer[peer].missing;
+}
+
+void user_unsent(struct user *u, size_t peer, uint64_t first)
 {
     struct user_peer *p = &u->peer[peer];
     double now = clock_monotonic();
+    if (first && (!p->missing || first < p->missing))
+        p->missing = first;
     if (p->resend_at == 0)
         p->resend_at = now + p->resend_wait;
     user_plan(u);
@@ -339,6 +356,7 @@ void user_done(struct user *u, const struct frame_done *d)
             p->exchange_wait = seconds(r->config->exchange_after);
         }
         p->behind = d->site[k].behind;
+        p->more = d->site[k].more;
         p->asking = d->site[k].asking;
         if (d->site[k].owed && (p->hello_at == 0 || p->hello_at > now + CONFIRM))
             p->hello_at = now + CONFIRM;
@@ -376,6 +394,8 @@ static void due_peer(struct user *u, size_t i, double now)
     struct replicator *r = u->r;
     struct user_peer *p = &u->peer[i];
     double most = seconds(r->config->resend_most);
+    if (unsent(p) && now >= p->ship_after && ship_ready(r->ship, i))
+        p->want |= 1u << FRAME_SHIP_NEW;
     if (passed(p->resend_at, now)) {
         /* While the lane takes nothing, or nobody takes from it, asking the worker would only cost. */
         if (ship_ready(r->ship, i) && !ship_stalled(r->ship, i)) {
@@ -435,7 +455,12 @@ static double next_moment(struct user *u, double now)
 {
     double at = sooner(u->tick_at, u->sweep_at);
     for (size_t i = 0; i < u->r->group.npeers; i++)
-        at = sooner(at, sooner(u->peer[i].resend_at, sooner(u->peer[i].hello_at, u->peer[i].exchange_at)));
+    {
+        const struct user_peer *p = &u->peer[i];
+        at = sooner(at, sooner(p->resend_at, sooner(p->hello_at, p->exchange_at)));
+        if (unsent(p) && p->ship_after > now)
+            at = sooner(at, p->ship_after);
+    }
     if ((u->look_all || u->nlook || u->sweep) && u->look_after > now)
         at = sooner(at, u->look_after);
     if (u->nparcels && u->parcel_after > now)

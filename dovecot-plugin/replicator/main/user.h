@@ -33,6 +33,9 @@ struct user_peer {
     uint64_t unconfirmed;
     int64_t since; /* microseconds since 1970: since when there is something unconfirmed */
     double resend_at, resend_wait, forget_after;
+    uint64_t missing;  /* number of the first own op that did not come into the lane; 0: all did that a worker sent */
+    bool more;         /* a worker has more to send: so much goes out for one question */
+    double ship_after; /* not before, after a failure */
     double hello_at, hello_wait;
     bool behind;
     double exchange_at, exchange_wait;
@@ -100,9 +103,12 @@ void user_parcel_done(struct user *, struct parcel_in_hand *);
 void user_drop_parcels(struct user *);
 void user_want(struct user *, size_t peer, enum frame_ship);
 
-/* Something was or could not be pushed to that peer: its next hello can wait, or it is to be sent again. */
+/* Something was or could not be pushed to that peer: its next hello can wait, or it is to be sent again. first: number of the first own op in
+ * it, 0: it has none. */
 void user_sent(struct user *, size_t peer);
-void user_unsent(struct user *, size_t peer);
+void user_unsent(struct user *, size_t peer, uint64_t first);
+/* A batch that begins there would meet a gap: ops before it did not come into the lane. */
+bool user_misses(const struct user *, size_t peer, uint64_t first);
 
 /* What a worker's DONE says of it. */
 void user_done(struct user *, const struct frame_done *);

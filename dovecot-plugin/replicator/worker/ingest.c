@@ -49,6 +49,7 @@ int look_bound_uids(struct session *s, uint32_t home, ARRAY_TYPE(seq_range) *uid
 /* What is committed goes to the peers, and is worked on there while the rest is read here. */
 static int ship_kept(struct session *s)
 {
+    s->ship_room = SHIP_MOST; /* these bodies are here now */
     int r = ship_new(s);
     kept_clear(s->kept);
     return r;

@@ -173,7 +173,7 @@ static void send_done(struct link *l, enum frame_result result)
         const struct peer *p = &s->peer[i];
         d->site[d->nsites++] = (struct frame_site){
             .site = p->site, .unconfirmed = counter > p->confirmed ? counter - p->confirmed : 0, .behind = p->behind, .owed = p->owed,
-            .asking = p->exchange != NULL};
+            .more = p->more, .asking = p->exchange != NULL};
     }
     d->unplaced = s->unplaced;
     d->held = s->held;
@@ -285,11 +285,12 @@ static void serve_user(struct link *l, const struct frame *f)
     struct session *s = l->session;
     enum frame_result result = FRAME_OK;
     s->tick = 0;
+    s->ship_room = SHIP_MOST;
     str_truncate(s->error, 0);
     switch (f->type) {
     case FRAME_INGEST: result = result_of(ingest(s, &f->u.ingest)); break;
     case FRAME_PARCEL: result = peer_parcel(s, &f->u.parcel); break;
-    case FRAME_SHIP: result = result_of(ship(s, f->u.ship.site, f->u.ship.how)); break;
+    case FRAME_SHIP: result = result_of(ship(s, f->u.ship.site, f->u.ship.how, f->u.ship.from)); break;
     case FRAME_TICK: result = tick(s, !s->served); break;
     case FRAME_ADMIN: result = run_admin(s, f); break;
     default: i_unreached();

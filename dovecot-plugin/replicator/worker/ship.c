@@ -154,7 +154,8 @@ static int ship_batch(struct session *s, uint64_t site, uint64_t *from, bool hel
         r = 0;
     if (r == 0)
         r = orset_batch_below(s->os, *from, sh.behind, OPS_MOST, v, modseqs(&sh, v), &batch, &sh.next);
-    if (r == ORSET_E_GAP) {
+    bool gap = r == ORSET_E_GAP;
+    if (gap) {
         /* Only the vector: the site sees that it is behind, and exchanges. */
         batch.len = 0;
         array_clear(&sh.touched);
@@ -170,7 +171,8 @@ static int ship_batch(struct session *s, uint64_t site, uint64_t *from, bool hel
         if (body.failed || sh.mails.failed) {
             r = session_fail(s, "out of memory");
         } else {
-            session_send(s, site, PARCEL_BATCH, FALSE, body.data, body.len);
+            session_send_batch(s, site, gap || sh.next <= *from ? 0 : *from, body.data, body.len);
+            s->ship_room -= I_MIN(s->ship_room, body.len);
             sent(s, site, sh.next - 1);
             *from = sh.next;
         }
@@ -181,6 +183,13 @@ static int ship_batch(struct session *s, uint64_t site, uint64_t *from, bool hel
     orset_buf_free(&body);
     i_free(v);
     return r < 0 ? session_core_failed(s, "ship") : r == 0 && sh.next <= counter;
+}
+
+static void set_more(struct session *s, uint64_t site, bool more)
+{
+    for (unsigned i = 0; i < s->npeers; i++)
+        if (site == 0 || s->peer[i].site == site)
+            s->peer[i].more = more;
 }
 
 static int put_peers(struct session *s)
@@ -198,11 +207,13 @@ static int put_peers(struct session *s)
 static int ship_from(struct session *s, uint64_t site, uint64_t from, bool hello)
 {
     uint64_t counter = orset_vector_get(s->os, orset_self(s->os));
-    int r;
+    int r = 1;
+    set_more(s, site, FALSE);
     if (from > counter && !hello)
         return 0;
-    while ((r = ship_batch(s, site, &from, hello)) > 0)
+    while (s->ship_room > 0 && (r = ship_batch(s, site, &from, hello)) > 0)
         hello = FALSE;
+    set_more(s, site, r > 0);
     return r < 0 ? -1 : put_peers(s);
 }
 
@@ -225,6 +236,7 @@ static int forget(struct session *s, struct peer *p)
 {
     session_note(s, NOTE_WARNING, "site %llu is too far behind: it will exchange when it is back", (unsigned long long)p->site);
     p->forgotten = TRUE;
+    p->more = FALSE;
     if (session_begin(s) < 0)
         return -1;
     if (rows_put_peer(s, p) < 0 || peer_drop_confirmed(s) < 0) {
@@ -234,14 +246,19 @@ static int forget(struct session *s, struct peer *p)
     return session_commit(s);
 }
 
-int ship(struct session *s, uint64_t site, enum frame_ship how)
+int ship(struct session *s, uint64_t site, enum frame_ship how, uint64_t from)
 {
     struct peer *p = session_peer(s, site);
     if (p == NULL)
         return session_fail(s, "site %llu is not in the group", (unsigned long long)site);
+    /* Where it ends before the last op, what is sent next goes on from there. */
+    if (how == FRAME_SHIP_CONFIRMED)
+        p->sent = p->confirmed;
+    else if (how == FRAME_SHIP_NEW && from > 0)
+        p->sent = I_MAX(p->confirmed, I_MIN(p->sent, from - 1));
     switch (how) {
-    case FRAME_SHIP_NEW: return ship_from(s, site, p->sent + 1, FALSE);
-    case FRAME_SHIP_CONFIRMED: return ship_from(s, site, p->confirmed + 1, FALSE);
+    case FRAME_SHIP_NEW:
+    case FRAME_SHIP_CONFIRMED: return ship_from(s, site, p->sent + 1, FALSE);
     case FRAME_SHIP_HELLO: return ship_from(s, site, p->sent + 1, TRUE);
     case FRAME_SHIP_EXCHANGE: return peer_ask(s, site);
     case FRAME_SHIP_FORGET: return forget(s, p);

@@ -127,6 +127,13 @@ void session_send(struct session *s, uint64_t site, enum parcel_kind kind, bool 
     (void)link_send(s->link, &f);
 }
 
+void session_send_batch(struct session *s, uint64_t site, uint64_t first, const void *body, size_t len)
+{
+    struct frame f = {.type = FRAME_SEND};
+    f.u.send = (struct frame_parcel){.site = site, .kind = PARCEL_BATCH, .first = first, .body = {body, len}};
+    (void)link_send(s->link, &f);
+}
+
 /* --- namespaces ----------------------------------------------------------------------------------------------------- */
 
 bool storage_known(const struct mail_storage *storage)

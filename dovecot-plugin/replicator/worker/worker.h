@@ -153,6 +153,7 @@ struct peer {
     bool forgotten;     /* its backlog was dropped: it will have to exchange */
     time_t lost_since;  /* it speaks of fewer own numbers than are here */
     bool owed;          /* ops of it came, and no batch to it carried the vector since */
+    bool more;          /* sending ended before the last op: enough was sent for one question */
     struct orset_exchange *exchange;
     time_t exchange_since; /* the last question */
 };
@@ -190,6 +191,7 @@ struct session {
     bool redates;                /* rows say that mails are to be redated */
     bool rewound;                /* the state was found to be older than the mailboxes, and not all of them were looked at since */
     struct bodies *bodies;       /* that came with the parcel in work */
+    size_t ship_room;            /* bytes of batches that may still go out before main is asked whether the lanes take more */
     struct kept *kept;           /* that the ingest in work has read and not sent yet, or NULL */
     uint64_t unplaced, held;     /* as counted last */
     bool tree_changed;           /* a mailbox was not where it was */
@@ -269,6 +271,8 @@ uint64_t clock_msecs(void); /* of the monotonic clock */
 void session_want_tick(struct session *, unsigned msecs);
 const struct orset_alloc *session_alloc(void);
 void session_send(struct session *, uint64_t site, enum parcel_kind, bool bulk, const void *body, size_t len);
+/* A BATCH; first: number of its first op, 0: it has none. */
+void session_send_batch(struct session *, uint64_t site, uint64_t first, const void *body, size_t len);
 
 bool storage_known(const struct mail_storage *);
 /* The mailbox's storage is one that replicates: sdbox, mdbox, maildir with an index on disk (F8). */
@@ -631,7 +635,9 @@ struct mail *mail_by_uid(struct mailbox_transaction_context *, uint32_t uid);
 
 /* --- ship.c, peer.c, rounds.c, admin.c ------------------------------------------------------------------------------ */
 
-int ship(struct session *, uint64_t site, enum frame_ship how);
+#define SHIP_MOST (8 * 1024 * 1024) /* bytes of batches for one question, and one more of them */
+/* from: of NEW, what was sent from there on is to be sent again; 0: nothing. */
+int ship(struct session *, uint64_t site, enum frame_ship how, uint64_t from);
 int ship_new(struct session *); /* to all */
 /* A peer's parcel. FRAME_REFUSED: it will never be understood. */
 enum frame_result peer_parcel(struct session *, const struct frame_parcel *);

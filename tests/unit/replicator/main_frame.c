@@ -118,8 +118,10 @@ START_TEST(questions_of_main_come_through)
     f = (struct frame){.type = FRAME_SHIP};
     f.u.ship.site = 2;
     f.u.ship.how = FRAME_SHIP_FORGET;
+    f.u.ship.from = 1ULL << 47;
     round_trip(&f, &g, &b);
     ck_assert_int_eq(g.u.ship.how, FRAME_SHIP_FORGET);
+    ck_assert_uint_eq(g.u.ship.from, 1ULL << 47);
     orset_buf_free(&b);
 
     f = (struct frame){.type = FRAME_ADMIN};
@@ -166,10 +168,11 @@ START_TEST(answers_of_a_worker_come_through)
     orset_buf_free(&b);
 
     f = (struct frame){.type = FRAME_SEND};
-    f.u.send = (struct frame_parcel){.site = 0, .kind = 1, .bulk = true, .body = TEXT("x")};
+    f.u.send = (struct frame_parcel){.site = 0, .kind = 1, .bulk = true, .first = 300, .body = TEXT("x")};
     round_trip(&f, &g, &b);
     ck_assert_uint_eq(g.u.send.site, 0);
     ck_assert(g.u.send.bulk);
+    ck_assert_uint_eq(g.u.send.first, 300);
     orset_buf_free(&b);
 
     f = (struct frame){.type = FRAME_RESERVE};
@@ -184,11 +187,12 @@ START_TEST(answers_of_a_worker_come_through)
 
     f = (struct frame){.type = FRAME_DONE};
     f.u.done = (struct frame_done){.result = FRAME_TEMPORARY, .text = TEXT("disk full"), .nsites = 2, .unplaced = 5, .held = 6, .tick = 200,
-                                   .site = {{2, 17, false, true, false}, {3, 0, true, false, true}}};
+                                   .site = {{.site = 2, .unconfirmed = 17, .owed = true}, {.site = 3, .behind = true, .more = true, .asking = true}}};
     round_trip(&f, &g, &b);
     ck_assert_int_eq(g.u.done.result, FRAME_TEMPORARY);
     ck_assert_uint_eq(g.u.done.site[0].unconfirmed, 17);
     ck_assert(g.u.done.site[1].behind && !g.u.done.site[1].owed && g.u.done.site[0].owed);
+    ck_assert(g.u.done.site[1].more && !g.u.done.site[0].more);
     ck_assert(g.u.done.site[1].asking && !g.u.done.site[0].asking);
     ck_assert(g.u.done.unplaced == 5 && g.u.done.held == 6 && g.u.done.tick == 200);
     orset_buf_free(&b);
@@ -227,7 +231,7 @@ START_TEST(what_the_decoder_would_refuse_is_not_encoded)
     ck_assert_int_eq(frame_encode(&b, &f), -1);
     f.u.send.body.n = FRAME_MAX - 16;
     ck_assert_int_eq(frame_encode(&b, &f), 0);
-    ck_assert_uint_eq(b.len, FRAME_MAX - 16 + FRAME_HEADER + 4 + 4);
+    ck_assert_uint_eq(b.len, FRAME_MAX - 16 + FRAME_HEADER + 5 + 4);
     free(large);
     orset_buf_free(&b);
 }

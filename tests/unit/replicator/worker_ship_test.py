@@ -1,6 +1,6 @@
 """What goes out to the peers, and when: in parts, with the bodies, and again from where it is missing."""
 from worker_sites import append, equal, fetch_changed, mail, needs_dovecot, subjects
-from worker_world import ANSWER, BATCH, BODIES, BODY, CLOSE, EXCHANGE, QUESTION, RESERVE, SEND, WANT
+from worker_world import ANSWER, BATCH, BODIES, BODY, CLOSE, CONFIRMED, EXCHANGE, NEW, QUESTION, RESERVE, SEND, WANT
 
 pytestmark = needs_dovecot
 
@@ -28,6 +28,34 @@ def test_what_is_committed_goes_out_while_the_rest_of_a_mailbox_is_read(world):
     assert len(changed) >= 15
     world.settle()
     assert subjects(equal(world), "INBOX") == 71
+    assert not {WANT, BODY, BODIES} & {kind for _, _, kind, _ in world.carried}
+
+
+def test_a_backlog_goes_out_in_parts_and_from_where_it_is_missing(world):
+    append(world[1], "INBOX", "first")
+    world.settle()
+    append_many(world[1], 120, 100000)
+    world[1].ingest()
+    assert not world[1].done["sites"][2]["more"]
+    begins = world[1].firsts
+    world[1].outbox[2].clear()  # none of it came into the lane
+    parts = []
+    how = CONFIRMED
+    while not parts or world[1].done["sites"][2]["more"]:
+        world[1].ship(2, how)
+        parts.append(world[1].firsts)
+        how = NEW
+    assert len(parts) == 2 and sum(parts, []) == begins and len(begins) >= 6, (begins, parts)
+    world[1].outbox[2].clear()
+    world[1].ship(2, NEW, begins[3])
+    assert world[1].firsts == begins[3:]
+    world[1].ship(2, NEW, begins[0])
+    assert world[1].firsts == begins[:len(parts[0])] and world[1].done["sites"][2]["more"]
+    world[1].work(CLOSE)
+    world[1].ingest()
+    assert world[1].firsts == parts[1], "what was not sent goes out whatever is asked, also when the user was closed"
+    world.settle()
+    assert subjects(equal(world), "INBOX") == 121
     assert not {WANT, BODY, BODIES} & {kind for _, _, kind, _ in world.carried}
 
 

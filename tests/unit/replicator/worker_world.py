@@ -286,7 +286,7 @@ class Site:
         self.received = b""
         sites = sorted(self.sites)
         settings = dict(self.settings, **({"public_user": USER} if len(self.namespaces) > 1 else {}))
-        self.send(HELLO, num(1) + num(self.number) + num(len(sites)) + b"".join(map(num, sites)) + bytes(16) +
+        self.send(HELLO, num(2) + num(self.number) + num(len(sites)) + b"".join(map(num, sites)) + bytes(16) +
                   num(len(self.namespaces)) + b"".join(map(text, self.namespaces)) +
                   num(len(settings)) + b"".join(text(name) + text(value) for name, value in settings.items()))
 
@@ -318,16 +318,19 @@ class Site:
         self.send(RESERVED, bytes([1, new and what == 0]))
 
     def job(self, kind, body=b""):
-        """Asks, and returns (type, reader) of what ended it; replies of ADMIN in self.replies, the types of all frames in self.frames."""
+        """Asks, and returns (type, reader) of what ended it; replies of ADMIN in self.replies, the types of all frames in self.frames, the numbers with which batches
+        begin in self.firsts."""
         if self.sock is None:
             self.connect()
         self.send(kind, body)
-        self.replies, self.frames = [], []
+        self.replies, self.frames, self.firsts = [], [], []
         while True:
             got, r = self.receive()
             self.frames.append(got)
             if got == SEND:
-                site, parcel_kind, bulk, body = r.num(), r.num(), r.u8(), r.text()
+                site, parcel_kind, bulk, first, body = r.num(), r.num(), r.u8(), r.num(), r.text()
+                if first:
+                    self.firsts.append(first)
                 for to in ([site] if site else self.outbox):
                     self.outbox[to].append((parcel_kind, bulk, body))
             elif got == RESERVE:
@@ -356,7 +359,7 @@ class Site:
         self.done = {"result": r.u8(), "text": r.text().decode(errors="replace"), "sites": {}}
         for _ in range(r.num()):
             site = r.num()
-            self.done["sites"][site] = {"unconfirmed": r.num(), "behind": r.u8(), "owed": r.u8(), "asking": r.u8()}
+            self.done["sites"][site] = {"unconfirmed": r.num(), "behind": r.u8(), "owed": r.u8(), "more": r.u8(), "asking": r.u8()}
         self.done.update(unplaced=r.num(), held=r.num(), tick=r.num())
         if kind == CLOSE:
             self.opened = False
@@ -366,8 +369,8 @@ class Site:
     def ingest(self, *mailboxes, sweep=False):
         return self.work(INGEST, num(len(mailboxes)) + b"".join(text(g) + text(n) for g, n in mailboxes) + bytes([sweep]))
 
-    def ship(self, site, how):
-        return self.work(SHIP, num(site) + bytes([how]))
+    def ship(self, site, how, begin=0):
+        return self.work(SHIP, num(site) + bytes([how]) + num(begin))
 
     def admin(self, *words):
         self.work(ADMIN, num(len(words)) + b"".join(map(text, words)))
@@ -454,7 +457,10 @@ class World:
             again = moved
             for site in self.sites.values():
                 for to, s in list(site.done.get("sites", {}).items()):
-                    if s["owed"]:
+                    if s["more"]:
+                        site.ship(to, NEW)
+                        again = True
+                    elif s["owed"]:
                         site.ship(to, HELLO_TOO)
                         again = True
                     elif s["unconfirmed"] and not moved:  # as main does when nothing is heard for a while
