@@ -61,6 +61,7 @@ def test_a_file_without_its_line_in_the_uidlist(tmp_path_factory, step, first):
         assert len(guids) == 1, guids
     finally:
         world.stop()
+        shutil.rmtree(flag.parent, ignore_errors=True)
 
 
 @pytest.mark.parametrize("first", FIRST)
