@@ -24,10 +24,12 @@
 
 #include <guid.h>
 #include <ioloop.h>
+#include <llist.h>
 #include <mail-index.h>
 #include <mail-storage-private.h>
 #include <mailbox-list-private.h>
 #include <string.h>
+#include <time-util.h>
 
 #define CHANGES                                                                                                        \
     (MAIL_INDEX_TRANSACTION_CHANGE_APPEND | MAIL_INDEX_TRANSACTION_CHANGE_FLAGS |                                      \
@@ -40,12 +42,17 @@ struct plugin_mailbox {
     union mailbox_module_context module_ctx;
     struct plugin_user *puser;
     const char *owner;
+    struct mailbox *box;
     struct hint hint; /* once made; in the mailbox's memory */
-    struct timeout *gap; /* runs since the last hint; NULL: that was long ago, or the mailbox is not open */
-    bool again; /* there is a reason for a hint since then */
+    uint64_t hinted;  /* when, in nanoseconds */
+    struct plugin_mailbox *prev, *next; /* of those that wait */
+    struct timeout *wait; /* there was a reason for a hint since then; NULL: none */
     bool made;
     bool expunged; /* by the sync that is going on */
 };
+
+/* Open ones whose hint waits. */
+static struct plugin_mailbox *waiting;
 
 static MODULE_CONTEXT_DEFINE_INIT(plugin_mailbox_module, &mail_storage_module_register);
 
@@ -89,6 +96,26 @@ static void make_hint(struct plugin_mailbox *pbox, struct mailbox *box, const ch
     pbox->made = box->opened; /* before that the GUID is not known */
 }
 
+static void told(struct plugin_mailbox *pbox)
+{
+    if (pbox->wait == NULL)
+        return;
+    timeout_remove(&pbox->wait);
+    DLLIST_REMOVE(&waiting, pbox);
+}
+
+/* Those that wait go first: a moved mail's arrival is hinted before its removal. */
+static void send_waiting(void)
+{
+    while (waiting != NULL) {
+        struct plugin_mailbox *pbox = waiting;
+
+        told(pbox);
+        pbox->hinted = i_nanoseconds();
+        hint_send(&pbox->hint, pbox->box->storage->user->event);
+    }
+}
+
 static void hint_now(struct plugin_mailbox *pbox, struct mailbox *box)
 {
     if (!pbox->made) {
@@ -97,17 +124,15 @@ static void hint_now(struct plugin_mailbox *pbox, struct mailbox *box)
         }
         T_END;
     }
+    told(pbox);
+    send_waiting();
+    pbox->hinted = i_nanoseconds();
     hint_send(&pbox->hint, box->storage->user->event);
 }
 
-static void gap_over(struct mailbox *box)
+static void on_wait(struct plugin_mailbox *pbox)
 {
-    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
-
-    timeout_remove(&pbox->gap);
-    if (pbox->again)
-        hint_now(pbox, box);
-    pbox->again = FALSE;
+    hint_now(pbox, pbox->box);
 }
 
 static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
@@ -115,14 +140,14 @@ static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
     if (box->deleting)
         return; /* delete_box() sends one for all */
     pbox->expunged = FALSE;
-    if (pbox->gap != NULL) {
-        pbox->again = TRUE;
-        return;
+    /* The timer is of the loop that lives as long as the process: others come and go within a command. A process that does not return to it is
+     * told by the clock. */
+    if (!pbox->made || !box->opened || io_loop_get_root() == NULL || i_nanoseconds() - pbox->hinted >= HINT_GAP * 1000000ULL) {
+        hint_now(pbox, box);
+    } else if (pbox->wait == NULL) {
+        pbox->wait = timeout_add_short_to(io_loop_get_root(), HINT_GAP, on_wait, pbox);
+        DLLIST_PREPEND(&waiting, pbox);
     }
-    hint_now(pbox, box);
-    /* Of the loop that lives as long as the process: others come and go within a command. */
-    if (box->opened && io_loop_get_root() != NULL)
-        pbox->gap = timeout_add_short_to(io_loop_get_root(), HINT_GAP, gap_over, box);
 }
 
 /* --- mails ------------------------------------------------------------------------------------------------------ */
@@ -182,7 +207,8 @@ static void close_box(struct mailbox *box)
 
     if (pbox->expunged) /* by a sync that a save did on its own and then failed */
         hint(pbox, box);
-    gap_over(box);
+    if (pbox->wait != NULL)
+        hint_now(pbox, box);
     pbox->module_ctx.super.close(box);
 }
 
@@ -221,7 +247,8 @@ static int delete_box(struct mailbox *box)
     ret = pbox->module_ctx.super.delete_box(box);
     intent_end(&intent, ret == 0);
     make_hint(pbox, box, guid); /* it is closed now */
-    hint_send(&pbox->hint, box->storage->user->event);
+    pbox->made = TRUE;
+    hint_now(pbox, box);
     pbox->made = FALSE;
     return ret;
 }
@@ -262,6 +289,7 @@ void plugin_mailbox_allocated(struct mailbox *box)
         return;
     pbox = p_new(box->pool, struct plugin_mailbox, 1);
     pbox->puser = puser;
+    pbox->box = box;
     pbox->owner = owner;
     pbox->module_ctx.super = *v;
     box->vlast = &pbox->module_ctx.super;

@@ -74,6 +74,26 @@ def test_a_change_of_many_mails_is_one_hint(world, user):
         assert world.named() == [(user, "INBOX")]
 
 
+def test_a_moved_mails_arrival_is_hinted_before_its_removal(world, user):
+    """doveadm has the target open all the time and does nothing in between: removals that are looked at first would be at the peers first."""
+    with world.imap(user) as session:
+        for name in ("S1", "S2", "S3"):
+            session.do("create", name)
+            session.mail(name)
+        session.do("create", "Archive")
+    world.hints()
+    world.doveadm("move", "-u", user, "Archive", "mailbox", "S*", "all")
+    arrived, left = False, set()
+    for _, name in (names := world.named()):
+        if name == "Archive":
+            arrived = True
+        elif name not in left:
+            assert arrived, names
+            arrived = False
+            left.add(name)
+    assert left == {"S1", "S2", "S3"}
+
+
 def test_of_changes_one_after_the_other_the_last_is_hinted(world, user):
     """The first at once, the others at the end of a gap, or when the mailbox is closed."""
     emptied(world, user)

@@ -18,7 +18,7 @@
 #define COLLECT 30. /* seconds between two looks for users who can leave memory */
 #define CONFIRM 1.  /* a vector that is owed is told after this many seconds */
 #define FORGET_EVERY 60.
-#define BUSY 6 /* hints between two looks at a user: what many commands in a row give, not a person (the plugin tells of one mailbox every 2 ms at most) */
+#define BUSY 6 /* hints between two looks at a user: what many commands in a row give, not a person (the plugin tells of one open mailbox at most every 2 ms) */
 #define BACKOFF_FIRST 1.
 #define BACKOFF_MOST 60.
 
