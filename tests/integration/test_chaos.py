@@ -1,13 +1,15 @@
 """Random faults under load, told by a seed: one node at a time loses what it held, is killed, or is cut off, and is whole again before the next one is; meanwhile
 programs are killed and stand still, clocks jump, connections die, packets are lost, and memory is short, on any other node, at any moment of the recovery; with three copies
-another one may be lost at the same time. Every mail that was answered 250 arrives, every second copy carries a reason, the lanes get empty, and what goes to the ordered destination (a) comes in the order of the 250s, but for what a log calls
+another one may be lost at the same time, and with `replace_after` a node is away until others have copied what it held, and then one of those is emptied. Every mail that was answered 250 arrives, every second copy carries a reason, the lanes get empty, and what goes to the ordered destination (a) comes in the order of the 250s, but for what a log calls
 otherwise.
 
 `make chaos SEED=... ROUNDS=...` runs one story; a failure prints it."""
 import os
 import random
+import re
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -23,14 +25,18 @@ pytestmark = pytest.mark.skipif(bool(hosts.refused()), reason=hosts.refused() or
 
 ROUNDS = int(os.environ.get("DOVELANE_ROUNDS", 3))
 SEED = os.environ.get("DOVELANE_SEED", "1")
+WORK = {"at": "dot", "delay": 0.05}  # what next hops take for a mail
 
 
 class Chaos:
-    def __init__(self, seed, copies=2):
+    def __init__(self, seed, copies=2, replace_after=None):
         self.chance, self.story, self.copies = random.Random(seed), [], copies
         self.keeps = self.chance.choice(sorted(faults.KEEPS))
+        self.often = [self.FOR_LONG] if replace_after else []  # every second loss
+        self.losses = {**self.LOSSES, **dict.fromkeys(self.often, Chaos.lose_node_for_long)}
+        more = {"replace_after": replace_after} if replace_after else {}
         self.system = HostedStack(postfix="divert", sinks=[SinkShape(name, ours=True) for name in (*"abc", "plain")], divert=["a", "b", "c"], policy="queue", nodes=3, copies=copies,
-                                  settings={**faults.SETTINGS, **faults.QUICK_DEATH, "destinations": {"a": {"placement": "ordered"}}}, redis_conf=["protected-mode no", *faults.KEEPS[self.keeps]],
+                                  settings={**faults.SETTINGS, **faults.QUICK_DEATH, **more, "destinations": {"a": {"placement": "ordered"}}}, redis_conf=["protected-mode no", *faults.KEEPS[self.keeps]],
                                   clock=["milter", *(f"{what}-{node}" for what in ("redis", "relay") for node in NODES)])
 
     def dice(self, node):
@@ -40,6 +46,14 @@ class Chaos:
     def both(self, what, node):
         for name in (f"relay-{node}", f"redis-{node}"):
             getattr(self.system, what)(name)
+
+    def next_hops(self, rule):
+        for name in "abc":
+            self.system.rules(name, rule)
+
+    def copied(self):
+        """Mails that got another owner in the place of a lost one."""
+        return sum(int(n) for node in NODES for n in re.findall(r"lost for good: (\d+) of \d+ mails were copied", Path(self.system[f"relay-{node}"].log).read_text(errors="replace")))
 
     # -- what loses a node, until it is whole again ------------------------------------------------------------------------------
 
@@ -72,6 +86,37 @@ class Chaos:
         time.sleep(self.dice(node).choice([1, 6]))
         self.system.hosts.heal()
 
+    def has_other_owners(self, node, others, seconds=20):
+        """Whether all that was the node's and the others' is only the others' by then; what disturbs meanwhile may keep that from happening."""
+        end = time.monotonic() + seconds
+        while any(node in entry.lane.split("|")[1].split(">") for other in others for entry in entries(self.system, other)):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.3)
+        return True
+
+    def lose_node_for_long(self, node):
+        """Until others have copied what waits there, and one of those may be lost, too; next hops that defer leave something to copy."""
+        dice, others = self.dice(node), [other for other in NODES if other != node]
+        self.next_hops({"at": "mail", "reply": "450 4.3.2 not now"})
+        try:
+            time.sleep(1)
+            self.both("kill", node)
+            if dice.random() < 0.3:
+                time.sleep(5)  # in the middle of it, as far as a test can tell
+            elif self.has_other_owners(node, others):
+                self.system.hosts.heal()
+                faults.healthy(self.system, others)
+                second = dice.choice(others)
+                self.lose_content(second)
+                self.then = f", then {second} emptied"
+                time.sleep(dice.choice([0, 1]))
+            self.system.start(f"redis-{node}")
+            self.system.start(f"relay-{node}")
+        finally:
+            self.next_hops(WORK)
+
+    FOR_LONG = "node, for long"
     LOSSES = {"node": lose_node, "redis": lose_redis, "emptied": lose_content, "old file": lose_a_second, "cut off": lose_connections}
 
     # -- what loses nothing ----------------------------------------------------------------------------------------------------------
@@ -132,8 +177,8 @@ class Chaos:
     def disturb(self, what, node, later, seconds):
         time.sleep(later)
         try:
-            if what in self.LOSSES:
-                self.LOSSES[what](self, node)
+            if what in self.losses:
+                self.losses[what](self, node)
             else:
                 self.DISTURBANCES[what](self, node, seconds)
         except Exception as error:
@@ -143,20 +188,21 @@ class Chaos:
 
     def round(self):
         chance = self.chance
-        loss, node = chance.choice(sorted(self.LOSSES)), chance.choice(NODES)
+        loss, node = chance.choice(sorted(self.LOSSES) + len(self.LOSSES) * self.often), chance.choice(NODES)
         # With three copies a second node may be lost at the same time.
         more = [*self.DISTURBANCES, *(list(self.LOSSES) * 2 if self.copies == 3 else ())]
         what, where = chance.choice(sorted(more)), chance.choice([other for other in NODES if other != node])
         later, seconds = chance.random() * 2, chance.choice([0.2, 0.7, 1.5, 5])
         self.story.append(f"{loss} {node} + {what} {where} after {later:.1f} s for {seconds} s")
-        self.failed = None
+        self.failed, self.then = None, ""
         other = threading.Thread(target=self.disturb, args=(what, where, later, seconds))
         other.start()
         try:
-            self.LOSSES[loss](self, node)
+            self.losses[loss](self, node)
         finally:
             other.join()
             self.system.hosts.heal()
+            self.story[-1] += self.then
         assert not self.failed, self.failed
         faults.healthy(self.system, copies=self.copies)
 
@@ -171,7 +217,7 @@ class Chaos:
             ledger = load.end()
         verdict = oracle.wait_delivered(self.system, ledger, seconds=300)
         looked, overtaken = oracle.overtaken(self.system, ledger, ["a.example"])
-        print(f"\nkeeps {self.keeps}: {self.story}; {verdict.summary()}, in order {looked}")
+        print(f"\nkeeps {self.keeps}: {self.story}; {verdict.summary()}, in order {looked}, copied {self.copied()}")
         assert not (verdict.lost or verdict.damaged or verdict.strange), verdict.report()
         assert not unexplained(verdict, self.system), verdict.report()
         assert not overtaken, f"{len(overtaken)} of {looked}: " + "\n".join(str(each) for each in overtaken[:5])
@@ -179,14 +225,14 @@ class Chaos:
             eventually(f"{node} is empty", lambda node=node: not entries(self.system, node), 60)
 
 
-def chaos(seed, rounds, copies=2):
-    story = Chaos(seed, copies)
+def chaos(seed, rounds, copies=2, replace_after=None):
+    story = Chaos(seed, copies, replace_after)
     with story.system as system:
         faults.healthy(system, copies=copies)
-        for name in "abc":
-            system.rules(name, {"at": "dot", "delay": 0.05})
+        story.next_hops(WORK)
         try:
             story.run(rounds)
+            assert not any(story.FOR_LONG in each for each in story.story) or story.copied(), "a node was away for long, and nothing was copied"
         except BaseException:
             print(f"seed {seed}, keeps {story.keeps}: {story.story}\n{system.tails(25)}")
             raise
@@ -205,3 +251,9 @@ def test_chaos_for_long(seed):
 @pytest.mark.long
 def test_chaos_with_three_copies_for_long():
     chaos(f"{SEED}.three", int(os.environ.get("DOVELANE_ROUNDS", 20)), copies=3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_chaos_while_what_a_lost_node_held_is_copied_for_long(seed):
+    chaos(f"{SEED}.copied.{seed}", int(os.environ.get("DOVELANE_ROUNDS", 20)), replace_after="1s")

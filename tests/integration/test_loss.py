@@ -151,7 +151,7 @@ def unexplained(verdict, system):
     copies were stored and not revoked, while Postfix kept the mail (policy queue) or the client sent it again (tempfail). So one of the
     mail's queue ids is unknown to the milter's log, and was delivered."""
     spoken = {line.split(": ")[1] for line in log_of(system, "milter") if "action=" in line}
-    sent = [line for name in ("relay-mx1", "relay-mx2", "postfix") for line in log_of(system, name) if "status=sent" in line]
+    sent = [line for name in (*(f"relay-{node}" for node in system.nodes), "postfix") for line in log_of(system, name) if "status=sent" in line]
 
     def killed(entry):
         silent = {found[1] for line in entry.lines if (found := QUEUE_ID.search(line))} - spoken
