@@ -50,7 +50,7 @@ struct config {
 #include "settings.def"
     size_t nnodes;
     struct config_node *node; /* in the file's order, then those that were learned, by name */
-    struct config_list forgotten; /* nodes that were taken out for good, and have no section */
+    struct config_list forgotten; /* nodes that were taken out, are none of the group now, and have no section */
     char *unlearned;          /* NULL, or what keeps a node that was heard of from being used, or the file of nodes from being read */
     bool unread;              /* that */
     size_t nreplicas;

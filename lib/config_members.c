@@ -104,7 +104,7 @@ static void list_drop(struct config_list *l, const char *text)
         }
 }
 
-/* The place of a node that is in use stays: its mail is others' from now on. */
+/* The place of a node that is in use stays: its mail is others' from now on. So it is with one that joins again: this program may have missed that it was taken out. */
 static bool forget(struct config *c, const char *name, int node)
 {
     if (config_list_has(&c->forgotten, name) || (node >= 0 && !c->node[node].learned))
@@ -156,7 +156,7 @@ bool config_learn(struct config *c)
     for (size_t i = 0; i < table.n; i++) {
         const struct member *m = &table.v[i];
         int node = config_node_index(c, m->name);
-        changed |= m->gone ? forget(c, m->name, node) : !m->joining && take(c, m, node);
+        changed |= member_out(m) ? forget(c, m->name, node) : !m->joining && take(c, m, node);
     }
     members_free(&table);
     for (size_t i = 0; i < c->dead.n && !c->unlearned; i++)

@@ -18,6 +18,11 @@ static void clear(struct member *m)
     free(m->tls_name);
 }
 
+bool member_out(const struct member *m)
+{
+    return m->gone || (m->joining && m->epoch);
+}
+
 void members_free(struct members *t)
 {
     for (size_t i = 0; i < t->n; i++)

@@ -32,6 +32,9 @@ struct member {
     unsigned long long epoch;  /* how often it was taken in again */
 };
 
+/* It was taken out, and is none of the group: gone, or joining again. */
+bool member_out(const struct member *);
+
 /* By name. {0} is an empty one. */
 struct members {
     size_t n;

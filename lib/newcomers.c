@@ -48,7 +48,7 @@ static bool matters(const struct newcomers *n, const struct member *m)
     const struct config_node *node = i < 0 ? NULL : &n->config->node[i];
     if (!node)
         return is_new(n, m);
-    return node->learned && (m->gone || strcmp(node->redis, m->redis) || strcmp(node->standby, m->standby) || strcmp(node->tls, m->tls) || strcmp(node->tls_name, m->tls_name));
+    return node->learned && (member_out(m) || strcmp(node->redis, m->redis) || strcmp(node->standby, m->standby) || strcmp(node->tls, m->tls) || strcmp(node->tls_name, m->tls_name));
 }
 
 static bool knows_all(const struct newcomers *n, const char *name, const char *text)
@@ -82,7 +82,7 @@ static void use(struct newcomers *n)
     }
     for (size_t i = 0; i < n->table.n; i++)
         if (matters(n, &n->table.v[i]))
-            log_info("node %s %s: a new process takes over", n->table.v[i].name, n->table.v[i].gone ? "was taken out of the group" : "is one of the group now");
+            log_info("node %s %s: a new process takes over", n->table.v[i].name, member_out(&n->table.v[i]) ? "was taken out of the group" : "is one of the group now");
     kill(getpid(), SIGUSR1);
 }
 

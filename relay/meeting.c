@@ -57,9 +57,10 @@ static bool next_name(const char **at, char *name, size_t size, bool *heard)
     return len > 0;
 }
 
-static bool is_known(const struct config *c, const char *name)
+/* Who was taken out and joins again is a stranger like any other that joins: it may count where it has a section. */
+static bool is_known(const struct relay *r, const char *name)
 {
-    return config_node_index(c, name) >= 0 || config_list_has(&c->forgotten, name);
+    return config_node_index(r->config, name) >= 0 || (config_list_has(&r->config->forgotten, name) && !membership_joins(r, name));
 }
 
 static void read_names(struct meeting *m, struct seen *from, const char *text, double when)
@@ -72,7 +73,7 @@ static void read_names(struct meeting *m, struct seen *from, const char *text, d
         struct seen *s = find_or_add(m, name);
         if (heard && when > s->heard)
             s->heard = when;
-        if (!is_known(m->relay->config, name))
+        if (!is_known(m->relay, name))
             buf_printf(&names, "%s%s", names.len ? "," : "", name);
     }
     free(from->strangers);
@@ -121,7 +122,7 @@ static struct unmet stranger_unmet(const struct meeting *m, const char *name, co
 {
     const struct relay *r = m->relay;
     const struct seen *s = find(m, name);
-    if (is_known(r->config, name) || config_list_has(&r->config->dead, name))
+    if (is_known(r, name) || config_list_has(&r->config->dead, name))
         return (struct unmet){NULL};
     if (!membership_joins(r, name))
         return (struct unmet){"it has not learned of node", s->name, by};

@@ -10,7 +10,7 @@ import admin
 import sinks
 from faults import QUICK_DEATH, SETTINGS, entries
 from relay_world import eventually
-from stack import Stack, oracle, programs
+from stack import Stack, oracle, programs, resp
 from stack.shape import SinkShape
 from test_loss import Load, unexplained
 from test_membership import whole_servers
@@ -98,3 +98,20 @@ def test_two_nodes_become_three_and_two_others_under_load(system):
     assert not unexplained(verdict, system), verdict.report()
     for node in ("mx1", "mx3"):
         eventually(f"{node} is empty", lambda node=node: not entries(system, node), 60)
+
+
+def test_a_way_in_that_missed_that_a_node_was_taken_out_sees_that_it_joins_again(system):
+    whole_servers(system, "mx1", "mx2")
+    system.start("relay-mx3")
+    whole_servers(system, "mx1", "mx2", "mx3")
+    logged(system, "milter", "node mx3 is one of the group now: a new process takes over")
+    before = serving(system)
+    system.end("relay-mx3")
+    for node in ("mx1", "mx2"):
+        with resp.Connection(system.nodes[node]) as connection:
+            record = re.search(r"\d+ node mx3 (.*\n)", connection.call("GET", "dovelane.nodes").decode())
+            connection.call("SET", "dovelane.nodes", "1/1 joining mx3 " + record[1])
+    for service in ("relay-mx1", "relay-mx2"):
+        logged(system, service, "node mx3 is none of the group any more")
+    logged(system, "milter", "node mx3 was taken out of the group: a new process takes over")
+    eventually("a new milter serves", lambda: serving(system) != before, 60)

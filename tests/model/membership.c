@@ -33,12 +33,13 @@ struct state {
     uint8_t open;        /* A to C, B to C, C to A, C to B */
     uint8_t greeted;     /* A, B: its beat lies at C's server */
     uint8_t mailed;      /* A, B: there is mail on it and on C */
+    uint8_t still;       /* A, B: its relay counts C since it was taken out, which it missed; with COUNTED_ON alone */
     uint8_t excused;     /* C came to count while one of the others did not run */
     uint8_t emptied;     /* a server was */
     uint8_t crashes, flushes, losses, hosts, forgets, joins; /* left; losses: of C's state directory; hosts: of that, its server and its relay */
 };
 
-enum rule { ALL_RULES, NO_JOINING, ONE_WAY, UNKNOWN_NOT_WAITED_FOR, USED_FIRST, NO_ORDER, NOT_ASKED, ALONE, FORGOTTEN_WITH_MAIL, JOINED_AT_ONCE, KNOWN_BEFORE, RULES };
+enum rule { ALL_RULES, NO_JOINING, ONE_WAY, UNKNOWN_NOT_WAITED_FOR, USED_FIRST, NO_ORDER, NOT_ASKED, ALONE, FORGOTTEN_WITH_MAIL, JOINED_AT_ONCE, KNOWN_BEFORE, COUNTED_ON, RULES };
 
 static const char *const left_out[RULES] = {
     [NO_JOINING] = "a newcomer counts at once",
@@ -51,6 +52,7 @@ static const char *const left_out[RULES] = {
     [FORGOTTEN_WITH_MAIL] = "a node is taken out though others have mail together with it",
     [JOINED_AT_ONCE] = "--join makes a node of it at once",
     [KNOWN_BEFORE] = "who had it before it was taken out need not reach it",
+    [COUNTED_ON] = "who missed that it was taken out counts it on while it joins again",
 };
 
 static enum rule without;
@@ -83,7 +85,7 @@ static bool counts(const struct state *s, unsigned i, unsigned j)
     uint8_t of_c = without == USED_FIRST ? s->memory[i] : s->file[i];
     if (i == j || (i != C && j != C) || (i == C && j == A))
         return true;
-    return i == C ? s->of_b & (without == USED_FIRST ? IN_MEMORY : IN_FILE) : is_node(of_c);
+    return i == C ? s->of_b & (without == USED_FIRST ? IN_MEMORY : IN_FILE) : is_node(of_c) || (s->still >> i & 1);
 }
 
 static bool runs(const struct state *s, unsigned i)
@@ -115,7 +117,7 @@ static bool met(const struct state *s)
             continue;
         if (without != UNKNOWN_NOT_WAITED_FOR && !counts(s, C, B))
             return false; /* they name B */
-        bool has_it = counts(s, j, C) || (without == KNOWN_BEFORE && s->file[j] >= GONE);
+        bool has_it = (counts(s, j, C) && s->memory[C] != JOINING_AGAIN) || (without == KNOWN_BEFORE && s->file[j] >= GONE);
         if (!has_it && !(reaches(s, C, j) && (without == ONE_WAY || (s->greeted >> j & 1))))
             return false;
     }
@@ -205,6 +207,10 @@ static void keep(const struct state *s, unsigned i)
     if (!runs(s, i))
         return;
     t.file[i] = s->memory[i];
+    if (without == COUNTED_ON && i != C && s->memory[i] == JOINING_AGAIN)
+        t.still |= (uint8_t)(is_node(s->file[i]) << i);
+    else
+        t.still &= (uint8_t)~(1u << i);
     if (i == C && (s->of_b & IN_MEMORY))
         t.of_b |= IN_FILE;
     go_if_new(&t, s, STEP);
@@ -297,22 +303,45 @@ static void start(const struct state *s, unsigned i)
 
 /* ---- what an admin does, and what fails ---- */
 
+static void stop(struct state *t, unsigned i)
+{
+    t->up &= (uint8_t)~(1u << i);
+    t->memory[i] = NONE;
+    t->returning |= (uint8_t)(1u << i);
+    t->asked &= (uint8_t)~(011u << i);
+    t->greeted &= (uint8_t)~(1u << i);
+    t->still &= (uint8_t)~(1u << i);
+    if (i == C)
+        t->of_b &= (uint8_t)~IN_MEMORY;
+}
+
+/* away: one that has crashed just then, and that the admin calls dead; NODES: none. */
+static void forget(const struct state *s, unsigned away)
+{
+    struct state t = *s;
+    t.server[A] = GONE;
+    if (away == B)
+        stop(&t, B);
+    else
+        t.server[B] = GONE;
+    if (reaches(s, A, C))
+        t.server[C] = GONE;
+    t.greeted = 0; /* dead_after is over */
+    t.forgets--;
+    go(&t, FAULT);
+    t.open = 0; /* it goes on elsewhere */
+    go(&t, FAULT);
+}
+
 static void admin(const struct state *s)
 {
     struct state t = *s;
     uint8_t known = later(s->server[A], s->server[B]);
     bool needed = s->mailed || (s->up & 3) != 3 || (s->returning & 3);
     if (s->forgets && !runs(s, C) && is_node(known) && (!needed || without == FORGOTTEN_WITH_MAIL)) {
-        t.server[A] = t.server[B] = GONE;
-        if (reaches(s, A, C))
-            t.server[C] = GONE;
-        t.greeted = 0; /* dead_after is over */
-        t.forgets--;
-        go(&t, FAULT);
-        t.open = 0; /* it goes on elsewhere */
-        go(&t, FAULT);
+        forget(s, NODES);
+        forget(s, B);
     }
-    t = *s;
     if (s->joins && later(s->server[C], reaches(s, C, A) ? s->server[A] : NONE) == GONE) {
         t.server[C] = without == JOINED_AT_ONCE ? AGAIN : JOINING_AGAIN;
         if (reaches(s, C, A))
@@ -328,17 +357,6 @@ static void admin(const struct state *s)
             t.open |= (uint8_t)(1u << way);
             go(&t, OPENED);
         }
-}
-
-static void stop(struct state *t, unsigned i)
-{
-    t->up &= (uint8_t)~(1u << i);
-    t->memory[i] = NONE;
-    t->returning |= (uint8_t)(1u << i);
-    t->asked &= (uint8_t)~(011u << i);
-    t->greeted &= (uint8_t)~(1u << i);
-    if (i == C)
-        t->of_b &= (uint8_t)~IN_MEMORY;
 }
 
 static void fail(const struct state *s, unsigned i)

@@ -358,6 +358,22 @@ START_TEST(test_nodes_keep_their_places_in_a_config_that_is_in_use)
     ck_assert(config_learn(c) && config_learn(again));
     ck_assert(!config_list_has(&c->dead, "mx3") && !config_list_has(&again->dead, "mx3"));
     config_free(again);
+    /* This program missed that it was taken out again, and reads that it joins: the same. */
+    know("5 node mx0 10.0.0.9:1 - yes -\n1/1 joining mx3 10.0.0.3:1 - yes -\n");
+    ck_assert(config_learn(c) && !config_learn(c));
+    names_are(c, "mx1 mx2 mx3 mx0");
+    ck_assert(config_list_has(&c->dead, "mx3"));
+    again = config_of(TWO);
+    names_are(again, "mx1 mx2 mx0");
+    config_digest(c, one);
+    config_digest(again, other);
+    ck_assert_str_eq(one, other);
+    ck_assert(config_keep_nodes(again, c));
+    names_are(again, "mx1 mx2 mx3 mx0");
+    know("5 node mx0 10.0.0.9:1 - yes -\n2/1 node mx3 10.0.0.3:1 - yes -\n");
+    ck_assert(config_learn(c) && config_learn(again));
+    ck_assert(!config_list_has(&c->dead, "mx3") && !config_list_has(&again->dead, "mx3"));
+    config_free(again);
     /* One that is missing for another reason is none that is forgotten. */
     again = config_of("node mx1 { redis = \"10.0.0.1:1\" tls = yes }\n");
     ck_assert(!config_keep_nodes(again, c));

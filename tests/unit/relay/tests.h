@@ -12,3 +12,4 @@ TCase *body_tests(void);
 TCase *session_tests(void);
 TCase *delivery_id_tests(void);
 TCase *duty_tests(void);
+TCase *meeting_tests(void);
