@@ -16,6 +16,7 @@ struct seen {
     double heard;    /* its last beat, or the last of another one that hears it, or when it was named first */
     double comes;    /* its last beat at the own server; 0: none */
     char *strangers; /* whom its last beat names and this relay did not know, "mx3,mx4"; NULL: nobody */
+    double told;     /* the time of that beat; 0: there was none */
 };
 
 struct meeting {
@@ -76,8 +77,11 @@ static void read_names(struct meeting *m, struct seen *from, const char *text, d
         if (!is_known(m->relay, name))
             buf_printf(&names, "%s%s", names.len ? "," : "", name);
     }
-    free(from->strangers);
-    from->strangers = names.len ? mem_strdup(names.data) : NULL;
+    if (when >= from->told) { /* an older one may lie in a server that its relay does not reach any more */
+        free(from->strangers);
+        from->strangers = names.len ? mem_strdup(names.data) : NULL;
+        from->told = when;
+    }
     buf_free(&names);
 }
 

@@ -65,6 +65,22 @@ static void hears_us(void)
     ck_assert(liveness_names(liveness, 1, 0));
 }
 
+/* It may lie in the server of one that its relay does not reach any more. */
+START_TEST(test_an_older_beat_does_not_replace_what_a_newer_one_names)
+{
+    double now = clock_monotonic();
+    hears_us();
+    meeting_beat(meeting, "mx2", TEXT("mx1:alive,mx9:alive"), now - 1., true);
+    meeting_beat(meeting, "mx2", TEXT("mx1:alive"), now - 3., false);
+    struct unmet u = meeting_unmet(meeting, liveness, now);
+    ck_assert(u.why && !strcmp(u.node, "mx9") && !strcmp(u.by, "mx2"));
+    /* The newest counts, whichever server has it. */
+    meeting_beat(meeting, "mx2", TEXT("mx1:alive"), now, false);
+    meeting_beat(meeting, "mx2", TEXT("mx1:alive,mx9:alive"), now - 1., true);
+    ck_assert(!meeting_unmet(meeting, liveness, now).why);
+}
+END_TEST
+
 /* Where mx2 has a section of it, it counts. */
 START_TEST(test_one_that_was_taken_out_and_joins_again_is_met_like_any_other)
 {
@@ -81,6 +97,7 @@ TCase *meeting_tests(void)
 {
     TCase *t = tcase_create("meeting");
     tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, test_an_older_beat_does_not_replace_what_a_newer_one_names);
     tcase_add_test(t, test_one_that_was_taken_out_and_joins_again_is_met_like_any_other);
     return t;
 }
