@@ -129,6 +129,52 @@ def test_what_a_rebuilt_mdbox_does_is_excused_for_its_user_alone():
     assert len(journal().judge(shown(("doubled", "d")), {"u"})) == 1
 
 
+class Shows:
+    """A replica that shows one mail under these UIDs, reading after reading, and then as last."""
+
+    def __init__(self, name, *readings):
+        self.name, self.readings = name, list(readings)
+
+    def read(self):
+        uids = self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
+        message = digest.Message("m", "g", "s", frozenset(), "")
+        return digest.Digest({"INBOX": digest.Folder(1, max(uids) + 1, dict.fromkeys(uids, message))})
+
+
+@pytest.fixture
+def acted(monkeypatch):
+    monkeypatch.setattr(digest, "read", lambda replica, user, attributes=False: replica.read())
+
+
+def added_once():
+    journal = Journal()
+    journal.claim("u", "INBOX", "m", "a", 1.0)
+    journal.added("u", "INBOX", "m", 1.1, True)
+    return journal
+
+
+def test_a_mail_that_gets_another_uid_everywhere_at_once_is_not_taken_for_two(acted):
+    """Both show the old copy and the new one, alike, for two readings: nothing is judged before that is over."""
+    journal = added_once()
+    a, b = Shows("a", [1, 10], [1, 10], [10]), Shows("b", [9, 10], [9, 10], [10])
+    agreed = digest.wait_equal([a, b], ["u"], 60, moving=journal.moving(set))
+    assert journal.judge({"u": agreed["u"]["a"]}) == []
+
+
+def test_what_changes_after_it_was_equal_was_not_equal_yet(acted):
+    a, b = Shows("a", [1, 10], [10]), Shows("b", [9, 10], [10])
+    assert {*digest.wait_equal([a, b], ["u"], 60)["u"]["b"].folders["INBOX"].messages} == {10}
+
+
+def test_a_mail_that_stays_doubled_is_told(acted):
+    """Unless its user's mdbox was rebuilt, or the journal knows nothing of it."""
+    both = [Shows("a", [1, 10]), Shows("b", [1, 10])]
+    with pytest.raises(Unequal, match="u: m in INBOX at b: UIDs 1 10, and it was added once"):
+        digest.wait_equal(both, ["u"], 0, moving=added_once().moving(set))
+    digest.wait_equal(both, ["u"], 0, moving=added_once().moving(lambda: {"u"}))
+    digest.wait_equal(both, ["u"], 0, moving=Journal().moving(set))
+
+
 def test_a_delete_that_was_not_answered_may_have_expunged():
     journal = Journal()
     journal.folder("u", "T", "a", True)

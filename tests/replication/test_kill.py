@@ -35,7 +35,7 @@ def hit(group, dice, victim):
 
 
 def judged(group, users, journal, within=WITHIN):
-    agreed = digest.wait_equal(group.replicas, users, within)
+    agreed = digest.wait_equal(group.replicas, users, within, moving=journal.moving(group.rebuilt))
     complaints = journal.judge({user: next(iter(digests.values())) for user, digests in agreed.items()}, group.rebuilt())
     assert not complaints, "\n".join(complaints[:20])
 

@@ -145,7 +145,7 @@ def test_power_loss_under_load(group, specs, tmp_path):
         put_back(a, USERS, kept, dice)
         there.start("redis-a")
         there.start(a.name)
-        agreed = wait_equal(there.replicas, USERS, WITHIN)
+        agreed = wait_equal(there.replicas, USERS, WITHIN, moving=journal.moving(there.rebuilt))
         asked = {key for key, element in journal.elements.items() if element.removed != "no"}
         complaints = journal.judge({user: next(iter(digests.values())) for user, digests in agreed.items()}, there.rebuilt())
         back = [text for text in complaints if came_and_went(text, known, asked, complaints)]

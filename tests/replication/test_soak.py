@@ -50,7 +50,7 @@ def one_round(group, number, seed, journal):
     heal(group, journal)
     began = time.monotonic()
     try:
-        agreed = digest.wait_equal(group.replicas, USERS, WITHIN)
+        agreed = digest.wait_equal(group.replicas, USERS, WITHIN, moving=journal.moving(group.rebuilt))
     except AssertionError as error:
         raise AssertionError(f"round {number} of seed {seed} after {faults}: {error}") from None
     took = time.monotonic() - began

@@ -40,6 +40,13 @@ class Folder:
     uidnext: int
     messages: dict          # UID to Message
 
+    def doubled(self):
+        """{mail name: its UIDs}, of those that have several and one GUID."""
+        uids = {}
+        for uid, message in sorted(self.messages.items()):
+            uids.setdefault((message.name, message.guid), []).append(uid)
+        return {name: found for (name, _), found in uids.items() if len(found) > 1}
+
 
 @dataclass
 class Digest:
@@ -202,10 +209,24 @@ def compare(replicas, user, attributes=False, uids=True):
     return told + (clashes(digests) + validities(digests) if uids else []), digests
 
 
-def wait_equal(replicas, users, within=30.0, attributes=False, uids=True):
+def settled(replicas, user, attributes, uids, moving):
+    """(what differs, or is still moving, in words; the digests)"""
+    differences, digests = compare(replicas, user, attributes, uids)
+    return differences or (moving(user, digests) if moving else []), digests
+
+
+def is_as_before(digests, before):
+    """UIDs included: a mail that gets another one is shown under both for a moment, and so may be equally at all replicas."""
+    return all(digests[name].content() == before[name].content() and
+               all(folder.messages.keys() == before[name].folders[path].messages.keys() for path, folder in digests[name].folders.items())
+               for name in before)
+
+
+def wait_equal(replicas, users, within=30.0, attributes=False, uids=True, moving=None):
     """Waits until all replicas show the same of all users; {user: {replica: Digest}}. Unequal when they do not in time.
 
     Equal counts only when it is still so after everybody became equal: then nothing that was on its way changed it.
+    moving(user, digests): what is shown alike and will not stay so, in words (Journal.moving).
     """
     end, agreed = time.monotonic() + within, {}
     pause = 0.02
@@ -214,11 +235,17 @@ def wait_equal(replicas, users, within=30.0, attributes=False, uids=True):
         for user in users:
             if user in agreed:
                 continue
-            differences, digests = compare(replicas, user, attributes, uids)
+            differences, digests = settled(replicas, user, attributes, uids, moving)
             if differences:
                 told[user] = differences
             else:
                 agreed[user] = digests
+        if not told:
+            for user, before in list(agreed.items()):
+                differences, digests = settled(replicas, user, attributes, uids, moving)
+                if differences or not is_as_before(digests, before):
+                    told[user] = differences or ["it was equal, and changed then"]
+                    del agreed[user]
         if not told:
             return agreed
         if time.monotonic() > end:

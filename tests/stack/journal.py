@@ -188,6 +188,23 @@ class Journal:
                 complaints += [f"{user}: {line}" for line in self.judge_user(user, digest, user in rebuilt)]
         return complaints
 
+    def moving(self, rebuilt):
+        """For digest.wait_equal: says which mails that were added once are shown under several UIDs. A mail that gets another UID has two for
+        a moment (docs/replicator.md, Renumbering), and where it gets it at all replicas at once they all show both. What stays so is no moment:
+        then the replicas never come to rest. rebuilt(): users whose mdbox Dovecot rebuilt somewhere, where it may stay so."""
+        def told(user, digests):
+            lines = [f"{name} in {path} at {replica}: UIDs {' '.join(map(str, uids))}, and it was added once"
+                     for replica, digest in digests.items() for path, folder in digest.folders.items()
+                     for name, uids in folder.doubled().items() if self.is_single(user, path, name)]
+            return lines if lines and user not in rebuilt() else []
+        return told
+
+    def is_single(self, user, folder, mail):
+        """Whether a mail that is there twice is a fault of the replicas."""
+        with self.lock:
+            element = self.elements.get((user, folder, mail))
+        return element is not None and not element.doubled
+
     @staticmethod
     def excuse(element, found):
         """What a rebuilt mdbox does by itself."""
