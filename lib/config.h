@@ -112,6 +112,9 @@ struct config_link config_replica_link(const struct config *, size_t replica);
 struct member;
 char *config_newcomer(struct config *, const struct member *, struct config_link *);
 
+/* The node is reached as the member says: redis, standby, tls and tls_name are the same. */
+bool config_node_is(const struct config_node *, const struct member *);
+
 /* Equal for links that are, to be freed. */
 char *config_link_text(const struct config_link *);
 

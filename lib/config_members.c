@@ -80,6 +80,11 @@ char *config_newcomer(struct config *c, const struct member *m, struct config_li
     return wrong;
 }
 
+bool config_node_is(const struct config_node *n, const struct member *m)
+{
+    return !strcmp(n->redis, m->redis) && !strcmp(n->standby, m->standby) && !strcmp(n->tls, m->tls) && !strcmp(n->tls_name, m->tls_name);
+}
+
 static bool add_learned(struct config *c, const struct member *m)
 {
     if (c->nnodes == CONFIG_NODES_MAX)
@@ -126,7 +131,7 @@ static bool take(struct config *c, const struct member *m, int node)
     struct config_node *n = &c->node[node];
     if (!n->learned)
         return false;
-    if (strcmp(n->redis, m->redis) || strcmp(n->standby, m->standby) || strcmp(n->tls, m->tls) || strcmp(n->tls_name, m->tls_name)) {
+    if (!config_node_is(n, m)) {
         free(c->unlearned);
         c->unlearned = mem_printf("node %s has another address now (%s): restart this program to use it", m->name, m->redis);
     }

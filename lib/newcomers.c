@@ -48,7 +48,7 @@ static bool matters(const struct newcomers *n, const struct member *m)
     const struct config_node *node = i < 0 ? NULL : &n->config->node[i];
     if (!node)
         return is_new(n, m);
-    return node->learned && (member_out(m) || strcmp(node->redis, m->redis) || strcmp(node->standby, m->standby) || strcmp(node->tls, m->tls) || strcmp(node->tls_name, m->tls_name));
+    return node->learned && (member_out(m) || !config_node_is(node, m));
 }
 
 static bool knows_all(const struct newcomers *n, const char *name, const char *text)

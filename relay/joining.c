@@ -11,7 +11,7 @@ struct greeted {
     struct greeted *next;
     char *name;
     unsigned long long serial;
-    struct node *node; /* NULL: it cannot be one of the group, and the log says why */
+    struct node *node; /* NULL: it cannot be one of the group, or this relay knows it by another address; the log says why */
     bool seen;
 };
 
@@ -32,16 +32,25 @@ static struct greeted *find(const struct joining *j, const struct member *m)
     return g;
 }
 
+/* The connections to a node that has a place, and what is under way on them, stay with the address that it has had from the beginning. */
+static char *reached_otherwise(const struct config_node *n, const struct member *m)
+{
+    return mem_printf("node %s joins, reached otherwise (redis, standby, tls, tls_name: %s) than it is known here (%s%s): this relay stays with that, and where it leads there no more, the node "
+                      "cannot join: %srestart this relay",
+                      m->name, m->redis, n->learned ? "from before it was taken out: " : "its section in the file: ", n->redis, n->learned ? "" : "mend the section, or take it out, and ");
+}
+
 static struct greeted *add(struct joining *j, const struct member *m)
 {
     struct config_link link;
     struct config *c = j->relay->config;
+    int known = config_node_index(c, m->name);
     struct greeted *g = mem_zero(sizeof *g);
     g->name = mem_strdup(m->name);
     g->serial = m->serial;
     g->next = j->first;
     j->first = g;
-    char *wrong = config_newcomer(c, m, &link);
+    char *wrong = known < 0 ? config_newcomer(c, m, &link) : reached_otherwise(&c->node[known], m);
     if (wrong)
         log_warning("%s", wrong);
     else
@@ -72,8 +81,9 @@ void joining_look(struct joining *j, const struct members *table)
         g->seen = false;
     for (size_t i = 0; i < table->n; i++) {
         const struct member *m = &table->v[i];
-        if (!m->joining || config_node_index(j->relay->config, m->name) >= 0)
-            continue;
+        int known = config_node_index(j->relay->config, m->name);
+        if (!m->joining || !strcmp(m->name, j->relay->node) || (known >= 0 && config_node_is(&j->relay->config->node[known], m)))
+            continue; /* a known one gets a beat anyhow */
         struct greeted *g = find(j, m);
         if (!g)
             g = add(j, m);

@@ -389,3 +389,35 @@ def test_a_file_of_nodes_that_cannot_be_read_is_no_empty_one(world):  # noqa: F8
     aside.replace(file)
     all_three(w)
     assert "node mx3 " in file.read_text()
+
+
+def test_a_node_that_is_taken_in_again_with_another_address_waits_for_restarts_that_the_log_asks_for(world):  # noqa: F811
+    """Relays that go on since it was taken out have its place, and its old address."""
+    w = learned(world, replace_after="3s")
+    server = Path(w.stack["redis-mx3"].note["socket"].removeprefix("unix:"))
+    before = server.with_name("before.sock")
+    before.symlink_to(server.name)
+    w.relay("mx3").note["nodes"]["mx3"] = f"unix:{before}"
+    programs.write_settings(w.relay("mx3"))
+    begun(w, "mx1", "mx2", "mx3")
+    all_three(w)
+    w.stack.kill("relay-mx3")
+    eventually("it is taken out", lambda: admin.run(w.stack, "nodes", "--forget", "mx3").status in (0, 1), 60)
+    for node in ("mx1", "mx2"):
+        w.logged("node mx3 is none of the group any more", node)
+    before.unlink()
+    w.connections["mx3"].call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    eventually("what they said there is old", lambda: all(age > 4000 for _, _, _, age, _ in w.connections["mx3"].call("LANE.BEAT")[0]))
+    w.relay("mx3").note["nodes"]["mx3"] = f"unix:{server}"
+    programs.write_settings(w.relay("mx3"))
+    w.stack.start("relay-mx3")
+    w.logged("error: this node was taken out of the group", "mx3")
+    assert admin.run(w.stack, "nodes", "--join", "mx3", node="mx3").status in (0, 1)
+    for node in ("mx1", "mx2"):
+        w.logged(rf"warning: node mx3 joins, reached otherwise \(.*{server}\) than it is known here \(.*{before}\): .* restart this relay", node)
+    assert state(w, "mx3", "mx3") == "returning"
+    for node in ("mx1", "mx2"):
+        w.stack.kill(f"relay-{node}")
+        w.stack.start(f"relay-{node}")
+    w.logged("it is one of the group now", "mx3", times=2)
+    all_three(w)
