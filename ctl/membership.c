@@ -169,7 +169,7 @@ static bool holds_all(struct ctl *ctl, struct conn *c, const char *node)
 }
 
 /* Whether that one may have promised something together with a node that joins: its last beat names it, which is in no record, so that it has a section of it; or it left no beat that could tell; or its server
- * holds mail with it. */
+ * holds mail with it. One that was taken out before is named also by those that have its place since then: no beat tells the two apart, so they are asked in vain rather than a section is overlooked. */
 static bool counts_it(struct ctl *ctl, struct conn *c, const char *node)
 {
     if (!strcmp(c->name, node) || config_list_has(&ctl->config->dead, c->name))

@@ -166,7 +166,7 @@ bool config_learn(struct config *c)
     members_free(&table);
     for (size_t i = 0; i < c->dead.n && !c->unlearned; i++)
         if (config_node_index(c, c->dead.v[i]) < 0 && !config_list_has(&c->forgotten, c->dead.v[i]))
-            c->unlearned = mem_printf("dead names %s: there is no section of that name, and this program has not learned of such a node", c->dead.v[i]);
+            c->unlearned = mem_printf("dead names %s, which has no section here and was not learned of: it is not waited for, if others name it, and nothing else follows; take it out of dead when no node names it any more, or mend the name", c->dead.v[i]);
     c->unread = unread;
     if (unread) {
         free(c->unlearned);
