@@ -196,10 +196,10 @@ static void refuse_all(struct work *w, bool bulk)
     struct store *s = w->store;
     size_t usable = store_usable(s, bulk);
     long long copies = s->config->copies;
-    const char *why = usable < (size_t)copies ? "alive, by their beats" : "but not together: they do not all hear each other yet, or are not whole"; /* takeover = automatic */
+    const char *why = usable < (size_t)copies ? "by their beats" : "but not together: they do not all hear each other yet, or are not whole"; /* takeover = automatic */
     w->refs++;
     for (size_t i = 0; i < w->nentries; i++) {
-        store_reason(&w->entry[i], "%zu of %zu nodes can be used%s%s, copies = %lld", usable, s->config->nnodes, s->heard ? ", " : "", s->heard ? why : "", copies);
+        store_reason(&w->entry[i], "%zu of %zu nodes can be used%s%s%s, copies = %lld", usable, s->config->nnodes, s->heard ? " (" : "", s->heard ? why : "", s->heard ? ")" : "", copies);
         store_entry_done(&w->entry[i], STORE_REFUSED);
     }
     work_unref(w);
