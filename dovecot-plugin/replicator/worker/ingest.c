@@ -139,10 +139,11 @@ static int end_begun(struct look *l)
     int r = rows_get(s, ROW_RENUMBER, k.b, k.n, &row, &len);
     if (r < 0)
         return -1;
+    /* A row of no bytes, as earlier versions left it where nothing was to be expunged, goes with the look's end. */
+    const uint8_t *copy = r > 0 && len > 0 ? p_memdup(pool_datastack_create(), row, len) : NULL;
     if (r > 0) {
-        const uint8_t *copy = p_memdup(pool_datastack_create(), row, len);
         l->all = l->begun = TRUE; /* where they went is perhaps not known */
-        if ((r = renumber_recover(s, l->box, l->x, copy, len, &l->moving)) <= 0)
+        if (copy != NULL && (r = renumber_recover(s, l->box, l->x, copy, len, &l->moving)) <= 0)
             return r;
     }
     if (log_scan(s, l->box, l->x, &l->scan) < 0)

@@ -15,9 +15,11 @@
 #include <sort.h>
 
 #include <time.h>
+#include <unistd.h>
 
 struct renumber {
     uint32_t uid, new_uid, got;
+    bool other; /* uid may name another mail by now */
 };
 ARRAY_DEFINE_TYPE(renumber, struct renumber);
 
@@ -29,12 +31,15 @@ static int by_new_uid(const struct renumber *a, const struct renumber *b)
 /* Where a row begins with this, which is no UID: the copies are about to be made. Else they are bound. */
 #define ROW_COPYING 0
 
-/* from: where the log ended when the copies were read; NULL: the state has bound them. Inside a transaction. */
+/* from: where the log ended when the copies were read; NULL: the state has bound them. No row says that nothing is to be done. Inside a
+ * transaction. */
 static int put_row(struct session *s, uint32_t folder, const struct renumber *v, unsigned n, const struct log_pos *from)
 {
     struct orset_buf b = {.alloc = session_alloc()};
     struct orset_key k = {0};
     orset_key_num(&k, folder);
+    if (n == 0)
+        return rows_del(s, ROW_RENUMBER, k.b, k.n);
     if (from != NULL) {
         orset_buf_num(&b, ROW_COPYING);
         orset_buf_num(&b, from->seq);
@@ -162,7 +167,7 @@ static int expunge_old(struct session *s, struct mailbox *box, const struct renu
     struct mailbox_transaction_context *trans = mailbox_transaction_begin(
         box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, "dovelane renumber");
     for (unsigned i = 0; i < n; i++) {
-        struct mail *mail = v[i].got != 0 && v[i].got != v[i].uid ? mail_by_uid(trans, v[i].uid) : NULL;
+        struct mail *mail = v[i].got != 0 && v[i].got != v[i].uid && !v[i].other ? mail_by_uid(trans, v[i].uid) : NULL;
         if (mail != NULL) {
             mail_expunge(mail);
             mail_free(&mail);
@@ -269,26 +274,41 @@ static bool read_row(const uint8_t *row, size_t len, ARRAY_TYPE(renumber) *list,
 
 enum known { NOT_KNOWN, IN_LOG, NOT_IN_LOG };
 
-/* The copies by what the log has behind the place where they were begun. -1 */
-static int copies_in_log(struct session *s, struct mailbox *box, struct box *x, struct renumber *v, unsigned n, const struct log_pos *from)
+struct recovery {
+    struct session *s;
+    struct mailbox *box;
+    struct box *x;
+    bool copying; /* the state has not bound the copies */
+    bool broken;  /* UIDs may name other mails than when the row was written */
+    enum known known;
+    pid_t saver;  /* Maildir: who made the copies */
+    struct mail *old, *mail;
+};
+
+/* The copies by what the log has behind the place where they were begun. */
+static int copies_in_log(struct recovery *c, struct renumber *v, unsigned n, const struct log_pos *from)
 {
-    struct log_pos was = x->writing;
+    struct log_pos was = c->x->writing;
     struct scan scan;
     uint32_t *asked = t_new(uint32_t, n + 1), *got = t_new(uint32_t, n + 1);
-    x->writing = *from;
-    int r = log_scan(s, box, x, &scan);
-    x->writing = was;
+    c->x->writing = *from;
+    int r = log_scan(c->s, c->box, c->x, &scan);
+    c->x->writing = was;
     if (r < 0)
         return -1;
+    c->broken = scan.verdict == SCAN_BROKEN;
+    c->known = IN_LOG;
+    if (!c->copying)
+        return 0;
     for (unsigned i = 0; i < n; i++)
         asked[i] = v[i].new_uid;
     if (scan.verdict == SCAN_UNBROKEN && array_count(&scan.own_saved) == 0)
-        return NOT_IN_LOG;
-    if (scan.verdict == SCAN_BROKEN || !writing_assign(&scan.own_saved, asked, got, n))
-        return NOT_KNOWN;
-    for (unsigned i = 0; i < n; i++)
+        c->known = NOT_IN_LOG;
+    else if (c->broken || !writing_assign(&scan.own_saved, asked, got, n))
+        c->known = NOT_KNOWN;
+    for (unsigned i = 0; i < n && c->known == IN_LOG; i++)
         v[i].got = got[i];
-    return IN_LOG;
+    return 0;
 }
 
 /* A Maildir's GUIDs stand in its dovecot-uidlist: while another one has its lock nobody can tell which mail is whose copy. */
@@ -306,49 +326,116 @@ static bool is_taken(const struct renumber *v, unsigned n, uint32_t uid)
     return FALSE;
 }
 
-/* The same where the log does not tell: one that is there, is bound to nothing, and is no copy of the n before. -1: it cannot be known now. */
-static int find_copy(struct session *s, struct mailbox *box, struct box *x, struct mail *old, struct mail *mail, struct renumber *v, unsigned n)
+static bool is_same(struct mail *mail, const char *guid, const struct orset_message *m)
+{
+    struct orset_facts facts;
+    guid_128_t hash;
+    mail_generate_guid_128_hash(guid, hash);
+    return memcmp(hash, m->facts.guid, sizeof hash) == 0 ||
+           (body_facts(mail, &facts, NULL) == 0 && memcmp(facts.sha256, m->facts.sha256, sizeof facts.sha256) == 0);
+}
+
+/* The same where the log does not tell: one that is there, is bound to nothing, and is no copy of the n before. Where the log says that it
+ * is not in the index, it can only be a Maildir's file: a client's own copy has the same GUID. -1: it cannot be known now. */
+static int find_copy(struct recovery *c, struct renumber *v, unsigned n)
 {
     uint32_t uid = v[n].uid;
     struct mailbox_status status;
     struct orset_message bound_to;
     const char *guid;
     v[n].got = 0;
-    if (!mail_set_uid(old, uid) || orset_message_by_uid(s->os, x->folder, uid, &bound_to) <= 0)
+    if ((c->known == NOT_IN_LOG && c->saver == 0) || !mail_set_uid(c->old, uid) ||
+        orset_message_by_uid(c->s->os, c->x->folder, uid, &bound_to) <= 0)
         return 0;
-    if (mail_get_special(old, MAIL_FETCH_GUID, &guid) < 0)
-        return session_box_is_locked(s, box) ? -1 : 0;
+    if (mail_get_special(c->old, MAIL_FETCH_GUID, &guid) < 0)
+        return session_box_is_locked(c->s, c->box) ? -1 : 0;
     guid = t_strdup(guid);
-    mailbox_get_open_status(box, STATUS_MESSAGES, &status);
+    if (c->broken && !is_same(c->old, guid, &bound_to))
+        return 0;
+    mailbox_get_open_status(c->box, STATUS_MESSAGES, &status);
     for (uint32_t seq = status.messages; seq > 0; seq--) {
-        mail_set_seq(mail, seq);
-        if (mail->uid <= uid)
+        mail_set_seq(c->mail, seq);
+        if (c->mail->uid <= uid)
             break;
-        if (is_taken(v, n, mail->uid) || orset_message_by_uid(s->os, x->folder, mail->uid, NULL) != 0)
+        if (is_taken(v, n, c->mail->uid) || orset_message_by_uid(c->s->os, c->x->folder, c->mail->uid, NULL) != 0)
             continue;
-        if (is_unreadable(s, box, mail))
+        if (is_unreadable(c->s, c->box, c->mail))
             return -1;
-        if (is_copy(mail, guid, &bound_to, x->saver)) {
-            v[n].got = mail->uid;
+        if ((c->known != NOT_IN_LOG || file_by(c->mail, c->saver)) && is_copy(c->mail, guid, &bound_to, c->saver)) {
+            v[n].got = c->mail->uid;
             break;
         }
     }
     return 0;
 }
 
-/* Nothing is done before all copies are known. -1: they cannot be now. */
-static int find_copies(struct session *s, struct mailbox *box, struct box *x, struct renumber *v, unsigned n, enum known known, bool copying)
+struct twin {
+    guid_128_t guid;
+    uint32_t uid;
+};
+
+/* With another numbering an old UID may be another mail's: it is one to expunge only where a mail behind it is its copy, by its GUID. */
+static int find_others(struct recovery *c, struct renumber *v, unsigned n)
 {
-    struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane renumber");
-    struct mail *old = mail_alloc(trans, 0, NULL), *mail = mail_alloc(trans, 0, NULL);
+    struct mailbox_status status;
+    struct orset_message m;
+    ARRAY(struct twin) twins;
+    struct twin one;
+    const struct twin *t;
+    const char *guid;
+    t_array_init(&twins, n + 1);
+    mailbox_get_open_status(c->box, STATUS_MESSAGES, &status);
+    for (uint32_t seq = 1; seq <= status.messages; seq++) {
+        mail_set_seq(c->mail, seq);
+        one.uid = c->mail->uid;
+        bool taken = is_taken(v, n, one.uid);
+        if (!taken && orset_message_by_uid(c->s->os, c->x->folder, one.uid, &m) <= 0)
+            continue;
+        if (mail_get_special(c->mail, MAIL_FETCH_GUID, &guid) < 0) {
+            if (session_box_is_locked(c->s, c->box))
+                return -1;
+            continue;
+        }
+        mail_generate_guid_128_hash(guid, one.guid);
+        if (taken || memcmp(one.guid, m.facts.guid, sizeof one.guid) == 0)
+            array_push_back(&twins, &one);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        v[i].other = TRUE;
+        if (!mail_set_uid(c->old, v[i].uid))
+            continue;
+        if (mail_get_special(c->old, MAIL_FETCH_GUID, &guid) < 0) {
+            if (session_box_is_locked(c->s, c->box))
+                return -1;
+            continue;
+        }
+        mail_generate_guid_128_hash(guid, one.guid);
+        array_foreach(&twins, t)
+        {
+            if (t->uid > v[i].uid && memcmp(t->guid, one.guid, sizeof one.guid) == 0)
+                v[i].other = FALSE;
+        }
+    }
+    return 0;
+}
+
+/* Nothing is done before all copies are known. -1: they cannot be now. */
+static int find_copies(struct recovery *c, struct renumber *v, unsigned n)
+{
+    struct mailbox_transaction_context *trans = mailbox_transaction_begin(c->box, 0, "dovelane renumber");
     int r = 0;
+    c->old = mail_alloc(trans, 0, NULL);
+    c->mail = mail_alloc(trans, 0, NULL);
     for (unsigned i = 0; i < n && r >= 0; i++) {
         /* A Maildir's file may be there before the log says so. */
-        if (known != IN_LOG || (!copying && orset_message_by_uid(s->os, x->folder, v[i].uid, NULL) > 0))
-            r = find_copy(s, box, x, old, mail, v, i);
+        bool bound = !c->copying && !c->broken && orset_message_by_uid(c->s->os, c->x->folder, v[i].uid, NULL) > 0;
+        if (c->known != IN_LOG || bound)
+            r = find_copy(c, v, i);
     }
-    mail_free(&mail);
-    mail_free(&old);
+    if (r >= 0 && c->broken)
+        r = find_others(c, v, n);
+    mail_free(&c->mail);
+    mail_free(&c->old);
     (void)mailbox_transaction_commit(&trans);
     return r;
 }
@@ -357,20 +444,19 @@ static int find_copies(struct session *s, struct mailbox *box, struct box *x, st
  * the row says from then on is which those are: a look that ends before its end, for whatever reason, finds it again. */
 int renumber_recover(struct session *s, struct mailbox *box, struct box *x, const uint8_t *row, size_t len, ARRAY_TYPE(seq_range) *uids)
 {
+    struct recovery c = {.s = s, .box = box, .x = x, .saver = x->saving ? getpid() : x->saver};
     ARRAY_TYPE(renumber) list, left;
     struct log_pos from = {0, 0};
-    bool copying;
     int r = 0;
     t_array_init(&list, 16);
     t_array_init(&left, 16);
-    if (!read_row(row, len, &list, &from, &copying))
+    if (!read_row(row, len, &list, &from, &c.copying))
         return session_fail(s, "%s: the row of a change of UIDs cannot be read", x->vname);
     unsigned n;
     struct renumber *v = array_get_modifiable(&list, &n);
-    int known = copying ? copies_in_log(s, box, x, v, n, &from) : IN_LOG;
-    if (known < 0)
+    if (copies_in_log(&c, v, n, &from) < 0)
         return -1;
-    if (find_copies(s, box, x, v, n, (enum known)known, copying) < 0)
+    if (find_copies(&c, v, n) < 0)
         return 0;
     for (unsigned i = 0; i < n && r >= 0; i++) {
         bool bound = orset_message_by_uid(s->os, x->folder, v[i].uid, NULL) > 0;
@@ -378,14 +464,14 @@ int renumber_recover(struct session *s, struct mailbox *box, struct box *x, cons
             r = orset_done_renumber(s->os, x->folder, v[i].uid, v[i].got);
         else if (!bound)
             v[i].got = UINT32_MAX;
-        if (known == NOT_IN_LOG && v[i].got == 0)
+        if (c.known == NOT_IN_LOG && v[i].got == 0)
             continue; /* it is where it was, or a client removed it */
         seq_range_array_add(uids, v[i].uid);
         array_push_back(&left, &v[i]);
     }
     if (r < 0)
         return session_core_failed(s, x->vname);
-    if (copying && known == IN_LOG && say_moved(s, x, v, n, &from) < 0)
+    if (c.copying && c.known == IN_LOG && say_moved(s, x, v, n, &from) < 0)
         return -1;
     if (put_row(s, x->folder, array_count(&left) > 0 ? array_front(&left) : NULL, array_count(&left), NULL) < 0)
         return -1;
@@ -414,7 +500,7 @@ int renumber_apply(struct session *s)
         if (!more || r < 0)
             break;
         folder = t->folder;
-        struct renumber m = {t->uid, t->new_uid, 0};
+        struct renumber m = {.uid = t->uid, .new_uid = t->new_uid};
         array_push_back(&v, &m);
     }
     array_free(&v);

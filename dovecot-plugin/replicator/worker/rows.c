@@ -267,15 +267,25 @@ static int load_saver(void *arg, const uint8_t *key, size_t key_len, const uint8
 }
 
 /* <seconds>.M<microseconds>P<process>.<host>..., as Dovecot names files; a preserved name is another process'. */
-bool saved_by(struct mail *mail, pid_t saver)
+static bool is_named_by(struct mail *mail, enum mail_fetch_field name_of, pid_t saver)
 {
     const char *name, *at;
-    if (saver == 0 || mail_get_special(mail, MAIL_FETCH_GUID, &name) < 0 || (at = strstr(name, ".M")) == NULL)
+    if (saver == 0 || mail_get_special(mail, name_of, &name) < 0 || (at = strstr(name, ".M")) == NULL)
         return FALSE;
     for (at += 2; *at >= '0' && *at <= '9'; at++)
         ;
     const char *pid = t_strdup_printf("P%ld.", (long)saver);
     return strncmp(at, pid, strlen(pid)) == 0;
+}
+
+bool saved_by(struct mail *mail, pid_t saver)
+{
+    return is_named_by(mail, MAIL_FETCH_GUID, saver);
+}
+
+bool file_by(struct mail *mail, pid_t saver)
+{
+    return is_named_by(mail, MAIL_FETCH_STORAGE_ID, saver);
 }
 
 /* --- all of them ---------------------------------------------------------------------------------------------------- */

@@ -356,6 +356,7 @@ int rows_say_saving(struct session *, struct mailbox *, struct box *);
 int rows_saved(struct session *, struct box *); /* what an earlier process left was looked at; in a transaction */
 int rows_close(struct session *);               /* nothing is half done */
 bool saved_by(struct mail *, pid_t saver);      /* its file has that process' number, and no GUID but its name */
+bool file_by(struct mail *, pid_t saver);       /* its file has that process' number, whatever its GUID */
 
 /* --- box.c: the mailboxes in memory --------------------------------------------------------------------------------- */
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from worker_sites import WORKER, append, delete, equal, imap
+from worker_sites import WORKER, append, delete, equal, imap, mail
 from worker_world import CLOSE, GUARD, HELLO_TOO, TICK, Failed, World
 
 PAIRS = os.environ.get("DOVELANE_PAIRS", "sdbox,sdbox maildir,maildir mdbox,mdbox").split()
@@ -343,6 +343,62 @@ def test_a_change_of_uids_is_not_ended_while_nobody_can_tell_the_copies(scene):
     s.rest()
     assert len(s.here.contents()["INBOX"][1]) == 3 and said == 1
     assert rows(s.here, "r") == 0
+
+
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_change_of_uids_of_which_nothing_is_left(scene, formats):
+    """A row without a mail, as a worker left it that was killed behind the look that found that nothing had been copied."""
+    s = scene(formats, "renumber", "dies")
+    clash(s).logout()
+
+    def empty():
+        with contextlib.closing(sqlite3.connect(s.here.state() / "state.db")) as state, state:
+            assert state.execute("update app set value = x'' where substr(key, 1, 1) = ?", (b"r",)).rowcount == 1
+    s.meanwhile(empty)
+    s.here.ingest()
+    assert len(s.rest()["INBOX"][1]) == 3
+    assert rows(s.here, "r") == 0
+
+
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_client_copies_a_mail_inside_its_folder_before_the_worker_did(scene, formats):
+    """The log says that the worker did not: both are the client's."""
+    s = scene(formats, "renumber", "dies")
+    clash(s).logout()
+    s.meanwhile(lambda: client(s.here, ("copy", uid_of(s.here, "mine"), "INBOX")))
+    s.rest()
+    for site in (s.here, s.there):
+        box = site.imap()
+        box.select("INBOX", readonly=True)
+        assert len(box.search(None, "SUBJECT", "mine")[1][0].split()) == 2
+        assert len(box.search(None, "ALL")[1][0].split()) == 4
+        box.logout()
+
+
+def mail_file(site, subject):
+    path, *_ = sorted(path for name in ("new", "cur") for path in (site.root() / name).iterdir() if f"Subject: {subject}".encode() in path.read_bytes())
+    return path
+
+
+@pytest.mark.parametrize("step", ("renumber-copied", "renumber-bound", "renumber-expunged"))
+def test_old_uids_that_name_other_mails_by_now(scene, step):
+    """The uidlist and the index are lost where a mail had two UIDs, and a delivery that nobody else has gets its old one."""
+    s = scene("sdbox,maildir", step, "dies")
+    clash(s).logout()
+    old = uid_of(s.here, "mine")
+
+    def lose():
+        before = mail_file(s.here, "before")
+        stamp = re.match(r"([0-9]+)\.M([0-9]+)", before.name)
+        fresh = s.here.root() / "new" / f"{stamp[1]}.M{int(stamp[2]) + 1}P1.elsewhere"
+        fresh.write_bytes(mail("fresh"))
+        shutil.chown(fresh, "nobody", "nogroup")
+        for path in (s.here.root() / "dovecot-uidlist", *s.here.root().glob("dovecot.index*")):
+            path.unlink()
+        assert uid_of(s.here, "fresh") == old
+    s.meanwhile(lose)
+    s.rest()
+    assert set(subjects_of(s.there)) == {"before", "mine", "theirs", "fresh"}
 
 
 def test_a_worker_that_only_hears_a_tick(scene):
