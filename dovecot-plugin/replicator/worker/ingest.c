@@ -141,6 +141,8 @@ static int end_begun(struct look *l)
         return -1;
     /* A row of no bytes, as earlier versions left it where nothing was to be expunged, goes with the look's end. */
     const uint8_t *copy = r > 0 && len > 0 ? p_memdup(pool_datastack_create(), row, len) : NULL;
+    if ((r > 0 || l->x->saver != 0 || l->x->writing.seq != 0) && !session_sync_whole(s, l->box))
+        return 0;
     if (r > 0) {
         l->all = l->begun = TRUE; /* where they went is perhaps not known */
         if (copy != NULL && (r = renumber_recover(s, l->box, l->x, copy, len, &l->moving)) <= 0)

@@ -133,6 +133,26 @@ bool session_box_is_locked(struct session *s, struct mailbox *box)
     return TRUE;
 }
 
+bool session_sync_whole(struct session *s, struct mailbox *box)
+{
+    if (!is_maildir(box))
+        return TRUE;
+    struct maildir_uidlist *list = ((struct maildir_mailbox *)box)->uidlist;
+    int r = maildir_uidlist_lock(list);
+    if (r > 0) {
+        enum mailbox_flags flags = box->flags;
+        box->flags |= MAILBOX_FLAG_KEEP_LOCKED; /* said to the sync, which expects no lock of its caller's otherwise */
+        r = mailbox_sync(box, MAILBOX_SYNC_FLAG_FULL_READ) < 0 ? -1 : 1;
+        box->flags = flags;
+        maildir_uidlist_unlock(list);
+    }
+    if (r <= 0) {
+        s->look_again = TRUE;
+        session_want_tick(s, LOCKED_AGAIN);
+    }
+    return r > 0;
+}
+
 static int open_whole(struct mailbox *box)
 {
     struct opened *o = MODULE_CONTEXT_REQUIRE(box, open_module);

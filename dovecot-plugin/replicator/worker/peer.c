@@ -503,14 +503,28 @@ static enum frame_result bodies_parcel(struct session *s, struct peer *p, struct
 }
 
 /* What was begun is found out before anything new comes: a mail that was saved and is not bound yet looks like a user's new one when its
- * message is gone. */
+ * message is gone. -1 also while a Maildir's lock keeps it from being found out. */
 static int end_cut_short(struct session *s)
 {
     const struct frame_ingest all = {.n = 0};
-    if (!s->cut_short || s->exchange_first)
+    struct box *const *x;
+    if (s->exchange_first)
         return 0;
-    s->cut_short = FALSE;
-    return ingest(s, &all);
+    if (s->cut_short) {
+        s->cut_short = FALSE;
+        if (ingest(s, &all) < 0)
+            return -1;
+    }
+    array_foreach(&s->boxes, x)
+    {
+        int r = (*x)->waits && !(*x)->gone ? renumber_unfinished(s, (*x)->folder) : 0;
+        if (r > 0)
+            return session_fail(s, "%s: its dovecot-uidlist is locked, and what was begun there may have to be ended before a peer says more",
+                                (*x)->vname);
+        if (r < 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* --- all kinds ------------------------------------------------------------------------------------------------------ */

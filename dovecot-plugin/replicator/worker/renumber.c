@@ -102,7 +102,7 @@ static int copy_inside(struct mailbox_transaction_context *trans, const struct r
 }
 
 /* An earlier one was cut short and is not ended yet: its mailbox could not be opened since. Another would copy the same mails again. */
-static int unfinished(struct session *s, uint32_t folder)
+int renumber_unfinished(struct session *s, uint32_t folder)
 {
     struct orset_key k = {0};
     const uint8_t *v;
@@ -210,7 +210,7 @@ static int bind_new(struct session *s, struct box *x, const struct renumber *v, 
 static int renumber_folder(struct session *s, uint32_t folder, struct renumber *v, unsigned n)
 {
     struct box *x = box_by_folder(s, folder);
-    int r = unfinished(s, folder), copied = NOT_COPIED;
+    int r = renumber_unfinished(s, folder), copied = NOT_COPIED;
     if (r != 0 || x == NULL || x->gone || x->vname == NULL || x->waits)
         return I_MIN(r, 0);
     struct mailbox *box = session_mailbox(s, x->vname, 0);
@@ -581,7 +581,7 @@ static int body_one(struct session *s, const struct orset_todo *t, struct istrea
 {
     struct box *x = box_by_folder(s, t->folder);
     struct renumber m = {.uid = t->uid};
-    int r = unfinished(s, t->folder);
+    int r = renumber_unfinished(s, t->folder);
     if (r != 0 || x == NULL || x->gone || x->vname == NULL || x->waits)
         return I_MIN(r, 0);
     struct mailbox *box = session_mailbox(s, x->vname, 0);

@@ -303,6 +303,8 @@ void session_unlock_lists(struct session *);
 int session_open_refreshed(struct mailbox *);
 /* Whether what failed with the mailbox just now was the lock of a Maildir's uidlist, which is not waited for: all are looked at again soon then. */
 bool session_box_is_locked(struct session *, struct mailbox *);
+/* A sync of a Maildir whose uidlist is locked leaves out what is new there, and does not say so: with that lock it finds all. False: not now. */
+bool session_sync_whole(struct session *, struct mailbox *);
 /* Opens the row's mailbox as its index is now. Without a sync, which would keep others waiting (F9). */
 int session_open_mailbox(struct session *, const struct box *, struct mailbox *);
 /* Or has another one its name by now? Then all are looked at soon. */
@@ -615,6 +617,8 @@ int place_apply(struct session *, uint64_t ask);
 /* The mails of these rows alone, whose bodies came. */
 int place_rows(struct session *, uint64_t ask, const struct wanted_body *rows, unsigned n);
 int renumber_apply(struct session *);
+/* 1: what an earlier process, or a commit that failed, began in its mailbox is not known to have ended; a look at it is asked for. 0; -1 */
+int renumber_unfinished(struct session *, uint32_t folder);
 int bodies_apply(struct session *, uint64_t ask); /* mails whose bytes are not those agreed on */
 /* Ends a change of UIDs that a crash cut short; row: what it left. uids: old ones, added to. 1; 0: not now, the mailbox is locked; -1 */
 int renumber_recover(struct session *, struct mailbox *, struct box *, const uint8_t *row, size_t len, ARRAY_TYPE(seq_range) *uids);

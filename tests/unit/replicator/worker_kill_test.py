@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from worker_sites import WORKER, append, delete, equal, imap, mail
+from worker_sites import FIRST, WORKER, append, delete, equal, imap, mail
 from worker_world import CLOSE, GUARD, HELLO_TOO, TICK, Failed, World
 
 PAIRS = os.environ.get("DOVELANE_PAIRS", "sdbox,sdbox maildir,maildir mdbox,mdbox").split()
@@ -399,6 +399,49 @@ def test_old_uids_that_name_other_mails_by_now(scene, step):
     s.meanwhile(lose)
     s.rest()
     assert set(subjects_of(s.there)) == {"before", "mine", "theirs", "fresh"}
+
+
+@pytest.mark.parametrize("first", ("ingest", "tick", "parcel"))
+def test_a_peer_removes_a_mail_whose_copy_cannot_be_told_yet(scene, first):
+    """A Maildir's file is there, the log says nothing of it, and the uidlist is locked: the batch waits until it is known what was begun."""
+    s = scene("sdbox,maildir", "renumber", "dies")
+    clash(s).logout()
+    locks = []
+
+    def do():
+        end = time.monotonic() + GUARD
+        while not (pids := re.findall(r"child (\d+) returned error 99", s.here.log.read_text())):
+            assert time.monotonic() < end, s.here.log.read_text()
+            time.sleep(0.05)
+        path = mail_file(s.here, "mine")
+        copy = s.here.root() / "cur" / f"{int(time.time())}.M5P{pids[-1]}.{path.name.split('.', 2)[2].partition(':')[0]}:2,S"
+        shutil.copy2(path, copy)
+        shutil.chown(copy, "nobody", "nogroup")
+        locks.append(locked(s.here))
+        uid = uid_of(s.there, "mine")
+        client(s.there, ("store", uid, "+FLAGS", "(\\Deleted)"), ("expunge", uid))
+    for lane in s.there.outbox.values():
+        lane.clear()
+    s.meanwhile(do)
+    s.there.ingest()
+    s.there.outbox[2].clear()
+    s.there.ship(2, 1)
+    batch = list(s.there.outbox[2])
+    if first != "parcel":
+        FIRST[first](s.here)
+    try:
+        while s.world.carry():
+            pass
+        said = ""
+    except AssertionError as error:
+        said = str(error)
+    held = rows(s.here, "r")
+    locks[0].unlink()
+    s.there.outbox[2][:] = batch
+    s.world.settle(ingest=False)
+    s.rest()
+    assert set(subjects_of(s.there)) == {"before", "theirs"}
+    assert "temporary failure" in said and "dovecot-uidlist" in said and held == 1
 
 
 def test_a_worker_that_only_hears_a_tick(scene):
