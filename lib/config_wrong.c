@@ -124,7 +124,7 @@ static char *check_nodes(const struct config *c, const char *path)
     }
     for (size_t i = 0; i < c->dead.n && c->membership != MEMBERSHIP_LEARNED; i++) /* else it may be learned of later: config_learn */
         if (config_node_index(c, c->dead.v[i]) < 0 && !config_list_has(&c->forgotten, c->dead.v[i]))
-            return mem_printf("%s: dead names %s, but there is no node of that name", path, c->dead.v[i]);
+            return mem_printf("%s: dead names %s, but there is no node of that name: take it out of dead, or write the name of a node section", path, c->dead.v[i]);
     return check_told(c, path);
 }
 

@@ -52,7 +52,7 @@ void program_start(struct program *p, const char *name, bool node_needed, progra
         exit(2);
     }
     if (p->node && config_node_index(p->config, p->node) < 0) {
-        fprintf(stderr, "%s: -n %s: %s has no node of that name\n", name, p->node, p->config_path);
+        fprintf(stderr, "%s: -n %s: %s has no node of that name: write its section, or its right name after DOVELANE_NODE= in /etc/default/dovelane\n", name, p->node, p->config_path);
         exit(2);
     }
     if (only_check) {

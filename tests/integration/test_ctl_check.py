@@ -201,7 +201,7 @@ def test_the_config_itself(running, postfix):
 
 @pytest.mark.parametrize("program, node, status, words", [
     ("milter", "", 0, ""),                                              # the units say -n ${DOVELANE_NODE}: a Postfix host without a node
-    ("milter", "mx9", 2, "-n mx9: "), ("relay", "mx1", 0, ""), ("relay", "mx9", 2, "has no node of that name")])
+    ("milter", "mx9", 2, "-n mx9: "), ("relay", "mx1", 0, ""), ("relay", "mx9", 2, "has no node of that name: write its section, or its right name after DOVELANE_NODE=")])
 def test_the_name_of_a_node_that_a_program_is_given(tmp_path, program, node, status, words):
     config = tmp_path / "dovelane.conf"
     config.write_text('copies = 1\nnode mx1 { redis = "127.0.0.1:7001" }\n')
