@@ -198,7 +198,8 @@ static int registers(struct look *l)
     return look_changed(l, orset_local_uid_next(s->os, l->x->folder, l->scan.end.uid_next) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN);
 }
 
-/* Who unset one is told by the log of this index alone; where that does not reach back, what is missing is lost, and is set again. */
+/* Who unset one is told by the log of this index alone. Of another index, what is missing went with the one before; so it did where this one's
+ * log is there from its first record on, and tells of nobody. Where a part of the log is gone, who unset it may have stood there. */
 static int look_at_attributes(struct look *l, bool all)
 {
     struct session *s = l->s;
@@ -207,7 +208,7 @@ static int look_at_attributes(struct look *l, bool all)
         return -1;
     if ((all || !unbroken) && attributes_ingest(s, l->box, l->x->folder) < 0)
         return -1;
-    return unbroken ? 0 : attributes_restore(s, l->box, l->x->folder);
+    return unbroken ? 0 : attributes_restore(s, l->box, l->x->folder, l->scan.verdict == SCAN_BROKEN || l->scan.begins);
 }
 
 static int look(struct look *l)

@@ -380,7 +380,8 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
 
     log_view = mail_transaction_log_view_open(view->index->log);
     int r = place_view(view, log_view, &x->at, scan);
-    scan->whole = x->rewound && x->at.indexid == 0 && view->index->log->files->hdr.prev_file_seq == 0;
+    scan->begins = view->index->log->files->hdr.prev_file_seq == 0;
+    scan->whole = x->rewound && x->at.indexid == 0 && scan->begins;
     if (r >= 0)
         read_records(view, log_view, &in);
     mail_transaction_log_view_close(&log_view);

@@ -161,6 +161,7 @@ int subscription_apply(struct session *s, const char *name, size_t len)
     return session_commit(s);
 }
 
+#define ACL_PREFIX MAILBOX_ATTRIBUTE_PREFIX_DOVECOT_PVT "acl/"
 #define SIEVE_PREFIX MAILBOX_ATTRIBUTE_PREFIX_DOVECOT_PVT_SERVER "sieve/"
 
 /* --- attributes ----------------------------------------------------------------------------------------------------- */
@@ -296,26 +297,46 @@ static int attribute_lost(struct session *s, uint32_t folder, const char *key)
     return rows_put(s, ROW_ATTRIBUTES, k.b, k.n, &none, sizeof none);
 }
 
-int attributes_restore(struct session *s, struct mailbox *box, uint32_t folder)
+int attributes_restore(struct session *s, struct mailbox *box, uint32_t folder, bool lost)
 {
     struct known_keys k;
     const char *const *key;
-    unsigned n = 0;
+    unsigned n = 0, rights = 0;
     buffer_t *value = t_buffer_create(256);
     if (known_keys(s, folder, "", &k) < 0)
         return -1;
     array_foreach(&k.list, key)
     {
         unsigned type = **key == 's' ? 1 : 0;
-        if (str_begins_with(*key + 1, SIEVE_PREFIX) || read_value(box, attribute_types[type].type, *key + 1, value) != 0)
+        bool right = str_begins_with(*key + 1, ACL_PREFIX);
+        if ((!lost && !right) || str_begins_with(*key + 1, SIEVE_PREFIX) ||
+            read_value(box, attribute_types[type].type, *key + 1, value) != 0)
             continue;
-        n++;
-        if (attribute_lost(s, folder, *key) < 0)
+        /* A right is in a file of its own, which goes with no index: its owner has perhaps revoked it, and is not overruled. */
+        n += !right;
+        rights += right;
+        if (!right && attribute_lost(s, folder, *key) < 0)
             return -1;
     }
     if (n > 0)
         session_note(s, NOTE_INFO, "%s: %u attributes went with its index: they are set again", mailbox_get_vname(box), n);
+    if (rights > 0)
+        session_note(s, NOTE_WARNING, "%s: the rights of %u that were granted are not there, and its log does not tell whether somebody revoked "
+                     "them: they are not granted again, nor revoked on the other sites; grant or revoke them", mailbox_get_vname(box), rights);
     return 0;
+}
+
+int rights_restore(struct session *s, uint32_t folder)
+{
+    struct known_keys k;
+    const char *const *key;
+    int r = known_keys(s, folder, "s" ACL_PREFIX, &k);
+    array_foreach(&k.list, key)
+    {
+        if (r == 0)
+            r = attribute_lost(s, folder, *key) < 0 ? -1 : 0;
+    }
+    return r;
 }
 
 int attributes_ingest(struct session *s, struct mailbox *box, uint32_t folder)

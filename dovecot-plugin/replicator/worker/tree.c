@@ -25,11 +25,11 @@ static int put_box(struct session *s, struct box *x)
     return session_commit(s);
 }
 
-static int folder_done(struct session *s, uint32_t folder)
+static int folder_done(struct session *s, uint32_t folder, bool created)
 {
     if (session_begin(s) < 0)
         return -1;
-    if (orset_done_folder(s->os, folder) < 0) {
+    if ((created && rights_restore(s, folder) < 0) || orset_done_folder(s->os, folder) < 0) {
         session_core_failed(s, "folder");
         session_rollback(s);
         return -1;
@@ -76,14 +76,15 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     if (put_box(s, x) < 0)
         r = -1;
     crash_at("create");
-    if (r == 0 && mailbox_create(box, &update, FALSE) < 0 && mailbox_get_last_mail_error(box) != MAIL_ERROR_EXISTS) {
+    bool created = r == 0 && mailbox_create(box, &update, FALSE) == 0;
+    if (r == 0 && !created && mailbox_get_last_mail_error(box) != MAIL_ERROR_EXISTS) {
         session_note(s, NOTE_WARNING, "%s: cannot be created and waits: %s", vname, mailbox_get_last_internal_error(box, NULL));
         x->gone = TRUE;
         r = put_box(s, x);
     } else if (r == 0 && session_open_refreshed(box) == 0 && mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) == 0) {
         box_set_guid(s, x, metadata.guid);
         if ((r = put_box(s, x)) == 0)
-            r = folder_done(s, f->index);
+            r = folder_done(s, f->index, created);
     }
     mailbox_free(&box);
     return r;
@@ -251,7 +252,7 @@ static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq
     }
     if (raise_uid_validity(s, x, &f) < 0)
         return -1;
-    return is_pending(pending, w->folder) ? folder_done(s, w->folder) : 0;
+    return is_pending(pending, w->folder) ? folder_done(s, w->folder, FALSE) : 0;
 }
 
 /* --- all of them ---------------------------------------------------------------------------------------------------- */

@@ -434,6 +434,7 @@ struct scan {
     /* Of a rewound mailbox only: */
     ARRAY_TYPE(word) words;       /* in order */
     ARRAY(struct former) former;  /* mails that this program expunged: where such a mail is there under another UID, it got that one */
+    bool begins;                  /* the log is there from its first record on */
     bool whole;                   /* it was never looked at, and its log is there from its first record on */
     /* What this program wrote behind where its row says that it was about to: */
     ARRAY_TYPE(seq_range) own_flags;  /* mails whose flags or keywords it changed */
@@ -630,7 +631,10 @@ int subscriptions_ingest(struct session *);
 /* All that are there, or those that the log says were changed: only such a one was unset by somebody. In a transaction. */
 int attributes_ingest(struct session *, struct mailbox *, uint32_t folder);
 int attributes_ingest_changed(struct session *, struct mailbox *, uint32_t folder, const ARRAY_TYPE(const_string) *changes);
-int attributes_restore(struct session *, struct mailbox *, uint32_t folder); /* those that are lost; in a transaction */
+/* Behind a look whose log does not tell all. lost: what is missing went with the index, and is set again; but no access rights, which only a
+ * mailbox that was made again gets back. In a transaction, both. */
+int attributes_restore(struct session *, struct mailbox *, uint32_t folder, bool lost);
+int rights_restore(struct session *, uint32_t folder);
 int server_attributes_ingest(struct session *); /* those that no index log tells of */
 int subscription_apply(struct session *, const char *name, size_t len);
 int attribute_apply(struct session *, uint32_t folder, const char *key, size_t len); /* 1: it waits */

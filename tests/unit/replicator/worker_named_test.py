@@ -2,7 +2,7 @@
 import shutil
 
 import pytest
-from worker_sites import append, equal, imap, mail, make_world, needs_dovecot, subjects
+from worker_sites import MIXES, append, equal, imap, mail, make_world, needs_dovecot, rotate_log, subjects
 from worker_world import CLOSE, USER, pigeonhole
 
 pytestmark = needs_dovecot
@@ -127,6 +127,71 @@ def test_metadata_that_this_site_set_for_another_one_is_not_unset_when_it_is_los
     for _ in range(2):
         world.settle()
     assert get(world[1], "comment") == b"mine" and get(world[1], "other") == b""
+
+
+@pytest.fixture(params=MIXES)
+def rights(request, tmp_path_factory):
+    """A folder of which bob and carol have rights, and annotations; and who has which at a site."""
+    world = make_world(tmp_path_factory, request.param.split(","), acl=True)
+    imap(world[1], None, ("create", "F"))
+    append(world[1], "F", "one")
+    for who in ("bob", "carol"):
+        world[1].doveadm("acl", "set", "-u", USER, "F", f"user={who}", "lookup", "read")
+    for key in ("comment", "other"):
+        world[1].doveadm("mailbox", "metadata", "set", "-u", USER, "F", f"/private/{key}", "mine")
+    world.settle()
+
+    def granted(site):
+        said = site.doveadm("acl", "get", "-u", USER, "F").decode()
+        return {who for who in ("bob", "carol") if f"user={who} " in said + " "}
+
+    def annotated(site):
+        return {key for key in ("comment", "other") if site.doveadm("mailbox", "metadata", "get", "-u", USER, "F", f"/private/{key}").strip()}
+    for site in world.sites.values():
+        assert granted(site) == {"bob", "carol"} and annotated(site) == {"comment", "other"}
+    yield world, granted, annotated
+    told = "".join(f"--- site {s.number}\n{s.notes}\n{s.log.read_text()[-4000:]}" for s in world.sites.values())
+    world.stop()
+    print(told)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_was_revoked_is_not_granted_again_though_the_log_does_not_tell_of_it(rights, number):
+    """Nor set again, what was unset: the log that said so is gone."""
+    world, granted, annotated = rights
+    site = world[number]
+    site.work(CLOSE)
+    site.doveadm("acl", "delete", "-u", USER, "F", "user=bob")
+    site.doveadm("mailbox", "metadata", "unset", "-u", USER, "F", "/private/comment")
+    rotate_log(site, "F")
+    world.settle()
+    world.settle()
+    assert granted(site) == {"carol"} and annotated(site) == {"other"}
+    assert any("the rights of 1" in said for _, said in site.notes), site.notes
+    # Who revokes them says so everywhere.
+    site.doveadm("acl", "delete", "-u", USER, "F", "user=bob")
+    world.settle()
+    assert [granted(each) for each in world.sites.values()] == [{"carol"}] * 2
+
+
+@pytest.mark.parametrize("lost", ["index", "folder"])
+def test_rights_are_granted_again_only_where_the_folder_is_made_again(rights, lost):
+    world, granted, annotated = rights
+    site = world[2]
+    site.work(CLOSE)
+    site.disconnect()
+    site.doveadm("acl", "delete", "-u", USER, "F", "user=bob")
+    for path in list(site.root().rglob("*")):
+        if lost == "folder" and path.name in ("F", ".F"):
+            shutil.rmtree(path)
+        elif lost == "index" and path.name.startswith("dovecot.index") and "F" in str(path.relative_to(site.root())):
+            path.unlink()
+    (site.home() / "attributes").unlink()
+    world.settle()
+    world.settle()
+    assert granted(world[1]) == {"bob", "carol"}
+    assert granted(site) == ({"carol"} if lost == "index" else {"bob", "carol"})
+    assert annotated(site) == {"comment", "other"}
 
 
 @pytest.mark.skipif(not pigeonhole(), reason="Pigeonhole is not installed")

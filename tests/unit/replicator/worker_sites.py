@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 from pathlib import Path
@@ -25,14 +26,30 @@ def mail(subject, size=0):
     return b"From: a@example.org\r\nSubject: %s\r\n\r\nhello %s\r\n" % (subject.encode(), subject.encode()) + body
 
 
-def make_world(_, formats, crash=None, public=False):
+def make_world(_, formats, crash=None, public=False, acl=False):
     # Not below pytest's own directory, which each run of pytest takes the rights from that other users have.
     base = Path(tempfile.mkdtemp(prefix="worker-"))
     base.chmod(0o711)
     worker, env = WORKER, None
     if crash:
         worker, env = WORKER.with_name("dovelane-worker-crashing"), {"DOVELANE_CRASH_AT": crash}
-    return World(base, formats, worker.resolve(), env, public)
+    return World(base, formats, worker.resolve(), env, public, acl)
+
+
+def rotate_log(site, folder):
+    """Its index log is another file, and the one before is gone, as it is after two days: that needs age and 32 KiB of changes."""
+    box = site.imap()
+    box.select(folder)
+    keywords = " ".join(f"{i:02}" + "Long" * 11 for i in range(20))
+    for i in range(40):
+        assert box.store("1", "+FLAGS" if i % 2 == 0 else "-FLAGS", f"({keywords})")[0] == "OK"
+    (log,) = [path for path in site.root().rglob("dovecot.index.log") if folder in str(path)]
+    box.logout()
+    with open(log, "r+b") as f:
+        f.seek(20)
+        f.write(struct.pack("<I", 1000000000))  # when it was made
+    imap(site, folder, ("store", "1", "+FLAGS", "(\\Seen)"), ("store", "1", "-FLAGS", "(\\Seen)"))
+    log.with_name("dovecot.index.log.2").unlink()
 
 
 def append(site, folder, subject, flags=None, size=0):

@@ -105,6 +105,20 @@ namespace pub {{
 }}
 """
 
+ACL23 = """\
+mail_plugins = acl
+plugin {
+  acl = vfile
+}
+"""
+
+ACL24 = """\
+mail_plugins {
+  acl = yes
+}
+acl_driver = vfile
+"""
+
 SIEVE23 = """\
 plugin {
   sieve = file:~/sieve;active=~/.dovecot.sieve
@@ -204,7 +218,7 @@ class Failed(Exception):
 class Site:
     """A Dovecot and the connection with its worker."""
 
-    def __init__(self, base, number, sites, worker, mailbox_format, env=None, public=False):
+    def __init__(self, base, number, sites, worker, mailbox_format, env=None, public=False, acl=False):
         self.number, self.sites, self.base, self.format = number, sites, Path(base), mailbox_format
         self.outbox = {n: [] for n in sites if n != number}
         self.reserve, self.notes, self.done, self.sock, self.opened = {}, [], {}, None, False
@@ -236,6 +250,8 @@ class Site:
             config += SIEVE24 if v24 else SIEVE23
         if public:
             config += (PUBLIC24 if v24 else PUBLIC23).format(**values)
+        if acl:
+            config += ACL24 if v24 else ACL23
         if env:
             config += ("import_environment {\n" + "".join(f"  {k} = {v}\n" for k, v in env.items()) + "}\n" if v24
                        else f"import_environment = {' '.join(f'{k}={v}' for k, v in env.items())}\n")
@@ -415,10 +431,10 @@ class Site:
 class World:
     """Sites 1, 2, ... and the lanes between them. env: of the Dovecots, or a function of the site's number."""
 
-    def __init__(self, base, formats, worker, env=None, public=False):
+    def __init__(self, base, formats, worker, env=None, public=False, acl=False):
         self.base = Path(base)
         numbers = list(range(1, len(formats) + 1))
-        self.sites = {n: Site(self.base / f"site{n}", n, numbers, worker, f, env(n) if callable(env) else env, public)
+        self.sites = {n: Site(self.base / f"site{n}", n, numbers, worker, f, env(n) if callable(env) else env, public, acl)
                       for n, f in zip(numbers, formats)}
         self.carried = []
 
