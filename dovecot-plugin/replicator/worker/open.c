@@ -261,6 +261,9 @@ bool session_index_is_lost(struct session *s, const struct box *x, struct mailbo
     if (x->log_seq == 0 || mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_INDEX, &path) <= 0 ||
         stat(t_strconcat(path, "/dovecot.index.log", NULL), &st) == 0 || errno != ENOENT)
         return FALSE;
+    /* It went with its mailbox: deleted, or renamed. */
+    if (mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) <= 0 || stat(path, &st) < 0)
+        return FALSE;
     s->index_lost = s->look_again = TRUE;
     session_want_tick(s, 100);
     return TRUE;

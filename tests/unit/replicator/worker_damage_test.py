@@ -6,7 +6,7 @@ import subprocess
 import threading
 
 import pytest
-from worker_sites import append, equal, imap, mail, make_world, needs_dovecot, subjects
+from worker_sites import append, delete, equal, guid_of, imap, mail, make_world, needs_dovecot, subjects
 from worker_world import CLOSE, USER
 
 pytestmark = needs_dovecot
@@ -31,6 +31,22 @@ def test_a_lost_index_loses_nothing(world, closed):
         world.settle()
         world.settle()
         assert equal(world, uids=False) == before
+
+
+def test_a_folder_that_is_deleted_has_lost_no_index(world):
+    """Where the hint names it, it is opened before all are listed."""
+    imap(world[1], None, ("create", "F"))
+    append(world[1], "F", "one")
+    world.settle()
+    for site in world.sites.values():
+        site.ingest(("", "F"))
+    guid = guid_of(world[1], "F")
+    delete(world[1], "F")
+    world[1].ingest((guid, "F"))
+    world.settle()
+    for site in world.sites.values():
+        assert "F" not in site.contents()
+        assert not any("was removed" in said for _, said in site.notes), site.notes
 
 
 def test_a_lost_mail_directory_is_fetched_back(world):
