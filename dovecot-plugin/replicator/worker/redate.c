@@ -8,12 +8,17 @@
 #include <mail-storage-private.h>
 
 #define REDATE_VERSION 1
-#define REDATE_MOST 10000 /* changes that one batch asks for */
+#define TOUCHED_AT_ONCE 10000 /* changes in memory */
 
 struct touched {
     uint32_t folder, uid;
 };
 ARRAY_DEFINE_TYPE(touched, struct touched);
+
+struct changes {
+    ARRAY_TYPE(touched) list;
+    uint64_t last; /* number of the last one */
+};
 
 static struct orset_key key_of(uint32_t folder)
 {
@@ -54,16 +59,18 @@ static int put_row(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_rang
 
 static int collect_touched(void *arg, uint64_t number, uint32_t folder, const struct orset_message *m)
 {
-    ARRAY_TYPE(touched) *list = arg;
+    struct changes *c = arg;
     struct touched t = {folder, m->uid};
-    (void)number;
-    array_push_back(list, &t);
-    return array_count(list) >= REDATE_MOST;
+    c->last = number;
+    array_push_back(&c->list, &t);
+    return array_count(&c->list) >= TOUCHED_AT_ONCE;
 }
 
-static int by_folder(const struct touched *a, const struct touched *b)
+static int by_mail(const struct touched *a, const struct touched *b)
 {
-    return a->folder < b->folder ? -1 : a->folder > b->folder;
+    if (a->folder != b->folder)
+        return a->folder < b->folder ? -1 : 1;
+    return a->uid < b->uid ? -1 : a->uid > b->uid;
 }
 
 static int say_folder(struct session *s, uint32_t folder, ARRAY_TYPE(seq_range) *uids)
@@ -83,18 +90,14 @@ static int say_folder(struct session *s, uint32_t folder, ARRAY_TYPE(seq_range) 
     return put_row(s, folder, uids);
 }
 
-int redate_say(struct session *s, uint64_t confirmed)
+static int say_mails(struct session *s, ARRAY_TYPE(touched) *list)
 {
-    ARRAY_TYPE(touched) list;
     ARRAY_TYPE(seq_range) uids;
     unsigned n;
     int r = 0;
-    i_array_init(&list, 16);
     i_array_init(&uids, 16);
-    if (orset_touched_since(s->os, confirmed, collect_touched, &list) < 0)
-        r = session_core_failed(s, "own changes");
-    array_sort(&list, by_folder);
-    const struct touched *t = array_get(&list, &n);
+    array_sort(list, by_mail);
+    const struct touched *t = array_get(list, &n);
     for (unsigned i = 0; i < n && r == 0; i++) {
         seq_range_array_add(&uids, t[i].uid);
         if (i + 1 < n && t[i + 1].folder == t[i].folder)
@@ -103,7 +106,20 @@ int redate_say(struct session *s, uint64_t confirmed)
         array_clear(&uids);
     }
     array_free(&uids);
-    array_free(&list);
+    return r;
+}
+
+int redate_say(struct session *s, uint64_t confirmed)
+{
+    struct changes c = {.last = confirmed};
+    int r, more;
+    i_array_init(&c.list, 16);
+    do {
+        array_clear(&c.list);
+        more = orset_touched_since(s->os, c.last, collect_touched, &c);
+        r = more < 0 ? session_core_failed(s, "own changes") : say_mails(s, &c.list);
+    } while (r == 0 && more > 0);
+    array_free(&c.list);
     return r;
 }
 

@@ -1,7 +1,7 @@
 """What main asks and other sessions see: hints, sweeps, IDLE, CONDSTORE clients that change sites, spoilt parcels."""
 import random
 
-from worker_sites import append, delete, equal, fetch_changed, guid_of, imap, make_world, needs_dovecot, subjects
+from worker_sites import append, delete, equal, fetch_changed, guid_of, imap, mail, make_world, needs_dovecot, subjects
 from worker_world import DONE, PARCEL, num, text
 
 pytestmark = needs_dovecot
@@ -79,6 +79,34 @@ def test_a_client_that_hops_misses_no_change_before_many_others(world):
     world.settle()
     changed, _ = fetch_changed(world[1], there)
     assert 2 in changed
+
+
+def test_a_client_that_hops_misses_no_change_after_ten_thousand_others(tmp_path_factory):
+    """Of all that the other site has not confirmed, however much it is."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"])
+    try:
+        box = world[1].imap()
+        for i in range(501):
+            assert box.append("INBOX", None, None, mail(f"m{i}"))[0] == "OK"
+        box.logout()
+        world.settle()
+        for site in world.sites.values():
+            fetch_changed(site, 1)   # from now on each mail has a modseq of its own
+        for i in range(21):
+            imap(world[1], "INBOX", ("store", "1:500", "+FLAGS", f"(Kw{i})"))
+            world[1].ingest()
+        imap(world[1], "INBOX", ("store", "501", "+FLAGS", "(\\Flagged)"))
+        imap(world[2], "INBOX", *[("store", "1", "+FLAGS" if i % 2 == 0 else "-FLAGS", "(\\Seen)") for i in range(201)])
+        _, there = fetch_changed(world[2], 1)
+        changed, here = fetch_changed(world[1], 1)
+        assert 501 in changed and here < there
+        world[1].ingest()
+        assert world[1].done["sites"][2]["unconfirmed"] > 10000
+        world.settle()
+        changed, _ = fetch_changed(world[1], there)
+        assert 501 in changed
+    finally:
+        world.stop()
 
 
 def test_spoilt_parcels_harm_nobody_but_their_sender(tmp_path_factory):
