@@ -3,6 +3,7 @@
  * What was seen last is a row here, since the core keeps what is wanted: their difference is a user's doing (F4). */
 #include "worker.h"
 
+#include <hash.h>
 #include <istream.h>
 #include <mail-storage-private.h>
 #include <mailbox-attribute.h>
@@ -350,20 +351,25 @@ int attributes_ingest(struct session *s, struct mailbox *box, uint32_t folder)
 
 int attributes_ingest_changed(struct session *s, struct mailbox *box, uint32_t folder, const ARRAY_TYPE(const_string) *changes)
 {
+    HASH_TABLE(const char *, void *) last; /* key: number of its last change, plus one */
     unsigned n;
+    int r = 0;
     const char *const *change = array_get(changes, &n);
-    for (unsigned i = 0; i < n; i++) {
+    if (n == 0)
+        return 0;
+    hash_table_create(&last, default_pool, 0, str_hash, strcmp);
+    for (unsigned i = 0; i < n; i++)
+        hash_table_update(last, change[i] + 1, POINTER_CAST(i + 1));
+    for (unsigned i = 0; i < n && r == 0; i++) {
         const char *key = change[i] + 1, *name = key + 1;
-        bool last = TRUE;
-        for (unsigned j = i + 1; j < n && last; j++)
-            last = strcmp(change[j] + 1, key) != 0;
         /* One that was set last and is not there is lost. Of Sieve scripts only this program writes such records: one that is gone by now,
          * its directory tells why. */
         bool unset = *change[i] == '-' && !str_begins_with(name, SIEVE_PREFIX);
-        if (last && attribute_ingest(s, box, folder, *key == 's' ? 1 : 0, name, unset) < 0)
-            return -1;
+        if (hash_table_lookup(last, key) == POINTER_CAST(i + 1))
+            r = attribute_ingest(s, box, folder, *key == 's' ? 1 : 0, name, unset);
     }
-    return 0;
+    hash_table_destroy(&last);
+    return r;
 }
 
 /* --- what no index log tells of: Sieve scripts, put and deleted beside it --- */
