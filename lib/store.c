@@ -311,11 +311,10 @@ static void on_wake(struct ev_loop *loop, ev_async *a, int events)
 /* Until nothing is left: a refusal is answered at once, and the caller's next step may be queued by that. */
 static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
 {
-    (void)events;
+    (void)loop, (void)events;
     struct store *s = p->data;
     while (s->queue)
         do_queued(s);
-    ev_prepare_stop(loop, p);
 }
 
 static void hand_over(struct work *w)
@@ -327,7 +326,7 @@ static void hand_over(struct work *w)
     s->queue_last = &w->next;
     pthread_mutex_unlock(&s->lock);
     if (s->here)
-        ev_prepare_start(s->loop, &s->turn);
+        ev_feed_event(s->loop, &s->turn, EV_CUSTOM);
     else
         ev_async_send(s->loop, &s->wake);
 }
@@ -524,7 +523,9 @@ static struct store *open_on(struct ev_loop *loop, const struct config *c, const
     s->wake.data = s;
     ev_async_start(s->loop, &s->wake);
     ev_prepare_init(&s->turn, on_turn);
-    ev_set_priority(&s->turn, EV_MAXPRI); /* before the connections' own, which write what this one sends */
+    /* Never started, but fed with the lowest priority: behind all that the loop has in hand in this turn. What runs in the prepare watchers' own turn
+     * comes too late: connections write in theirs, and one that is started by then waits for the next event. */
+    ev_set_priority(&s->turn, EV_MINPRI);
     s->turn.data = s;
     ev_timer_init(&s->watch, on_watch, 0.05, 0.1);
     s->watch.data = s;

@@ -10,3 +10,4 @@ TCase *match_tests(void);
 TCase *liveness_tests(void);
 TCase *members_tests(void);
 TCase *listener_tests(void);
+TCase *store_tests(void);

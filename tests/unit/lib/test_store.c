@@ -1,0 +1,142 @@
+/* store against a node that answers who it is and keeps what else comes. */
+#include <check.h>
+#include <ev.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "store.h"
+#include "tests.h"
+
+#define WITHIN 60 /* seconds: a hang guard */
+
+static struct {
+    char path[100], got[65536];
+    size_t len;
+    int listener, fd;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+} peer = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
+
+static void *peer_run(void *arg)
+{
+    static const char answer[] = "+OK\r\n*10\r\n$7\r\ngrammar\r\n:1\r\n$6\r\nrun-id\r\n$3\r\nabc\r\n$4\r\nnode\r\n$3\r\nmx1\r\n$9\r\nsettle-ms\r\n:5000\r\n$6\r\npolicy\r\n$10\r\nnoeviction\r\n";
+    ssize_t n;
+    (void)arg;
+    peer.fd = accept(peer.listener, NULL, NULL);
+    bool told = false;
+    do {
+        pthread_mutex_lock(&peer.lock);
+        char *at = peer.got + peer.len;
+        size_t room = sizeof peer.got - 1 - peer.len;
+        pthread_mutex_unlock(&peer.lock);
+        n = read(peer.fd, at, room);
+        pthread_mutex_lock(&peer.lock);
+        peer.len += n > 0 ? (size_t)n : 0;
+        peer.got[peer.len] = '\0';
+        pthread_cond_broadcast(&peer.more);
+        bool asked = strstr(peer.got, "LANE.INFO") != NULL;
+        pthread_mutex_unlock(&peer.lock);
+        if (asked && !told)
+            send(peer.fd, answer, sizeof answer - 1, MSG_NOSIGNAL);
+        told = told || asked;
+    } while (n > 0);
+    close(peer.fd);
+    return NULL;
+}
+
+static void peer_start(void)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(peer.path, sizeof peer.path, "/tmp/dovelane-store-%d", (int)getpid());
+    strcpy(a.sun_path, peer.path);
+    unlink(peer.path);
+    peer.listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    ck_assert_int_eq(bind(peer.listener, (struct sockaddr *)&a, sizeof a), 0);
+    ck_assert_int_eq(listen(peer.listener, 8), 0);
+    ck_assert_int_eq(pthread_create(&peer.thread, NULL, peer_run, NULL), 0);
+}
+
+static bool peer_has(const char *word)
+{
+    struct timespec end;
+    int e = 0;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += WITHIN;
+    pthread_mutex_lock(&peer.lock);
+    while (!strstr(peer.got, word) && !e)
+        e = pthread_cond_timedwait(&peer.more, &peer.lock, &end);
+    pthread_mutex_unlock(&peer.lock);
+    return !e;
+}
+
+static struct config *config(void)
+{
+    char path[120], *error = NULL;
+    snprintf(path, sizeof path, "%s.conf", peer.path);
+    FILE *f = fopen(path, "w");
+    fprintf(f, "copies = 1\ntakeover = manual\nnode mx1 {\n  redis = \"unix:%s\"\n}\n", peer.path);
+    fclose(f);
+    struct config *c = config_read(path, &error);
+    ck_assert_msg(c != NULL, "%s", error);
+    unlink(path);
+    return c;
+}
+
+static struct store *store;
+
+static void done(struct store_request *r)
+{
+    (void)r;
+}
+
+static void submit(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    store_submit(store, t->data);
+}
+
+static void quiet(enum log_level level, const char *line)
+{
+    (void)level, (void)line;
+}
+
+/* What is submitted in one turn of the loop is written before the loop waits for anything: a mail that comes alone would wait for the next timer. */
+START_TEST(test_what_is_submitted_leaves_before_the_loop_waits)
+{
+    struct store_entry entry = {.destination = "lmtp:[127.0.0.1]:24", .meta = "m", .meta_len = 1};
+    struct store_request request = {.queue_id = "Q", .body = "b", .body_len = 1, .nentries = 1, .entry = &entry, .done = done};
+    char *error = NULL;
+    log_stderr_to(quiet);
+    peer_start();
+    struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO);
+    struct config *c = config();
+    store = store_open_on(loop, c, NULL, &error);
+    ck_assert_msg(store != NULL, "%s", error);
+    for (time_t end = time(NULL) + WITHIN; !store_able(store) && time(NULL) < end;)
+        ev_run(loop, EVRUN_ONCE);
+    ck_assert(store_able(store));
+    ev_timer now;
+    ev_timer_init(&now, submit, 0., 0.);
+    now.data = &request;
+    ev_timer_start(loop, &now);
+    ev_run(loop, EVRUN_NOWAIT); /* it is submitted */
+    ev_run(loop, EVRUN_NOWAIT); /* before this one waits */
+    ck_assert_msg(peer_has("LANE.PUSH"), "nothing was sent");
+}
+END_TEST
+
+TCase *store_tests(void)
+{
+    TCase *t = tcase_create("store");
+    tcase_add_test(t, test_what_is_submitted_leaves_before_the_loop_waits);
+    tcase_set_timeout(t, 120);
+    return t;
+}
