@@ -51,8 +51,8 @@ struct plugin_mailbox {
     bool expunged; /* by the sync that is going on */
 };
 
-/* Open ones whose hint waits. */
-static struct plugin_mailbox *waiting;
+/* Open ones whose hint waits, the oldest first. */
+static struct plugin_mailbox *waiting, *waiting_last;
 
 static MODULE_CONTEXT_DEFINE_INIT(plugin_mailbox_module, &mail_storage_module_register);
 
@@ -101,7 +101,7 @@ static void told(struct plugin_mailbox *pbox)
     if (pbox->wait == NULL)
         return;
     timeout_remove(&pbox->wait);
-    DLLIST_REMOVE(&waiting, pbox);
+    DLLIST2_REMOVE(&waiting, &waiting_last, pbox);
 }
 
 /* Those that wait go first: a moved mail's arrival is hinted before its removal. */
@@ -124,15 +124,17 @@ static void hint_now(struct plugin_mailbox *pbox, struct mailbox *box)
         }
         T_END;
     }
-    told(pbox);
-    send_waiting();
+    bool waited = pbox->wait != NULL;
+    send_waiting(); /* in their order, this one among them */
+    if (waited)
+        return;
     pbox->hinted = i_nanoseconds();
     hint_send(&pbox->hint, box->storage->user->event);
 }
 
-static void on_wait(struct plugin_mailbox *pbox)
+static void on_wait(struct plugin_mailbox *pbox ATTR_UNUSED)
 {
-    hint_now(pbox, pbox->box);
+    send_waiting();
 }
 
 static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
@@ -146,7 +148,7 @@ static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
         hint_now(pbox, box);
     } else if (pbox->wait == NULL) {
         pbox->wait = timeout_add_short_to(io_loop_get_root(), HINT_GAP, on_wait, pbox);
-        DLLIST_PREPEND(&waiting, pbox);
+        DLLIST2_APPEND(&waiting, &waiting_last, pbox);
     }
 }
 
