@@ -20,6 +20,7 @@
 #include "intent.h"
 #include "line.h"
 #include "owner.h"
+#include "spare_log.h"
 #include "user.h"
 
 #include <guid.h>
@@ -192,6 +193,17 @@ static void sync_notify(struct mailbox *box, uint32_t uid, enum mailbox_sync_typ
         pbox->module_ctx.super.sync_notify(box, uid, sync_type);
 }
 
+static struct mailbox_sync_context *sync_init(struct mailbox *box, enum mailbox_sync_flags flags)
+{
+    if ((flags & MAILBOX_SYNC_FLAG_FORCE_RESYNC) != 0) {
+        T_BEGIN {
+            spare_log_keep(box);
+        }
+        T_END;
+    }
+    return PLUGIN_MAILBOX(box)->module_ctx.super.sync_init(box, flags);
+}
+
 static int sync_deinit(struct mailbox_sync_context *ctx, struct mailbox_sync_status *status_r)
 {
     struct mailbox *box = ctx->box;
@@ -298,6 +310,7 @@ void plugin_mailbox_allocated(struct mailbox *box)
     v->copy = copy;
     v->transaction_commit = transaction_commit;
     v->sync_notify = sync_notify;
+    v->sync_init = sync_init;
     v->sync_deinit = sync_deinit;
     v->close = close_box;
     v->create_box = create_box;

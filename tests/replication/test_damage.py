@@ -1,6 +1,7 @@
 """One replica's files are deleted, spoilt or rolled back while it runs: no other loses a mail, and this one is whole again."""
 import contextlib
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -298,6 +299,39 @@ def test_delivery_while_the_uidlist_is_locked(pair):
     finally:
         lock.unlink(missing_ok=True)
     assert wait_shape(b, user, {"INBOX": {"m": [()], "n": [()]}}, WITHIN) is None
+
+
+def test_what_clients_expunged_is_known_when_the_index_was_rebuilt_before_anybody_looked(pair):
+    """Two rebuilds, each throws a log away; a mail that a rebuild merely did not find is no client's removal."""
+    user = "rebuilt@example.org"
+    a, b = pair.replicas
+    with Site(a, user) as site:
+        for name in ("m", "n", "o", "p"):
+            site.append("INBOX", name)
+        site.create("F")
+        site.append("F", "f")
+        site.append("F", "g")
+    wait_equal(pair.replicas, [user], WITHIN)
+    assert a.kill_some("dovelane-replicator", number=signal.SIGSTOP)
+    try:
+        for folder, name in (("INBOX", "m"), ("INBOX", "n"), ("F", "f")):
+            with Site(a, user) as site:
+                site.expunge(folder, name)
+            a.doveadm("force-resync", "-u", user, "*")
+        assert a.note["storage"] == "maildir" or list(a.store(user).rglob("dovelane.index.log-*"))
+        if a.note["storage"] == "sdbox":
+            last = max(a.store(user).rglob("INBOX/dbox-Mails/u.*"), key=lambda path: int(path.name[2:]))
+            last.unlink()       # p
+            a.doveadm("force-resync", "-u", user, "INBOX")
+    finally:
+        a.kill_some("dovelane-replicator", number=signal.SIGCONT)
+    with Site(b, user) as site:
+        site.append("INBOX", "x")
+    wanted = {"INBOX": {name: [()] for name in ("o", "p", "x")}, "F": {"g": [()]}}
+    assert wait_shape(a, user, wanted, WITHIN) is None
+    assert wait_shape(b, user, wanted, WITHIN) is None
+    wait_equal(pair.replicas, [user], WITHIN)
+    assert not list(a.store(user).rglob("dovelane.index.log-*"))
 
 
 def test_disk_full_at_the_receiver_loses_nothing(pair):

@@ -151,6 +151,8 @@ static int end_begun(struct look *l)
     if (log_scan(s, l->box, l->x, &l->scan) < 0)
         return -1;
     l->x->modseq = l->scan.end.modseq;
+    if (l->scan.rebuilt)
+        spare_logs_read(s, l->box, l->x->at.indexid, &l->requested, &l->spare);
     return l->x->writing.seq != 0 && writing_recover(s, l->box, l->x, &l->scan) < 0 ? -1 : 1;
 }
 
@@ -340,11 +342,15 @@ static int open_and_look(struct look *l)
     }
     l->x->log_seq = log_end(l->box).seq;
     t_array_init(&l->moving, 4);
+    t_array_init(&l->requested, 4);
+    i_array_init(&l->spare, 1);
     int begun = end_begun(l);
     if (begun == 0)
         look_later(l);
-    if (begun <= 0)
+    if (begun <= 0) {
+        spare_logs_forget(&l->spare);
         return begun;
+    }
     l->trans = mailbox_transaction_begin(l->box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane ingest");
     l->mail = mail_alloc(l->trans, 0, NULL);
     l->pool = pool_alloconly_create("look", 1024);
@@ -356,6 +362,9 @@ static int open_and_look(struct look *l)
     /* Not done: what said so is to be found again. */
     if (r >= 0 && !l->locked && array_count(&l->seconds) > 0 && look_expunge_seconds(l) < 0)
         *array_idx_modifiable(&l->in->cursors, array_count(&l->in->cursors) - 1) = l->x->at;
+    else if (r >= 0 && !l->locked)
+        spare_logs_pass(&l->spare, &l->in->spare);
+    spare_logs_forget(&l->spare);
     pool_unref(&l->pool);
     return r;
 }
@@ -390,6 +399,7 @@ static void ingest_init(struct ingest *in)
     i_array_init(&in->removals, 16);
     i_array_init(&in->looked, 16);
     i_array_init(&in->cursors, 16);
+    i_array_init(&in->spare, 4);
 }
 
 static void ingest_deinit(struct ingest *in)
@@ -397,6 +407,7 @@ static void ingest_deinit(struct ingest *in)
     array_free(&in->removals);
     array_free(&in->looked);
     array_free(&in->cursors);
+    spare_logs_forget(&in->spare);
 }
 
 /* Removals behind all adds: a MOVE's add is there before its removal (F17). With them, in one commit, the cursors. */
@@ -415,7 +426,10 @@ static int ingest_finish(struct session *s, struct ingest *in)
             return -1;
     }
     crash_at("ingest-commit");
-    return session_commit(s);
+    if (session_commit(s) < 0)
+        return -1;
+    spare_logs_remove(&in->spare);
+    return 0;
 }
 
 /* Which mailboxes the question is about. True when all of them are where they were. */

@@ -375,7 +375,8 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     scan->end.uid_validity = hdr->uid_validity;
     scan->end.uid_next = hdr->next_uid;
     compare_heads(scan, &x->at, mail_index_modseq_get_highest(view));
-    if (scan->verdict == SCAN_BROKEN)
+    bool same = scan->verdict != SCAN_BROKEN;
+    if (!same)
         scan->end.before = scan->end.modseq = scan->end.hash = 0;
 
     log_view = mail_transaction_log_view_open(view->index->log);
@@ -385,6 +386,7 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     if (r >= 0)
         read_records(view, log_view, &in);
     mail_transaction_log_view_close(&log_view);
+    scan->rebuilt = same && scan->verdict == SCAN_BROKEN;
     array_sort(&scan->reasserts, by_uid);
     return r < 0 ? session_fail(s, "%s: its index log cannot be read", mailbox_get_vname(box)) : 0;
 }

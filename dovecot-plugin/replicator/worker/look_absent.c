@@ -55,6 +55,18 @@ static int missing(struct look *l, uint32_t uid)
     return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
 }
 
+/* By a log that a rebuild replaced. */
+static bool requested_before(struct look *l, uint32_t uid, const uint8_t *guid)
+{
+    const struct former *f;
+    array_foreach(&l->requested, f)
+    {
+        if (f->uid == uid && memcmp(f->guid, guid, sizeof f->guid) == 0)
+            return TRUE;
+    }
+    return FALSE;
+}
+
 int look_at_absent(struct look *l, uint32_t uid)
 {
     struct orset_message m;
@@ -66,9 +78,10 @@ int look_at_absent(struct look *l, uint32_t uid)
         return look_changed(l, r);
     if (seq_range_exists(&l->moving, uid))
         return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
-    if (l->scan.verdict == SCAN_BROKEN)
+    bool requested = l->scan.verdict == SCAN_BROKEN ? requested_before(l, uid, m.facts.guid) : seq_range_exists(&l->scan.requested, uid);
+    if (l->scan.verdict == SCAN_BROKEN && !requested)
         return missing(l, uid);
-    if (seq_range_exists(&l->scan.requested, uid)) {
+    if (requested) {
         session_explain(l->s, "%s: UID %u: removed, as a client asked", l->x->vname, uid);
         if (mdbox_is(l->box) && mdbox_expunged(l->s, l->x->folder, m.facts.guid) < 0)
             return -1;

@@ -421,6 +421,7 @@ struct former {
     guid_128_t guid;
     uint32_t uid;
 };
+ARRAY_DEFINE_TYPE(former, struct former);
 
 struct scan {
     enum scan_verdict verdict;
@@ -433,7 +434,8 @@ struct scan {
     ARRAY(struct late) late;
     /* Of a rewound mailbox only: */
     ARRAY_TYPE(word) words;       /* in order */
-    ARRAY(struct former) former;  /* mails that this program expunged: where such a mail is there under another UID, it got that one */
+    ARRAY_TYPE(former) former;    /* mails that this program expunged: where such a mail is there under another UID, it got that one */
+    bool rebuilt;                 /* broken, and yet the same index: its log began anew */
     bool begins;                  /* the log is there from its first record on */
     bool whole;                   /* it was never looked at, and its log is there from its first record on */
     /* What this program wrote behind where its row says that it was about to: */
@@ -447,6 +449,17 @@ struct scan {
 int log_scan(struct session *, struct mailbox *, const struct box *, struct scan *);
 /* Where the log of the opened mailbox ends, as it is seen. */
 struct log_pos log_end(struct mailbox *);
+
+/* --- spare_log.c ---------------------------------------------------------------------------------------------------- */
+
+ARRAY_DEFINE_TYPE(spare_log, char *);
+/* Adds what clients asked to expunge by the logs beside the index that were this index's, and the paths of those that were read. */
+void spare_logs_read(struct session *, struct mailbox *, uint32_t indexid, ARRAY_TYPE(former) *requested, ARRAY_TYPE(spare_log) *read);
+void spare_logs_pass(ARRAY_TYPE(spare_log) *from, ARRAY_TYPE(spare_log) *to);
+/* The files, when what they say is committed. */
+void spare_logs_remove(ARRAY_TYPE(spare_log) *);
+/* Ends the array. */
+void spare_logs_forget(ARRAY_TYPE(spare_log) *);
 
 /* --- writing.c ------------------------------------------------------------------------------------------------------ */
 
@@ -485,6 +498,7 @@ struct ingest {
     ARRAY(struct removal) removals; /* made into ops when all adds are (F17) */
     ARRAY(struct box *) looked;     /* whose cursors move with them */
     ARRAY(struct cursor) cursors;
+    ARRAY_TYPE(spare_log) spare;    /* that were read */
     unsigned pending;               /* changes since the last commit */
     bool ships;                     /* its parts go to the peers as they are committed, with the bodies of session.kept */
     bool locked;                    /* a mailbox could not be looked at */
