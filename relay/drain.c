@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "gather.h"
 #include "hand.h"
 #include "log.h"
 #include "mem.h"
@@ -32,6 +33,7 @@ struct drain {
     struct want_list want;
     ev_timer pause; /* active: TAKE was refused */
     ev_timer later; /* active: a lane's `later` is set */
+    struct gather gather;
     bool full;      /* HAND_BYTES was the reason to stop */
     bool suspect;   /* one is in hand */
     bool looking;   /* a TAKE that may bring one is under way */
@@ -273,6 +275,8 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
         struct taken one = take_lane(t.relay, t.lane, reply->element[i], t.at);
         all = (struct taken){all.n + one.n, all.bytes + one.bytes, all.back || one.back};
     }
+    bool behind = all.n >= t.asked || all.bytes >= TAKE_BYTES / 2 || t.lane->parsed.generation;
+    ev_set_io_collect_interval(t.relay->loop, gather_took(&t.relay->drain->gather, all.n, behind, clock_monotonic()) ? GATHER_SECONDS : 0.);
     if (!all.n)
         t.lane->careful = false;
     if (!all.n && t.lane->parsed.generation)

@@ -16,6 +16,7 @@ int main(void)
     suite_add_tcase(s, duty_tests());
     suite_add_tcase(s, meeting_tests());
     suite_add_tcase(s, nexthop_tests());
+    suite_add_tcase(s, gather_tests());
     suite_add_tcase(s, poison_tests());
     suite_add_tcase(s, delivery_log_tests());
     SRunner *r = srunner_create(s);

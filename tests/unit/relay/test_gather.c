@@ -1,0 +1,55 @@
+/* When the loop waits for more events. */
+#include <check.h>
+
+#include "gather.h"
+#include "tests.h"
+
+/* Whether it gathers after so many seconds of so many mails a second, one by one. */
+static bool after(struct gather *g, double *now, double seconds, double rate, bool behind)
+{
+    bool on = g->on;
+    for (double end = *now + seconds; *now < end; *now += 1. / rate)
+        on = gather_took(g, 1, behind, *now);
+    return on;
+}
+
+START_TEST(test_rates)
+{
+    struct gather g = {0};
+    double now = 1000.;
+    ck_assert(!gather_took(&g, 1, false, now)); /* the first mail ever */
+    ck_assert(!after(&g, &now, 1., GATHER_RATE / 2, false));
+    ck_assert(after(&g, &now, 1., GATHER_RATE * 4, false));
+    ck_assert(!after(&g, &now, 1., GATHER_RATE / 2, false));
+}
+END_TEST
+
+START_TEST(test_one_after_a_pause)
+{
+    struct gather g = {0};
+    double now = 5.;
+    ck_assert(after(&g, &now, 1., GATHER_RATE * 4, false));
+    ck_assert(!gather_took(&g, 1, false, now + 3600.));
+}
+END_TEST
+
+START_TEST(test_behind)
+{
+    struct gather g = {0};
+    double now = 5.;
+    ck_assert(after(&g, &now, 1., GATHER_RATE * 4, false));
+    ck_assert(gather_took(&g, 1, true, now)); /* one is none */
+    ck_assert(after(&g, &now, 1., GATHER_RATE * 4, false));
+    ck_assert(!after(&g, &now, 1., GATHER_RATE * 4, true));
+    ck_assert(after(&g, &now, 1., GATHER_RATE * 4, false));
+}
+END_TEST
+
+TCase *gather_tests(void)
+{
+    TCase *c = tcase_create("gather");
+    tcase_add_test(c, test_rates);
+    tcase_add_test(c, test_one_after_a_pause);
+    tcase_add_test(c, test_behind);
+    return c;
+}
