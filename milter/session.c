@@ -29,11 +29,15 @@
 #define PATIENCE 10.       /* seconds; content_timeout is 60 s (dovelane check wants at least 16) */
 #define PROGRESS_AFTER 3.  /* seconds without an answer */
 #define READ_MOST (256 * 1024)
+/* While so many mails are being stored the loop waits for so long before it looks for events: then the pushes of several leave together, and so do the nodes' answers. A mail that is
+ * alone, or one of two, waits for nothing. Longer, and 20 sessions leave the cores idle (docs/benchmarks.md). */
+#define GATHER_MAILS 3
+#define GATHER_SECONDS .0008
 #define LONG_TURN 1.       /* seconds; the store's watch turns the loop ten times a second */
 
 static struct {
     struct session *first;
-    size_t n;
+    size_t n, storing; /* storing: the message is complete, and not over */
     ev_prepare turn;
     double this_turn, last_turn; /* when the loop began to wait for events */
     ev_timer tick;
@@ -89,6 +93,7 @@ void session_mail_over(struct session *s)
     s->deposit = (struct deposit){0};
     s->stored = s->revoked = false;
     s->stage = STAGE_READING;
+    sessions.storing--;
     if (s->gone)
         end_session(s);
 }
@@ -258,6 +263,7 @@ static bool do_event(struct session *s, enum engine_event event, bool more)
             complain("it goes on behind the end of a message, without waiting for an answer");
             lose(s);
         } else {
+            sessions.storing++;
             divert_begin(s);
         }
         return false;
@@ -352,6 +358,7 @@ static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
         note_standstill(sessions.last_turn);
     sessions.last_turn = sessions.this_turn;
     sessions.this_turn = now;
+    ev_set_io_collect_interval(loop, sessions.storing >= GATHER_MAILS ? GATHER_SECONDS : 0.);
 }
 
 static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
