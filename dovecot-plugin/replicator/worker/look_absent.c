@@ -61,7 +61,7 @@ static bool requested_before(struct look *l, uint32_t uid, const uint8_t *guid)
     const struct former *f;
     array_foreach(&l->requested, f)
     {
-        if (f->uid == uid && memcmp(f->guid, guid, sizeof f->guid) == 0)
+        if (f->uid == uid && (guid_128_is_empty(f->guid) || memcmp(f->guid, guid, sizeof f->guid) == 0))
             return TRUE;
     }
     return FALSE;

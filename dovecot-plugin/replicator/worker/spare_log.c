@@ -1,7 +1,8 @@
 /* spare_log - what clients asked to expunge by the index logs that `doveadm force-resync` replaced (the plugin keeps them: ../../plugin/spare_log.h).
  *
- * A request names a UID and a GUID, and what it says of this mail it says for ever; so it does no harm to read it again, or what was read before
- * the rebuild. What cannot be read is no evidence of anything. */
+ * A request names a UID, and the GUID where the library knew it without reading the mail. What it says of this mail it says for ever; so it does no
+ * harm to read it again, or what was read before the rebuild. What cannot be read is no evidence of anything. Nor is one that lies beside another
+ * index than it came from: whatever the reason for comparing the whole mailbox was, they are all gone afterwards. */
 #include "worker.h"
 
 #include "../../plugin/line.h"
@@ -29,7 +30,7 @@ void spare_logs_read(struct session *s, struct mailbox *box, uint32_t indexid, A
         if (!str_begins_with(e->d_name, LINE_SPARE_LOG))
             continue;
         char *path = i_strconcat(dir, "/", e->d_name, NULL);
-        if (requested_log_read(path, indexid, take, requested) == 0) {
+        if (indexid == 0 || requested_log_read(path, indexid, take, requested) == 0) {
             array_push_back(read, &path);
             continue;
         }

@@ -453,7 +453,7 @@ struct log_pos log_end(struct mailbox *);
 /* --- spare_log.c ---------------------------------------------------------------------------------------------------- */
 
 ARRAY_DEFINE_TYPE(spare_log, char *);
-/* Adds what clients asked to expunge by the logs beside the index that were this index's, and the paths of those that were read. */
+/* Adds what clients asked to expunge by the logs beside the index that were this index's (indexid 0: of none), and the paths of those that were read. */
 void spare_logs_read(struct session *, struct mailbox *, uint32_t indexid, ARRAY_TYPE(former) *requested, ARRAY_TYPE(spare_log) *read);
 void spare_logs_pass(ARRAY_TYPE(spare_log) *from, ARRAY_TYPE(spare_log) *to);
 /* The files, when what they say is committed. */
