@@ -8,7 +8,9 @@
 In each round every variant does 1,000 consecutive CREATE, APPEND, STORE, FETCH, COPY, EXPUNGE, DELETE, command by command in an order
 that turns, so that what is compared is measured within seconds. Before another variant is measured, what replicates has
 finished. The measured Dovecot and the client have one core (one waits for the other), everything else (replicator at nice 10,
-peer, Redis) the other. The peer's files are in memory, since it stands for another host, which has a disk of its own.
+peer, Redis) the other. Theirs is the one that the disk interrupts: the kernel ends a write in a thread there, which else waits for
+what replicates, the peer and the links that stand for a network among it. The peer's files are in memory, since it stands for
+another host, which has a disk of its own.
 """
 import contextlib
 import os
@@ -30,7 +32,6 @@ QUICK = {"rounds": 2, "commands": 100}
 TITLES = {"stock": "stock Dovecot", "dovelane": "Dovelane", "far": "peer 12 ms away", "dead": "peer and Redis dead"}
 ORDER = ("CREATE", "APPEND", "STORE", "FETCH", "COPY", "EXPUNGE", "DELETE")
 GOALS = {"p50": "<= 1.05", "p99": "<= 1.15", "cpu": "<= 1.05"}
-OURS, REST = {0}, {1}
 
 
 def commands_of(kind, number, options):
@@ -64,10 +65,10 @@ class Variant:
         is where its parent is, so this comes after a session and its worker are there."""
         if os.cpu_count() < 2:
             return
-        replicas.pin([self.replica.pid] + [one.pid for one in self.replica.processes()], OURS)
-        replicas.pin(replicas.replication_pids(self.group), REST)
+        replicas.pin([self.replica.pid] + [one.pid for one in self.replica.processes()], self.options.ours)
+        replicas.pin(replicas.replication_pids(self.group), self.options.rest)
         for other in self.group.replicas[1:]:
-            replicas.pin([one.pid for one in other.processes()], REST)
+            replicas.pin([one.pid for one in other.processes()], self.options.rest)
 
     def prepare(self):
         with contextlib.closing(Timed(self.replica.note["imap"])) as session:
@@ -93,7 +94,7 @@ class Variant:
             processes = [one.pid for one in self.replica.processes("imap")]
             behind = replicas.replication_pids(self.group)
             before, before_behind = cpu_ms(processes), cpu_ms(behind)
-            with replicas.on(OURS):
+            with replicas.on(self.options.ours):
                 times = session.times(commands)
             spent = cpu_ms(processes) - before
         if self.name != "stock":
@@ -176,6 +177,8 @@ def figures(report, options, rounds, names):
 
 
 def run(report, options):
+    options.ours = [replicas.disk_core(options.dir)]
+    options.rest = [1] if options.ours == [0] else [0]
     report.remark(f"Storage {options.storage}, mails of {options.size} bytes; {options.rounds} rounds, medians of rounds, 95 % interval of the "
                   "ratio of medians by drawing rounds in pairs. Times are a Python client's, about 0.03 ms of its own in each.")
     with all_variants(options) as variants:

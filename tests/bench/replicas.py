@@ -4,6 +4,7 @@ import os
 import random
 import socket
 import statistics
+import tempfile
 import time
 
 from stack import dovecot
@@ -143,6 +144,29 @@ def on(cores):
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def interrupts():
+    """How many each core had so far, by device (its line's last word)."""
+    with open("/proc/interrupts") as file:
+        cores = len(file.readline().split())
+        lines = [line.split() for line in file]
+    return {(words[0], words[-1]): [int(word) for word in words[1:cores + 1]] for words in lines
+            if words[0].rstrip(":").isdigit() and len(words) > cores + 1}
+
+
+def disk_core(directory):
+    """The core that is interrupted when core 0 writes there; 0 where that cannot be seen. The kernel ends a write on that core, in a thread that may
+    have to wait for what runs there."""
+    with on({0}), tempfile.TemporaryFile(dir=directory) as file:
+        before = interrupts()
+        for _ in range(100):
+            file.write(bytes(4096))
+            file.flush()
+            os.fdatasync(file.fileno())
+        grown = {line: [now - then for now, then in zip(counts, before.get(line, counts))] for line, counts in interrupts().items()}
+    most = max(grown.values(), key=sum, default=[0])
+    return most.index(max(most)) if sum(most) >= 100 else 0
 
 
 def percentile(values, share):
