@@ -205,11 +205,12 @@ static const struct form {
      ".TH DOVELANE.CONF 5 \"\" \"Dovelane " DOVELANE_VERSION "\" \"Dovelane\"\n.SH NAME\ndovelane.conf \\- settings of all Dovelane programs\n"
      ".SH DESCRIPTION\nOne file serves all programs on all hosts; it holds no secrets. A line is\n.IR \"name = value\" ;\n"
      "texts with other characters than letters, digits and . \\- _ are quoted; lists are written\n.IR \"{ one, two }\" ;\n# begins a comment.\n"
+     "A setting stands once, or once in its section; more for a list is added by\n.IR \"name += { three }\" .\n"
      "Times have a unit (ms, s, min, h, d), sizes may have one (kB, MB, GB, 1024\\-based).\n",
      ".SH SEE ALSO\n.BR dovelane\\-milter (8),\n.BR dovelane\\-relay (8),\n.BR dovelane\\-replicator (8)\n", man},
     {"markdown",
      "# Settings of dovelane.conf\n\nOne file serves all programs on all hosts. Times: 400ms, 1.5s, 10min, 1h; sizes: 512, 256kB, 25MB; lists: "
-     "`{ \"one\", \"two\" }`.\nThis page is made from `lib/settings.def` by `config-doc markdown`.\n",
+     "`{ \"one\", \"two\" }`. A setting stands once, or once in its section.\nThis page is made from `lib/settings.def` by `config-doc markdown`.\n",
      "", markdown},
 };
 

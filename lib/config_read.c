@@ -333,50 +333,64 @@ static int check_replica(cfg_t *cfg, cfg_opt_t *opt)
 
 /* ---- reading ---- */
 
-/* libconfuse's own words for these would be those of its scanner. */
-static char *unreadable(const char *path)
-{
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return mem_printf("%s: %s", path, strerror(errno));
-    bool file = fstat(fd, &st) == 0 && !S_ISDIR(st.st_mode);
-    close(fd);
-    return file ? NULL : mem_printf("%s: is a directory", path);
-}
-
-/* libconfuse takes the end of the file for the end of a section. So it reads a second time what it found good, with a word behind it. */
-static void check_closed(const char *path, cfg_opt_t *opts)
+/* malloc'd, with a line's end behind it and without comments; NULL, and first_error says why. */
+static char *text_of(const char *path)
 {
     char *text = NULL, part[4096];
     size_t size = 0, n;
-    cfg_t *cfg = cfg_init(opts, CFGF_NONE);
+    struct stat st;
     FILE *in = fopen(path, "re"), *out = open_memstream(&text, &size);
-    if (!cfg || !out)
+    if (!out)
         abort(); /* out of memory */
-    cfg_set_error_function(cfg, keep_error);
-    while (in && (n = fread(part, 1, sizeof part, in)) > 0)
+    if (!in)
+        first_error = mem_printf("%s: %s", path, strerror(errno));
+    else if (fstat(fileno(in), &st) == 0 && S_ISDIR(st.st_mode))
+        first_error = mem_printf("%s: is a directory", path);
+    while (!first_error && (n = fread(part, 1, sizeof part, in)) > 0)
         fwrite(part, 1, n, out);
-    fputs("\n" END_OF_FILE " = 0\n", out);
+    if (!first_error && ferror(in))
+        first_error = mem_printf("%s: %s", path, strerror(errno));
+    fputc('\n', out);
     fclose(out);
     if (in)
         fclose(in);
-    in = fmemopen(text, size, "r");
+    if (!first_error && strlen(text) < size)
+        first_error = mem_printf("%s: has a NUL byte, so it is no text: is it the right file, and is it whole?", path);
+    if (!first_error)
+        first_error = config_text_uncomment(path, text);
+    if (!first_error)
+        return text;
+    free(text);
+    return NULL;
+}
+
+static int parse_text(cfg_t *cfg, const char *path, const char *text)
+{
+    FILE *in = fmemopen((char *)text, strlen(text), "r");
     if (!in)
         abort();
+    cfg_set_error_function(cfg, keep_error);
     free(cfg->filename);
     cfg->filename = mem_strdup(path);
-    cfg_parse_fp(cfg, in);
+    int r = cfg_parse_fp(cfg, in);
     fclose(in);
-    free(text);
+    return r;
+}
+
+/* libconfuse takes the end of the file for the end of a section. So it reads a second time what it found good, with a word behind it. */
+static void check_closed(const char *path, const char *text, cfg_opt_t *opts)
+{
+    char *longer = mem_printf("%s" END_OF_FILE " = 0\n", text);
+    cfg_t *cfg = cfg_init(opts, CFGF_NONE);
+    if (!cfg)
+        abort();
+    parse_text(cfg, path, longer);
     cfg_free(cfg);
+    free(longer);
 }
 
 static void parse(const char *path, cfg_t **cfg_r)
 {
-    first_error = unreadable(path);
-    if (first_error)
-        return;
     cfg_opt_t node_opts[] = {
 #define NODE_TEXT(name, def, help) CFG_STR(#name, def, CFGF_NONE),
 #include "settings.def"
@@ -403,23 +417,25 @@ static void parse(const char *path, cfg_t **cfg_r)
         CFG_SEC("node", node_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
         CFG_SEC("replica", replica_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
         CFG_SEC("destination", destination_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES), CFG_END()};
-    cfg_t *cfg = cfg_init(opts, CFGF_NONE);
+    first_error = NULL;
+    char *text = text_of(path);
+    cfg_t *cfg = text ? cfg_init(opts, CFGF_NONE) : NULL;
     if (!cfg)
         return;
-    cfg_set_error_function(cfg, keep_error);
     for (const struct setting *s = settings; s->name; s++)
         cfg_set_validate_func(cfg, s->name, check_value); /* "section|name" is one inside a section */
     cfg_set_validate_func(cfg, "replica", check_replica);
-    int r = cfg_parse(cfg, path);
+    int r = parse_text(cfg, path, text);
     if (r == CFG_SUCCESS && !first_error)
-        check_closed(path, opts);
+        check_closed(path, text, opts);
+    if (r == CFG_SUCCESS && !first_error)
+        first_error = config_text_twice(path, text);
+    free(text);
     if (r == CFG_SUCCESS && !first_error) {
         *cfg_r = cfg;
         return;
     }
-    if (r == CFG_FILE_ERROR)
-        first_error = mem_printf("%s: %s", path, strerror(errno));
-    else if (!first_error)
+    if (!first_error)
         first_error = mem_printf("%s: syntax error", path);
     cfg_free(cfg);
 }

@@ -13,6 +13,12 @@ char *config_wrong(const struct config *, const char *path);
 /* The same for one node, beside those before it. */
 char *config_node_wrong(const struct config *, size_t node, const char *path);
 
+/* Writes blanks over the comments of a file's text. NULL, or the error (malloc'd): one that is not closed. */
+char *config_text_uncomment(const char *path, char *text);
+
+/* NULL, or the setting that stands twice in one section, or outside of all (malloc'd). The text is one that libconfuse has found good. */
+char *config_text_twice(const char *path, char *text);
+
 void config_node_clear(struct config_node *);
 void config_list_add(struct config_list *, const char *text);
 

@@ -183,6 +183,22 @@ static const struct {
     {"destination \"*\" { delivery_id = yes }\n", "delivery_id = yes needs group_key_file"},
     {"copies = 1\nnode a { redis = \"h:1\"\ntls = no }\nroute = {\"a.example=smtp:[h]:1\", \"b.example=smtp:[h]:1\", \"A.example=smtp:[h]:2\"}\n", "\"A.example=smtp:[h]:2\" for the same addresses"},
     {"group_key_file = \"key\"\n", "group_key_file = key must be an absolute path"},
+    /* Whatever stands before them, the lines are the file's. */
+    {"# a comment\n\n// another\n/* and\none */ log = syslog # here, too\ncopies = 9\n", ":6: copies = 9, allowed is"},
+    {"host_name = \"a # b // c /* d\"\nstate_directory = /a//b\nlog = 'it\\'s # x'\ncopies = 9\n", ":4: copies = 9, allowed is"},
+    {"syslog_name = x# \"\ncopies = 9 # \"\n", ":2: copies = 9, allowed is"},
+    {"copies = 1\n /* \nlog = syslog\n", ":2: the comment that begins here is not closed: a */ is missing"},
+    /* What stands twice. */
+    {"copies = 1\nlog = syslog\n# copies = 3\n\ncopies = 1\n", ":5: copies is set a second time: line 1 has it already, take one of the two out"},
+    {"copies = 1 copies = 1\n", ":1: copies is set a second time: line 1 has it already"},
+    {"divert = { \"smtp:[h]:1\",\n \"smtp:[h]:2\" }\ndivert = {}\n", ":3: divert is set a second time: line 1 has it already"},
+    {"divert = {}\ndivert = \"smtp:[h]:1\"\n", ":2: divert is set a second time: line 1 has it already"},
+    {"ignore += {a}\nignore = {b}\n", ":2: ignore is set a second time: line 1 has it already"},
+    {"host_name = \"${DOVELANE_NONE:-\"}\"\nhost_name = b\n", ":2: host_name is set a second time: line 1 has it already"},
+    {"host_name = ${DOVELANE_NONE:-#}\nhost_name = b\n", ":2: host_name is set a second time: line 1 has it already"},
+    {"copies = 1\nnode a {\n redis = \"127.0.0.1:1\"\n tls = no\n redis = \"127.0.0.1:2\"\n}\n", ":5: redis is set a second time in section node a: line 3 has it already"},
+    {"destination \"*\" { tls = may tls_ca_file = \"/x\"\n tls = none }\n", ":2: tls is set a second time in section destination \"*\": line 1 has it already"},
+    {"destination \"*\" { tls = may }\nlog = syslog\ndestination \"smtp:[h]\" { tls = may }\nlog = syslog\n", ":4: log is set a second time: line 2 has it already"},
 };
 
 START_TEST(test_errors_name_the_thing_the_value_and_the_way_out)
@@ -190,6 +206,39 @@ START_TEST(test_errors_name_the_thing_the_value_and_the_way_out)
     read_text(bad[_i].text);
     ck_assert_msg(c == NULL, "accepted: %s", bad[_i].text);
     ck_assert_msg(strstr(error, bad[_i].expected) != NULL, "said: %s", error);
+    forget();
+}
+END_TEST
+
+START_TEST(test_what_is_in_two_sections_or_is_added_to_does_not_stand_twice)
+{
+    read_text("host_name = 'log = syslog'\n# copies = 2\ncopies = 1 /* copies = 3 */ // copies = 4\nnode a { redis = \"127.0.0.1:1\" tls = no }\nnode b { redis = \"127.0.0.1:2\" tls = no }\n"
+              "ignore = {a, copies}\nignore += {b}\nignore += c\nstate_directory = /copies//x\ndestination \"*\" { tls = may tls_ca_file = \"/x\" }\n"
+              "destination \"smtp:[h]\" { tls = none }\nnode_ca_file = \"/\\\"copies = 2\"\nlog = syslog");
+    ck_assert_msg(c != NULL, "%s", error);
+    ck_assert_int_eq(c->copies, 1);
+    ck_assert_uint_eq(c->ignore.n, 4);
+    ck_assert_str_eq(c->ignore.v[3], "c");
+    ck_assert_str_eq(c->state_directory, "/copies//x");
+    ck_assert_str_eq(c->host_name, "log = syslog");
+    ck_assert_str_eq(c->node_ca_file, "/\"copies = 2");
+    ck_assert_str_eq(c->log, "syslog");
+    ck_assert_int_eq(c->other.tls, TLS_MAY);
+    forget();
+}
+END_TEST
+
+START_TEST(test_a_file_with_a_nul_byte_is_no_config)
+{
+    char path[] = "/tmp/dovelane-config-XXXXXX";
+    int fd = mkstemp(path);
+    ck_assert_int_eq(write(fd, "copies = 1\n\0log = syslog\n", 25), 25);
+    close(fd);
+    error = NULL;
+    c = config_read(path, &error);
+    unlink(path);
+    ck_assert_ptr_null(c);
+    ck_assert_msg(strstr(error, ": has a NUL byte") != NULL, "said: %s", error);
     forget();
 }
 END_TEST
@@ -280,6 +329,8 @@ TCase *config_tests(void)
     tcase_add_test(t, test_the_digest_tells_what_must_be_equal_on_all_hosts);
     tcase_add_test(t, test_units_are_understood);
     tcase_add_loop_test(t, test_errors_name_the_thing_the_value_and_the_way_out, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(t, test_what_is_in_two_sections_or_is_added_to_does_not_stand_twice);
+    tcase_add_test(t, test_a_file_with_a_nul_byte_is_no_config);
     tcase_add_test(t, test_a_directory_is_no_config);
     tcase_add_test(t, test_a_missing_file_is_named);
     tcase_add_test(t, test_addresses);

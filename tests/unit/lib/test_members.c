@@ -158,7 +158,7 @@ static struct config *config_of(const char *more)
     char path[200], *error = NULL;
     snprintf(path, sizeof path, "%s/conf", directory);
     FILE *f = fopen(path, "w");
-    fprintf(f, "state_directory = \"%s\"\nmembership = learned\n%s", directory, more);
+    fprintf(f, "state_directory = \"%s\"\n%s%s", directory, strstr(more, "membership = ") ? "" : "membership = learned\n", more);
     fclose(f);
     struct config *c = config_read(path, &error);
     ck_assert_msg(c != NULL, "%s", error);
