@@ -41,6 +41,9 @@ void ctl_usage(const char *format, ...) __attribute__((format(printf, 1, 2), nor
 /* Connects to every node; names those that do not answer on stderr (status 1) and ends with 2 when none does. */
 void ctl_connect(struct ctl *);
 
+/* The same, but neither that node nor those in `dead` are missed when they do not answer. */
+void ctl_connect_without(struct ctl *, const char *node);
+
 /* Who called: "root (uid 0, login alice)", malloc'd. The login is the one that the session began with, whatever sudo made of it. */
 char *ctl_caller(void);
 

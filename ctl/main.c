@@ -70,7 +70,8 @@ void ctl_usage(const char *format, ...)
     exit(STATUS_FAILED);
 }
 
-void ctl_connect(struct ctl *ctl)
+/* without: NULL, or whom ctl_connect_without names. */
+static void connect_all(struct ctl *ctl, const char *without)
 {
     size_t up = 0;
     for (size_t i = 0; i < ctl->nconns; i++) {
@@ -79,6 +80,8 @@ void ctl_connect(struct ctl *ctl)
             up++;
             continue;
         }
+        if (without && (!strcmp(c->name, without) || config_list_has(&ctl->config->dead, c->name)))
+            continue;
         fprintf(stderr, "dovelane: node %s (%s) does not answer: %s\n", c->name, c->address, c->trouble);
         ctl_status(ctl, STATUS_LOOK);
     }
@@ -86,6 +89,16 @@ void ctl_connect(struct ctl *ctl)
         ctl_usage("%s has no node", ctl->config_path);
     if (!up)
         ctl_usage("no node answers");
+}
+
+void ctl_connect(struct ctl *ctl)
+{
+    connect_all(ctl, NULL);
+}
+
+void ctl_connect_without(struct ctl *ctl, const char *node)
+{
+    connect_all(ctl, node);
 }
 
 /* ---- who ---- */

@@ -43,6 +43,7 @@ static void write_tables(struct ctl *ctl, const struct members *table)
             freeReplyObject(r);
         } else if (conn_up(&ctl->conn[i])) {
             fprintf(stderr, "dovelane: node %s did not take it: %s\n", ctl->conn[i].name, ctl->conn[i].trouble);
+            ctl_status(ctl, STATUS_LOOK);
         }
     }
     buf_free(&text);
@@ -285,25 +286,28 @@ void membership_forget(struct ctl *ctl, const char *node, const struct config_li
     if (i >= 0 && !ctl->config->node[i].learned)
         ctl_usage("nodes --forget %s: it has a section in %s, which counts more: take the section out of the files of all hosts, `systemctl reload dovelane-relay` there, then again", node,
                   ctl->config_path);
-    ctl_connect(ctl);
+    ctl_connect_without(ctl, node); /* it goes because it is away */
     read_tables(ctl, &table);
     const struct member *is = members_find(&table, node);
     if (!is)
         ctl_usage("nodes --forget %s: there is no such node", node);
-    if (is->gone) {
-        printf("node %s was taken out already\n", node);
-    } else {
+    bool gone = is->gone;
+    if (!gone) {
         if (!is->joining || somebody_counts_it(ctl, node)) {
             refuse_unknown(ctl, &table, node, lost);
             refuse_while_needed(ctl, node, is->joining, lost);
         }
         say(&table, &(struct member){members_serial(&table, node), true, (char *)node, "", "", "", "", false, is->epoch});
+    }
+    write_tables(ctl, &table); /* one that is gone, too: there may be a server that has not heard of it */
+    if (gone) {
+        printf("node %s was taken out already\n", node);
+    } else {
         char *caller = ctl_caller();
         ctl_log(ctl, "nodes --forget %s, by %s", node, caller);
         free(caller);
         printf("node %s is none of the group any more. Should its relay be started again, it takes nothing and says so\n", node);
     }
-    write_tables(ctl, &table);
     members_free(&table);
 }
 

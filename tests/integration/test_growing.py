@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import admin
 import sinks
 from faults import QUICK_DEATH, SETTINGS, entries
 from relay_world import eventually
 from stack import Stack, oracle, programs, resp
 from stack.shape import SinkShape
 from test_loss import Load, unexplained
-from test_membership import whole_servers
+from test_membership import forgotten, whole_servers
 from test_milter_reload import milters, serving
 
 SINKS = [SinkShape(name, ours=True) for name in ("a", "b", "c", "plain")]
@@ -85,7 +84,7 @@ def test_two_nodes_become_three_and_two_others_under_load(system):
         for service in ("relay-mx1", "relay-mx3"):
             system[service].send(signal.SIGHUP)
             logged(system, service, "config read again")
-        eventually("nothing is left that was its", lambda: admin.run(system, "nodes", "--forget", "mx2").status in (0, 1), 90)
+        forgotten(system, "mx2", 90)
         for service in ("relay-mx1", "relay-mx3"):
             logged(system, service, "node mx2 is none of the group any more")
         stored(system, "mx1>mx3")

@@ -96,6 +96,17 @@ def content(w, node):
     return said[-1].out
 
 
+def forgotten(system, node, seconds=60):
+    """`dovelane nodes --forget` is refused while the node is needed, says so with 2, and does it in the end, with 0."""
+    said = []
+
+    def taken_out():
+        said.append(admin.run(system, "nodes", "--forget", node))
+        return said[-1].status != 2
+    eventually(f"{node} is taken out", taken_out, seconds)
+    assert said[-1].status == 0 and f"node {node} is none of the group any more" in said[-1].out and "does not answer" not in said[-1].err, said[-1]
+
+
 def test_a_new_node_needs_one_address(world):  # noqa: F811
     """Its file names itself and one other; the others learn of it while they run, and it comes back without the one that it was given."""
     w = learned(world)
@@ -243,9 +254,33 @@ def test_a_node_that_joins_and_is_not_wanted_is_forgotten_at_once(world):  # noq
     eventually("all know", lambda: b"1 joining mx4" in (w.connections["mx2"].call("GET", "dovelane.nodes") or b""))
     assert "mx4 (127.0.0.1:1) is joining" in admin.run(w.stack, "nodes").out
     w.logged(r"node mx4 \(127.0.0.1:1, relay-join\): connect", "mx2")
-    assert admin.run(w.stack, "nodes", "--forget", "mx4").status in (0, 1)
+    forgotten(w.stack, "mx4")
     eventually("nobody waits for it", lambda: all(b" gone mx4" in w.connections[node].call("GET", "dovelane.nodes") for node in ("mx1", "mx2")))
     assert known(w, "mx1") == {"mx2"}
+
+
+def test_what_no_node_takes_is_not_done(world):  # noqa: F811
+    """The command says so with 2 and nothing else; where one node did not take it, with 1."""
+    w = learned(world)
+    user = Path(w.relay("mx1").note["conf"]).parent / "admin"
+    user.write_text("admin secret\n")
+    user.chmod(0o600)
+    begun(w, "mx1", "mx2")
+    programs.write_settings(w.relay("mx1"), {"node_user_file": str(user)})
+    w.connections["mx1"].call("SET", "dovelane.nodes", "1 joining mx4 127.0.0.1:1 - - -\n" + (w.connections["mx1"].call("GET", "dovelane.nodes") or b"").decode())
+    eventually("all know", lambda: b"1 joining mx4" in (w.connections["mx2"].call("GET", "dovelane.nodes") or b""))
+
+    def may(rights, *nodes):
+        for node in nodes:
+            w.connections[node].call("ACL", "SETUSER", "admin", "on", ">secret", "allkeys", "allcommands", rights)
+    may("-eval", "mx1", "mx2")
+    said = admin.run(w.stack, "nodes", "--forget", "mx4")
+    assert said.status == 2 and "node mx2 did not take it" in said.err and "no node took it" in said.err and "none of the group" not in said.out, said
+    assert b"joining mx4" in w.connections["mx2"].call("GET", "dovelane.nodes")
+    may("+eval", "mx1")
+    said = admin.run(w.stack, "nodes", "--forget", "mx4")
+    assert said.status == 1 and "node mx2 did not take it" in said.err and "node mx4 is none of the group any more" in said.out, said
+    eventually("the relays tell the others", lambda: b" gone mx4" in w.connections["mx2"].call("GET", "dovelane.nodes"))
 
 
 def test_a_node_that_joins_is_forgotten_only_when_nobody_holds_mail_with_it(world):  # noqa: F811
@@ -301,7 +336,9 @@ def test_a_node_is_taken_out_for_good(world):  # noqa: F811
     w.configure("mx1", hangup=False, state_directory=str(state_directory / "none"))
     refused(*forget, why=r"node mx3 \(.*no program of this host has learned of it.*call this on a node's host")
     w.configure("mx1", hangup=False, state_directory=str(state_directory))
-    eventually("nothing is left that was its", lambda: admin.run(w.stack, *forget).status in (0, 1), 60)
+    forgotten(w.stack, "mx3")
+    again = admin.run(w.stack, *forget)
+    assert again.status == 0 and "node mx3 was taken out already" in again.out, again
     for node in ("mx1", "mx2"):
         w.logged(r"node mx3 is none of the group any more", node)
     out = content(w, "mx1")
@@ -331,7 +368,7 @@ def test_a_node_that_is_taken_in_again_joins_as_a_new_one(world):  # noqa: F811
     begun(w, "mx1", "mx2", "mx3")
     all_three(w)
     w.stack.kill("relay-mx3")
-    eventually("it is taken out", lambda: admin.run(w.stack, "nodes", "--forget", "mx3").status in (0, 1), 60)
+    forgotten(w.stack, "mx3")
     for node in ("mx1", "mx2"):
         w.logged("node mx3 is none of the group any more", node)
     w.connections["mx3"].call("ACL", "DELUSER", "other")
@@ -402,7 +439,7 @@ def test_a_node_that_is_taken_in_again_with_another_address_waits_for_restarts_t
     begun(w, "mx1", "mx2", "mx3")
     all_three(w)
     w.stack.kill("relay-mx3")
-    eventually("it is taken out", lambda: admin.run(w.stack, "nodes", "--forget", "mx3").status in (0, 1), 60)
+    forgotten(w.stack, "mx3")
     for node in ("mx1", "mx2"):
         w.logged("node mx3 is none of the group any more", node)
     before.unlink()
