@@ -14,7 +14,8 @@
     "--forget: takes a node that joined (membership = learned) and is dead out for good; refused while it is needed. --lost, once for each: though\n" \
     "that node may not hold what it held together with it; or, naming the node itself, though only that one has some mail. --join, on its own host: lets it join again, when all reach it. Without options one line per node:\n"                                                                                                                \
     "  state      what it said last: alive; returning (it is compared with the others, and takes nothing); ready (compared, the others give\n" \
-    "             back what they took over); leaving (a planned stop); silent (no beat for suspect_after)\n"                              \
+    "             back what they took over); leaving (a planned stop); silent (no beat for suspect_after); dead (that,\n" \
+    "             or no beat at all, and `dead` names it)\n"                                                                        \
     "  beat       seconds since its last beat, by the server that has the latest\n"                                                       \
     "  whole      for how many of the sets of owners that it belongs to it holds all that was promised: yes, or \"1 of 2\"\n"           \
     "  heard by   who hears it alive        took over  whose mail it delivers\n"                                                         \
@@ -112,6 +113,24 @@ static void print_paths(struct ctl *ctl, size_t node)
     }
 }
 
+static bool beats(enum heard h)
+{
+    return h != HEARD_SILENT && h != HEARD_UNKNOWN;
+}
+
+/* Others deliver what is on it. */
+static void print_undead(struct ctl *ctl, const struct view *v)
+{
+    for (size_t i = 0; i < ctl->config->nnodes; i++) {
+        const struct config_node *n = &ctl->config->node[i];
+        enum heard h = liveness_beat(v->liveness, i) ? liveness_hears(v->liveness, i, NOW) : HEARD_UNKNOWN;
+        if (n->dropped || !config_list_has(&ctl->config->dead, n->name) || !beats(h))
+            continue;
+        printf("dead names %s, but its relay beats (%s): take it out of `dead` in the file of all hosts, or stop its relay\n", n->name, heard_word(h));
+        ctl_status(ctl, STATUS_LOOK);
+    }
+}
+
 static void print_node(struct ctl *ctl, const struct view *v, size_t i)
 {
     struct conn *c = &ctl->conn[i];
@@ -130,11 +149,11 @@ static void print_node(struct ctl *ctl, const struct view *v, size_t i)
         snprintf(entries, sizeof entries, "%lld", v->entries[i]);
     if (conn_up(c) && c->most > 0)
         snprintf(memory, sizeof memory, "%lld%%", 100 * c->used / c->most);
-    bool other = b && strcmp(b->config, mine);
+    bool other = b && strcmp(b->config, mine), dead = config_list_has(&ctl->config->dead, c->name);
     snprintf(config, sizeof config, "%s%s", b ? b->config : "-", other ? "*" : "");
     list(ctl, &hearing, v, i, false);
     list(ctl, &taken, v, i, true);
-    printf("%-16s %-10s %6s  %-8s %-16s %-16s %10llu %8llu %9s %7s  %-17s ", c->name, heard_word(h), beat, whole, hearing.data, h == HEARD_ALIVE ? taken.data : "-",
+    printf("%-16s %-10s %6s  %-8s %-16s %-16s %10llu %8llu %9s %7s  %-17s ", c->name, dead && !beats(h) ? "dead" : heard_word(h), beat, whole, hearing.data, h == HEARD_ALIVE ? taken.data : "-",
            b ? (unsigned long long)b->done : 0ull, b ? (unsigned long long)b->in_hand : 0ull, entries, memory, config);
     print_paths(ctl, i);
     if (h != HEARD_ALIVE || other || strcmp(whole, "yes") || strcmp(taken.data, "-") || (ctl->config->nnodes > 1 && !strcmp(hearing.data, "-")))
@@ -190,6 +209,7 @@ void nodes_command(struct ctl *ctl, int argc, char **argv)
            "config", "active path", "standby path");
     for (size_t i = 0; i < n; i++)
         print_node(ctl, &v, i);
+    print_undead(ctl, &v);
     membership_print(ctl);
     liveness_free(v.liveness);
     free(v.whole);

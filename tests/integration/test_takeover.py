@@ -294,8 +294,15 @@ def test_the_nodes_as_a_table(world):
     assert admin.run(w.stack, "check", "-v", "nodes").out.count("holds all that it promised") == 2
     w.connections["mx1"].call("FLUSHALL")
     assert "0 of its 1 sets" in admin.run(w.stack, "check", "nodes").out
+    w.configure("mx2", hangup=False, dead='{"mx1"}')
+    said = admin.run(w.stack, "nodes", node="mx2")
+    assert re.search("(?m)^mx1 +alive ", said.out) and "dead names mx1, but its relay beats (alive): take it out" in said.out and said.status == 1, said
+    w.configure("mx2", hangup=False, dead="{}")
     w.stack.kill("mx1")
     eventually("mx1 is silent", lambda: (rows := table(w, 1)) and rows["mx1"][1] == "silent")
+    w.configure("mx2", hangup=False, dead='{"mx1"}')
+    assert table(w, 1)["mx1"][1] == "dead" and "but its relay beats" not in admin.run(w.stack, "nodes", node="mx2").out
+    w.configure("mx2", hangup=False, dead="{}")
     row = eventually("it was taken over", lambda: (row := table(w, 1)["mx2"])[5] == "mx1" and row)
     assert row[1] == "alive" and row[4] == "-"
     w.configure("mx2", hangup=False, lane_time="2h")
