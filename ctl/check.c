@@ -2,12 +2,16 @@
  * Exit status as monitoring wants it: 0 good, 1 warnings, 2 critical. */
 #include "check.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "mem.h"
 
 static bool verbose;
 static size_t found[3];
@@ -42,17 +46,27 @@ static void check_ports(struct ctl *ctl)
                   "reinject_port is empty: mail for a next hop that is away fills memory, and there is no drain");
 }
 
+/* by_default: which the package makes. user: whose it must be otherwise. of: who needs it. */
+static void check_directory(struct ctl *ctl, const char *setting, const char *path, const char *by_default, const char *user, const char *of)
+{
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    char *directory = mem_strndup(path, slash > path ? (size_t)(slash - path) : 1);
+    bool packaged = !strcmp(directory, by_default);
+    char *mend = packaged ? mem_printf("systemd-tmpfiles --create dovelane.conf, on hosts with a %s", of)
+                          : mem_printf("install -d -o %s -g postfix -m 0750 %s, on hosts with a %s; or %s", user, directory, of, setting);
+    if (stat(directory, &st) < 0 ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(st.st_mode))
+        check_say(ctl, FINDING_WARNING, "config", mend, "%s, the directory of %s, is not there", directory, setting);
+    free(mend);
+    free(directory);
+}
+
 static void check_places(struct ctl *ctl)
 {
     const struct config *c = ctl->config;
-    char *directory = strdup(c->milter_socket), *slash = directory ? strrchr(directory, '/') : NULL;
-    if (slash && slash != directory) {
-        *slash = '\0';
-        if (access(directory, F_OK) < 0)
-            check_say(ctl, FINDING_WARNING, "config", "systemd-tmpfiles --create dovelane.conf, on hosts with a milter", "%s, the directory of milter_socket, is not there",
-                      directory);
-    }
-    free(directory);
+    check_directory(ctl, "milter_socket", c->milter_socket, "/var/spool/postfix/dovelane", "dovelane", "milter");
+    if (*c->proxy_next) /* else there is none */
+        check_directory(ctl, "proxy_socket", c->proxy_socket, "/var/spool/postfix/dovelane-proxy", "dovelane-proxy", "proxy");
     if (access(c->state_directory, W_OK) < 0)
         check_say(ctl, FINDING_WARNING, "config", "systemd-tmpfiles --create dovelane.conf, or run this as root", "state_directory = %s cannot be written: a milter forgets `divert off` when it and all nodes restart",
                   c->state_directory);

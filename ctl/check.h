@@ -19,7 +19,11 @@ void check_nodes(struct ctl *);
 void check_postfix(struct ctl *, const char *config_directory /* NULL: postfix_config */);
 void check_dovecot(struct ctl *);
 
-/* check_proxy.c: NULL when no smtpd uses our proxy; otherwise the one behind it, whose settings a diverted mail would miss, or any where that is not known. */
-const struct postconf_service *check_proxy(struct ctl *, const struct postconf *);
+/* check_proxy.c: NULL when no smtpd uses our proxy; otherwise the one behind it, whose settings a diverted mail would miss, or any where that is not known.
+ * milter: this host's way in is the milter, so that it need not have what a proxy needs. */
+const struct postconf_service *check_proxy(struct ctl *, const struct postconf *, bool milter);
+
+/* check_dovecot.c: NULL when somebody listens there, else why not. port NULL: host is the path of a socket. */
+const char *check_listens(const char *host, const char *port);
 
 #endif

@@ -57,6 +57,11 @@ static const char *try_path(const char *path)
     return try_connect((struct sockaddr *)&a, sizeof a);
 }
 
+const char *check_listens(const char *host, const char *port)
+{
+    return port ? try_host(host, port) : try_path(host);
+}
+
 static void check_hop(struct ctl *ctl, const char *destination)
 {
     const char *hop = strchr(destination, ':') + 1, *why;

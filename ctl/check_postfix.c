@@ -241,7 +241,7 @@ void check_postfix(struct ctl *ctl, const char *directory)
         if (!strcmp(l.service->name, "submission") || !strcmp(l.service->name, "submissions") || !strcmp(l.service->name, "smtps"))
             check_say(ctl, FINDING_WARNING, l.about, "-o smtpd_milters without ours", "mail of your own users is diverted, too; their bounces and notices are then the relay's matter");
     }
-    const struct postconf_service *behind = check_proxy(ctl, l.conf);
+    const struct postconf_service *behind = check_proxy(ctl, l.conf, users > 0);
     if (behind) {
         users++;
         snprintf(l.about, sizeof l.about, "behind the proxy: service %.80s", behind->name);

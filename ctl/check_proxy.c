@@ -60,7 +60,24 @@ static void check_behind(struct ctl *ctl, const struct postconf *conf, const str
         check_say(ctl, FINDING_WARNING, about, "-o smtpd_authorized_xforward_hosts=127.0.0.0/8", "it does not take XFORWARD: in its log all mail comes from this host");
 }
 
-const struct postconf_service *check_proxy(struct ctl *ctl, const struct postconf *conf)
+/* Where the proxy leaves mail to Postfix. NULL: it is not known which service of master.cf that is. */
+static const struct postconf_service *check_next(struct ctl *ctl, const struct postconf *conf, const char *about, enum finding otherwise)
+{
+    const char *next = ctl->config->proxy_next, *host, *port, *why;
+    char buf[512];
+    bool inet = strncmp(next, "unix:", 5);
+    const struct postconf_service *behind = inet && *next ? postconf_listener(conf, next) : NULL;
+    if (inet && !behind)
+        check_say(ctl, otherwise, about, "the lines of examples/master-proxy.cf", "no service of master.cf listens there: the proxy cannot leave mail to Postfix");
+    else if (config_address(next, buf, sizeof buf, &host, &port) == 0 && (why = check_listens(host, port)))
+        check_say(ctl, otherwise, about, inet ? "`postfix check`, and `systemctl reload postfix`: master.cf has it" : "the smtpd behind the proxy, or proxy_next",
+                  "nobody answers there (%s): the proxy cannot leave mail to Postfix", why);
+    else
+        check_say(ctl, FINDING_GOOD, about, NULL, "answers");
+    return behind;
+}
+
+const struct postconf_service *check_proxy(struct ctl *ctl, const struct postconf *conf, bool milter)
 {
     const struct postconf_service *s, *behind = NULL;
     const char *next = ctl->config->proxy_next;
@@ -72,13 +89,14 @@ const struct postconf_service *check_proxy(struct ctl *ctl, const struct postcon
         users++;
         check_before(ctl, conf, s);
     }
-    if (!users)
+    if (!users && (milter || !*next))
         return NULL;
     snprintf(about, sizeof about, "proxy_next %.80s", next);
+    behind = check_next(ctl, conf, about, users ? FINDING_CRITICAL : FINDING_WARNING);
+    if (!users)
+        return NULL;
     if (!ctl->config->route.n)
         check_say(ctl, FINDING_WARNING, "config", "route = { \"example.com=lmtp:[10.0.0.5]:24\" }", "route is empty: the proxy diverts nothing");
-    if (strncmp(next, "unix:", 5) && !(behind = *next ? postconf_listener(conf, next) : NULL))
-        check_say(ctl, FINDING_CRITICAL, about, "the lines of examples/master-proxy.cf", "no service of master.cf listens there: the proxy cannot leave mail to Postfix");
     if (behind)
         check_behind(ctl, conf, behind, about);
     return behind ? behind : postconf_service(conf, 0);

@@ -98,6 +98,26 @@ bool listener_send(struct ev_loop *loop, ev_io *writing, struct buf *out)
 
 /* ---- the path ---- */
 
+/* NULL, or why no socket can be there (malloc'd). */
+static char *no_place(const char *setting, const char *path)
+{
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    if (strlen(path) > BESIDE_PATH_MOST)
+        return mem_printf("%s = %s: longer than the %d bytes that a socket's path may have", setting, path, BESIDE_PATH_MOST);
+    char *directory = mem_strndup(path, slash > path ? (size_t)(slash - path) : 1), *error = NULL;
+    if (stat(directory, &st) < 0 ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(st.st_mode))
+        error = mem_printf("%s = %s: there is no directory %s: make it (that of the default: `systemd-tmpfiles --create dovelane.conf`), or mend the path", setting, path, directory);
+    free(directory);
+    return error;
+}
+
+char *listener_check(const char *setting, const char *path)
+{
+    bool made_at_start = !strncmp(path, "/run/", 5) && strlen(path) <= BESIDE_PATH_MOST;
+    return made_at_start ? NULL : no_place(setting, path);
+}
+
 /* 0: it may be taken. EADDRINUSE: somebody listens there. */
 static int probe(const struct listener_options *o)
 {
@@ -138,7 +158,7 @@ static char *listen_beside(struct listener *l, const struct listener_options *o)
     struct beside b;
     struct stat st;
     if (beside_bind(&b, o->path, SOCK_STREAM | SOCK_NONBLOCK) < 0)
-        return mem_printf("%s = %s: cannot listen: %s (does the directory exist?)", o->setting, o->path, strerror(errno));
+        return mem_printf("%s = %s: cannot listen: %s", o->setting, o->path, strerror(errno));
     char *error = NULL;
     l->fd = b.fd;
     if (fchownat(b.directory, b.name, (uid_t)-1, o->group, 0) < 0 || fchmodat(b.directory, b.name, o->mode, 0) < 0)
@@ -158,11 +178,7 @@ static char *listen_beside(struct listener *l, const struct listener_options *o)
 
 struct listener *listener_open(const struct listener_options *o, char **error_r)
 {
-    if (strlen(o->path) > BESIDE_PATH_MOST) {
-        *error_r = mem_printf("%s = %s: longer than the %d bytes that a socket's path may have", o->setting, o->path, BESIDE_PATH_MOST);
-        return NULL;
-    }
-    if ((*error_r = not_free(o)))
+    if ((*error_r = no_place(o->setting, o->path)) || (*error_r = not_free(o)))
         return NULL;
     struct listener *l = mem_zero(sizeof *l);
     *error_r = listen_beside(l, o);

@@ -28,6 +28,10 @@ struct listener_options {
 /* NULL with *error_r (malloc'd: setting, path, reason, way out); what is at the path is as it was then. */
 struct listener *listener_open(const struct listener_options *, char **error_r);
 
+/* What -t can tell of it before: NULL, or why no socket can be at the path (malloc'd, as above). Directories below /run are made when the unit starts
+ * (RuntimeDirectory), so they are not missed. */
+char *listener_check(const char *setting, const char *path);
+
 /* No more connections; removes the socket if it is still this one. Not from within take(). NULL: nothing. */
 void listener_close(struct listener *);
 

@@ -70,6 +70,11 @@ static bool busy(void)
     return false;
 }
 
+static char *check(const struct config *c)
+{
+    return listener_check("milter_socket", c->milter_socket);
+}
+
 static void listen_here(const struct program *p)
 {
     const struct config *c = p->config;
@@ -91,7 +96,7 @@ int main(int argc, char **argv)
     struct program p;
     char *error = NULL;
     handover_prepare(argv);
-    program_start(&p, "dovelane-milter", false, NULL, argc, argv);
+    program_start(&p, "dovelane-milter", false, check, argc, argv);
     milter.config = p.config;
     milter.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/run.c) */
     if (!milter.loop)

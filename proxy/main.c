@@ -84,7 +84,9 @@ static bool busy(void)
 
 static char *check(const struct config *c)
 {
-    return *c->proxy_next ? NULL : mem_printf("proxy_next is empty: name the smtpd port behind the proxy, \"127.0.0.1:10028\"");
+    if (!*c->proxy_next)
+        return mem_printf("proxy_next is empty: name the smtpd port behind the proxy, \"127.0.0.1:10028\"");
+    return listener_check("proxy_socket", c->proxy_socket);
 }
 
 static void name_us(const struct config *c)

@@ -188,6 +188,7 @@ def test_the_config_itself(running, postfix):
     code, out = check(running, "config")
     programs.write_settings(running["relay-mx1"], {**before, "dead": "{}"})
     assert code == 1 and "destination" not in out
+    assert "proxy_socket" not in out
     for said in ("bounce_port is empty", "reinject_port is empty", "divert is empty", "3 nodes and copies = 3", "mx2 is in dead"):
         assert said in out, out
     conf = Path(running["relay-mx1"].note["conf"])
@@ -199,11 +200,39 @@ def test_the_config_itself(running, postfix):
     programs.write_settings(running["relay-mx1"])
 
 
+def test_directories_of_sockets_that_are_missing(running, postfix, tmp_path):
+    before = dict(running["relay-mx1"].note["settings"])
+    away = {"milter_socket": f"{tmp_path}/m/s", "proxy_socket": f"{tmp_path}/p/s", "proxy_next": "127.0.0.1:9"}
+    programs.write_settings(running["relay-mx1"], away)
+    code, out = check(running, "config")
+    for setting, path, user in (("milter_socket", "m", "dovelane"), ("proxy_socket", "p", "dovelane-proxy")):
+        assert f"WARNING  config: {tmp_path}/{path}, the directory of {setting}, is not there\n           mend: install -d -o {user} -g postfix" in out, out
+        (tmp_path / path).mkdir()
+    assert code == 1 and "is not there" not in check(running, "config")[1]
+    programs.write_settings(running["relay-mx1"], {"proxy_socket": "/var/spool/postfix/dovelane-proxy/proxy.sock", "proxy_next": "", **before})
+
+
+@pytest.mark.parametrize("program", ["milter", "proxy"])
+def test_a_socket_whose_directory_is_missing_is_no_good_file_for_its_program(tmp_path, program):
+    """For others it may be: their host need not have that program."""
+    config = tmp_path / "dovelane.conf"
+    config.write_text(f'copies = 1\nnode mx1 {{ redis = "127.0.0.1:7001" }}\nproxy_next = "127.0.0.1:9"\n{program}_socket = "{tmp_path}/none/s"\n')
+
+    def test(name):
+        done = subprocess.run([BUILD / name / f"dovelane-{name}", "-c", config, "-t"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, timeout=60, check=False)
+        return done.returncode, done.stderr.decode()
+    code, said = test(program)
+    assert code == 2 and f"dovelane.conf: {program}_socket = {tmp_path}/none/s: there is no directory {tmp_path}/none: make it" in said, said
+    assert test("relay") == (0, "")
+    (tmp_path / "none").mkdir()
+    assert test(program) == (0, "")
+
+
 @pytest.mark.parametrize("program, node, status, words", [
     ("milter", "", 0, ""),                                              # the units say -n ${DOVELANE_NODE}: a Postfix host without a node
     ("milter", "mx9", 2, "-n mx9: "), ("relay", "mx1", 0, ""), ("relay", "mx9", 2, "has no node of that name: write its section, or its right name after DOVELANE_NODE=")])
 def test_the_name_of_a_node_that_a_program_is_given(tmp_path, program, node, status, words):
     config = tmp_path / "dovelane.conf"
-    config.write_text('copies = 1\nnode mx1 { redis = "127.0.0.1:7001" }\n')
+    config.write_text(f'copies = 1\nnode mx1 {{ redis = "127.0.0.1:7001" }}\nmilter_socket = "{tmp_path}/s"\n')
     done = subprocess.run([BUILD / program / f"dovelane-{program}", "-c", config, "-n", node, "-t"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, timeout=60, check=False)
     assert done.returncode == status and words in done.stderr.decode(), done

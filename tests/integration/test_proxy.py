@@ -435,10 +435,36 @@ def test_the_admins_check_knows_the_proxy(system):
     programs.write_settings(system["relay-mx1"], {name: settings[name] for name in ("proxy_socket", "proxy_next", "route", "state_directory", "postfix_config")})
     said = admin.run(system, "check", "-v", "postfix").out
     assert "its mail goes to our proxy" in said and "no smtpd uses the milter" not in said and "message_size_limit" not in said
+    assert f"ok       proxy_next {settings['proxy_next']}: answers" in said
     programs.write_settings(system["relay-mx1"], {"proxy_next": "127.0.0.1:9", "proxy_timeout": "200s"})
     said = admin.run(system, "check", "postfix").out
     assert "CRITICAL proxy_next 127.0.0.1:9: no service of master.cf listens there" in said and "smtpd_proxy_timeout is 100s" in said
     programs.write_settings(system["relay-mx1"], {"proxy_next": settings["proxy_next"], "proxy_timeout": settings["proxy_timeout"]})
+
+
+def test_a_port_behind_the_proxy_on_which_nobody_listens_is_named(system, tmp_path):
+    """Though master.cf has it. Before any smtpd uses the proxy it is a warning: that is when an admin looks."""
+    settings = system["proxy"].note["settings"]
+    real = Path(settings["postfix_config"])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{free.getsockname()[1]}"
+        (tmp_path / "main.cf").write_text((real / "main.cf").read_text())
+        master = (real / "master.cf").read_text().replace(settings["proxy_next"], nobody)
+        (tmp_path / "master.cf").write_text(master)
+        programs.write_settings(system["relay-mx1"], {**{name: settings[name] for name in ("proxy_socket", "route", "state_directory")}, "proxy_next": nobody})
+        said = admin.run(system, "check", "--postfix-config", tmp_path, "postfix")
+        assert said.status == 2 and f"CRITICAL proxy_next {nobody}: nobody answers there (Connection refused)" in said.out and "systemctl reload postfix" in said.out, said
+        (tmp_path / "master.cf").write_text(re.sub(r"\n +-o smtpd_proxy_filter=unix:.*", "", master))
+        said = admin.run(system, "check", "--postfix-config", tmp_path, "postfix")
+        assert f"WARNING  proxy_next {nobody}: nobody answers there (Connection refused)" in said.out, said
+        (tmp_path / "master.cf").write_text("")
+        said = admin.run(system, "check", "--postfix-config", tmp_path, "postfix")
+        assert f"WARNING  proxy_next {nobody}: no service of master.cf listens there" in said.out, said
+    programs.write_settings(system["relay-mx1"], {"proxy_next": f"unix:{tmp_path}/none"})
+    said = admin.run(system, "check", "postfix")
+    assert f"CRITICAL proxy_next unix:{tmp_path}/none: nobody answers there (No such file or directory)" in said.out, said
+    programs.write_settings(system["relay-mx1"], {"proxy_next": settings["proxy_next"]})
 
 
 def test_a_slow_postfix_gets_no_more_time_than_it_may(system):

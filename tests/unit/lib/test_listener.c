@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "beside.h"
 #include "listener.h"
 #include "tests.h"
 
@@ -212,7 +213,29 @@ END_TEST
 START_TEST(test_a_directory_that_is_not_there_is_said)
 {
     strcat(path, "/there/s");
-    is_refused(false, ": cannot listen: No such file or directory (does the directory exist?)");
+    is_refused(false, ": there is no directory ");
+    char *error = listener_check("some_socket", path);
+    ck_assert_msg(error && strstr(error, "some_socket = ") && strstr(error, "/there: make it"), "%s", error);
+    free(error);
+}
+END_TEST
+
+START_TEST(test_what_can_be_told_of_a_path_before)
+{
+    char *error = listener_check("some_socket", path);
+    ck_assert_msg(!error, "%s", error);
+    error = listener_check("some_socket", "/run/dovelane-none/s"); /* made when the unit starts */
+    ck_assert_msg(!error, "%s", error);
+    error = listener_check("some_socket", "/dev/null/s");
+    ck_assert_msg(error && strstr(error, "there is no directory /dev/null: "), "%s", error);
+    free(error);
+    error = listener_check("some_socket", "/s");
+    ck_assert_msg(!error, "%s", error);
+    memset(path + sizeof directory, 'x', sizeof path - sizeof directory - 1);
+    path[BESIDE_PATH_MOST + 1] = '\0';
+    error = listener_check("some_socket", path);
+    ck_assert_msg(error && strstr(error, ": longer than the 107 bytes"), "%s", error);
+    free(error);
 }
 END_TEST
 
@@ -259,6 +282,7 @@ TCase *listener_tests(void)
     tcase_add_test(t, test_what_is_no_socket_is_kept);
     tcase_add_test(t, test_the_longest_path);
     tcase_add_test(t, test_a_directory_that_is_not_there_is_said);
+    tcase_add_test(t, test_what_can_be_told_of_a_path_before);
     tcase_add_test(t, test_a_group_that_it_may_not_give_is_said);
     return t;
 }
