@@ -14,8 +14,6 @@
 /* Longer names of dirty marks become LINE_MARK_ALL. */
 #define LINE_MARK_MAX 250
 #define LINE_MARK_ALL "+all"
-/* A mailbox's index log that a rebuild replaced, beside the index; the inode's number follows (spare_log.h). */
-#define LINE_SPARE_LOG "dovelane.index.log-"
 
 /* "1 TAB user TAB guid TAB vname LF" into out. guid: 32 hex digits, or NULL for "-". A vname that does not fit is left
  * out: the hint then is for the mailbox with that GUID, or for all of the user. Length without a terminating 0, or 0 when

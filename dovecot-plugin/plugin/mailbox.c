@@ -20,7 +20,7 @@
 #include "intent.h"
 #include "line.h"
 #include "owner.h"
-#include "spare_log.h"
+#include "../kept/spare_log.h"
 #include "user.h"
 
 #include <guid.h>

@@ -24,8 +24,9 @@ WALLS = {
     "dovecot-plugin/orset": [],
     "dovecot-plugin/state": ["dovecot-plugin/orset"],
     "dovecot-plugin": [],  # compat.h
-    "dovecot-plugin/plugin": ["lib", "dovecot-plugin"],
-    "dovecot-plugin/replicator": ["lib", "dovecot-plugin", "dovecot-plugin/orset", "dovecot-plugin/state"],
+    "dovecot-plugin/kept": ["dovecot-plugin"],
+    "dovecot-plugin/plugin": ["lib", "dovecot-plugin", "dovecot-plugin/kept"],
+    "dovecot-plugin/replicator": ["lib", "dovecot-plugin", "dovecot-plugin/kept", "dovecot-plugin/orset", "dovecot-plugin/state"],
     "dovecot-plugin/doveadm": ["lib", "dovecot-plugin"],
 }
 # The pure cores do no I/O and read no clock: of the C library just these.

@@ -334,6 +334,77 @@ def test_what_clients_expunged_is_known_when_the_index_was_rebuilt_before_anybod
     assert not list(a.store(user).rglob("dovelane.index.log-*"))
 
 
+def test_an_expunge_in_a_rotated_log_is_known_after_a_rebuild(pair):
+    user = "rotated@example.org"
+    a, b = pair.replicas
+    if a.note["storage"] == "maildir":
+        pytest.skip("its log lasts")
+    with Site(a, user) as site:
+        for name in ("m", "n", "o"):
+            site.append("INBOX", name)
+    wait_equal(pair.replicas, [user], WITHIN)
+    assert a.kill_some("dovelane-replicator", number=signal.SIGSTOP)
+    try:
+        with Site(a, user) as site:
+            site.expunge("INBOX", "m")
+        time.sleep(3)
+        for flag in ("\\Flagged", "\\Answered"):
+            a.doveadm("-o", "mail_index_log_rotate_min_size=1", "-o", "mail_index_log_rotate_max_size=1", "-o", "mail_index_log_rotate_min_age=1s",
+                      "flags", "add", "-u", user, flag, "mailbox", "INBOX", "all")
+            if list(a.store(user).rglob("INBOX/**/dovecot.index.log.2")):
+                break
+        assert list(a.store(user).rglob("INBOX/**/dovecot.index.log.2")), "the log was not rotated: this test shows nothing"
+        a.doveadm("force-resync", "-u", user, "INBOX")
+    finally:
+        a.kill_some("dovelane-replicator", number=signal.SIGCONT)
+    with Site(b, user) as site:
+        site.append("INBOX", "x")
+    wait_equal(pair.replicas, [user], WITHIN)
+    time.sleep(2)
+    shape = wait_equal(pair.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
+    assert set(shape["INBOX"]) == {"n", "o", "x"}, f"m was expunged by a client: {sorted(shape['INBOX'])}"
+
+
+def test_a_kept_log_from_after_the_backup_says_nothing_of_a_mail_with_the_same_uid(pair):
+    """The whole home, state and all, is restored from a backup by copying over what is there: the kept log stays. Long after, a mail's file is lost."""
+    user = "stale@example.org"
+    a, b = pair.replicas
+    if a.note["storage"] != "sdbox":
+        pytest.skip("a file of one mail is lost")
+    with Site(a, user) as site:
+        site.append("INBOX", "m")
+    wait_equal(pair.replicas, [user], WITHIN)
+    kept = a.snapshot(user, "home")
+    assert a.kill_some("dovelane-replicator", number=signal.SIGSTOP)
+    try:
+        with Site(a, user) as site:
+            site.append("INBOX", "x")
+            uid = site.uid("INBOX", "x")
+            site.expunge("INBOX", "x")
+        a.doveadm("force-resync", "-u", user, "INBOX")
+        a.kill_some("dovelane-worker")
+        subprocess.run(["cp", "-a", "--remove-destination", kept["kept"] + "/.", str(a.home(user))], check=True)
+    finally:
+        a.kill_some("dovelane-replicator", number=signal.SIGCONT)
+    with Site(a, user) as site:
+        site.append("INBOX", "y")
+        assert site.uid("INBOX", "y") == uid, "y has not x's UID: this test shows nothing"
+    wait_equal(pair.replicas, [user], WITHIN)
+    time.sleep(2)
+    wait_equal(pair.replicas, [user], WITHIN)
+    with Site(a, user) as site:
+        now = site.uid("INBOX", "y")
+    [path] = a.store(user).rglob(f"INBOX/dbox-Mails/u.{now[0]}")
+    path.unlink()
+    a.doveadm("force-resync", "-u", user, "INBOX")
+    with Site(b, user) as site:
+        site.append("INBOX", "after")
+    wait_equal(pair.replicas, [user], WITHIN)
+    time.sleep(2)
+    shape = wait_equal(pair.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
+    assert "y" in shape["INBOX"], f"y is gone at all sites, and nobody expunged it: {shape}"
+
+
 def test_disk_full_at_the_receiver_loses_nothing(pair):
     """B cannot place mails (its home is not writable) while they come; then it can."""
     user = "full@example.org"

@@ -152,7 +152,7 @@ static int end_begun(struct look *l)
         return -1;
     l->x->modseq = l->scan.end.modseq;
     if (l->scan.verdict == SCAN_BROKEN)
-        spare_logs_read(s, l->box, l->scan.rebuilt ? l->x->at.indexid : 0, &l->requested, &l->spare);
+        spare_logs_read(s, l->box, l->scan.rebuilt ? &l->x->at : NULL, &l->requested, &l->spare);
     return l->x->writing.seq != 0 && writing_recover(s, l->box, l->x, &l->scan) < 0 ? -1 : 1;
 }
 

@@ -11,8 +11,8 @@
 #include <mail-storage-private.h>
 #include <mail-transaction-log-private.h>
 
-/* One log record's hash, type included. */
-static uint64_t record_hash(const struct mail_transaction_header *hdr, const void *data)
+
+uint64_t log_record_hash(const struct mail_transaction_header *hdr, const void *data)
 {
     return orset_hash(data, hdr->size).lo ^ ((uint64_t)hdr->type * 0x9e3779b97f4a7c15ULL);
 }
@@ -321,7 +321,7 @@ static void read_records(struct mail_index_view *view, struct mail_transaction_l
         /* Who asked for an expunge must still be known when it is carried out: the cursor stays before that record. */
         stay = stay || is_open_request(view, hdr, data);
         if (modseq != before && (!stay || !found)) {
-            uint64_t hash = record_hash(hdr, data);
+            uint64_t hash = log_record_hash(hdr, data);
             if (!found) {
                 found = TRUE;
                 if (modseq == at->modseq && hash == at->hash)

@@ -55,18 +55,6 @@ static int missing(struct look *l, uint32_t uid)
     return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
 }
 
-/* By a log that a rebuild replaced. */
-static bool requested_before(struct look *l, uint32_t uid, const uint8_t *guid)
-{
-    const struct former *f;
-    array_foreach(&l->requested, f)
-    {
-        if (f->uid == uid && (guid_128_is_empty(f->guid) || memcmp(f->guid, guid, sizeof f->guid) == 0))
-            return TRUE;
-    }
-    return FALSE;
-}
-
 int look_at_absent(struct look *l, uint32_t uid)
 {
     struct orset_message m;
@@ -78,7 +66,7 @@ int look_at_absent(struct look *l, uint32_t uid)
         return look_changed(l, r);
     if (seq_range_exists(&l->moving, uid))
         return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
-    bool requested = l->scan.verdict == SCAN_BROKEN ? requested_before(l, uid, m.facts.guid) : seq_range_exists(&l->scan.requested, uid);
+    bool requested = seq_range_exists(l->scan.verdict == SCAN_BROKEN ? &l->requested : &l->scan.requested, uid);
     if (l->scan.verdict == SCAN_BROKEN && !requested)
         return missing(l, uid);
     if (requested) {

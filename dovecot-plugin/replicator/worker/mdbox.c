@@ -9,6 +9,8 @@
  * word, in the last days. Only such a mail is expunged again. */
 #include "worker.h"
 
+#include "../../kept/spare_log.h"
+
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
 #include <mail-transaction-log-private.h>
@@ -183,6 +185,7 @@ static int rebuild(struct session *s, struct mailbox *box)
     struct box *const *x;
     if (session_lock_lists(s) < 0)
         return -1;
+    spare_log_keep(box);
     compat_mdbox_forget_corrupted(storage); /* else the close would rebuild it, too */
     mailbox_close(box);
     int r = compat_mdbox_rebuild(storage);

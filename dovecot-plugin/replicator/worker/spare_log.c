@@ -1,44 +1,103 @@
-/* spare_log - what clients asked to expunge by the index logs that `doveadm force-resync` replaced (the plugin keeps them: ../../plugin/spare_log.h).
+/* spare_log - what clients asked to expunge by the index logs that a rebuild replaced (../../kept/spare_log.h keeps them).
  *
- * A request names a UID, and the GUID where the library knew it without reading the mail. What it says of this mail it says for ever; so it does no
- * harm to read it again, or what was read before the rebuild. What cannot be read is no evidence of anything. Nor is one that lies beside another
- * index than it came from: whatever the reason for comparing the whole mailbox was, they are all gone afterwards. */
+ * A UID in them is this mailbox's only if they go on from what was read last: a mailbox may have been restored from a backup in between, and then its UIDs are
+ * other mails'. So one of them must have the very record at which reading stopped, and what counts stands behind it, there and in those that came later. Where
+ * two say that they are the same one of the sequence, none is believed. What cannot be read is no evidence of anything. Whatever was the reason for
+ * comparing the whole mailbox: they are all gone afterwards. */
 #include "worker.h"
 
-#include "../../plugin/line.h"
-#include "../../plugin/requested_log.h"
+#include "../../kept/log_file.h"
+#include "../../kept/spare_log.h"
 
+#include <mail-index-private.h>
 #include <mail-storage-private.h>
+#include <mail-transaction-log-private.h>
 
 #include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static void take(void *arg, uint32_t uid, const uint8_t guid[16])
+ARRAY_DEFINE_TYPE(log_file, struct log_file);
+
+static void take(ARRAY_TYPE(seq_range) *to, const struct log_file *f)
 {
-    struct former *f = array_append_space((ARRAY_TYPE(former) *)arg);
-    memcpy(f->guid, guid, sizeof f->guid);
-    f->uid = uid;
+    if ((f->hdr.type & MAIL_TRANSACTION_TYPE_MASK) == MAIL_TRANSACTION_EXPUNGE_GUID) {
+        const struct mail_transaction_expunge_guid *rec = (const void *)f->data;
+        for (size_t n = f->hdr.size / sizeof *rec; n > 0; n--, rec++)
+            seq_range_array_add(to, rec->uid);
+    } else {
+        const struct mail_transaction_expunge *rec = (const void *)f->data;
+        for (size_t n = f->hdr.size / sizeof *rec; n > 0; n--, rec++)
+            if (rec->uid1 > 0 && rec->uid1 <= rec->uid2)
+                seq_range_array_add_range(to, rec->uid1, rec->uid2);
+    }
 }
 
-void spare_logs_read(struct session *s, struct mailbox *box, uint32_t indexid, ARRAY_TYPE(former) *requested, ARRAY_TYPE(spare_log) *read)
+/* found: what the cursor says was read is behind already. */
+static bool take_behind(ARRAY_TYPE(seq_range) *to, struct log_file *f, const struct cursor *at, bool found)
 {
-    const char *dir;
+    while (log_file_next(f)) {
+        if (found && log_file_requests(f))
+            take(to, f);
+        found = found || (f->modseq == at->modseq && f->before != f->modseq && log_record_hash(&f->hdr, f->data) == at->hash);
+    }
+    return found;
+}
+
+static int by_sequence(const struct log_file *a, const struct log_file *b)
+{
+    return a->head.file_seq < b->head.file_seq ? -1 : a->head.file_seq > b->head.file_seq;
+}
+
+/* present: the sequence number of the log that is there now. */
+static void take_chain(ARRAY_TYPE(seq_range) *requested, ARRAY_TYPE(log_file) *logs, const struct cursor *at, uint32_t present)
+{
+    ARRAY_TYPE(seq_range) found;
+    struct log_file *f;
+    uint32_t last = 0;
+    bool twice = FALSE;
+    t_array_init(&found, 8);
+    array_sort(logs, by_sequence);
+    array_foreach_modifiable(logs, f)
+    {
+        if (f->head.indexid != at->indexid || f->head.file_seq >= present)
+            continue;
+        twice = twice || f->head.file_seq == last;
+        if (take_behind(&found, f, at, last != 0))
+            last = f->head.file_seq;
+    }
+    if (!twice)
+        seq_range_array_merge(requested, &found);
+}
+
+void spare_logs_read(struct session *s, struct mailbox *box, const struct cursor *at, ARRAY_TYPE(seq_range) *requested, ARRAY_TYPE(spare_log) *read)
+{
+    ARRAY_TYPE(log_file) logs;
+    struct log_file *f;
     struct dirent *e;
+    const char *dir;
     DIR *d = mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_INDEX, &dir) > 0 ? opendir(dir) : NULL;
+    t_array_init(&logs, 4);
     while (d != NULL && (e = readdir(d)) != NULL) {
-        if (!str_begins_with(e->d_name, LINE_SPARE_LOG))
+        if (!str_begins_with(e->d_name, SPARE_LOG_PREFIX))
             continue;
+        struct log_file one;
         char *path = i_strconcat(dir, "/", e->d_name, NULL);
-        if (indexid == 0 || requested_log_read(path, indexid, take, requested) == 0) {
-            array_push_back(read, &path);
+        array_push_back(read, &path);
+        if (at == NULL)
             continue;
-        }
-        session_note(s, NOTE_WARNING, "%s: cannot be read: %m", path);
-        i_free(path);
+        if (log_file_open(&one, path) == 0)
+            array_push_back(&logs, &one);
+        else
+            session_note(s, NOTE_WARNING, "%s: cannot be read: %m", path);
     }
     if (d != NULL)
         closedir(d);
+    if (array_count(&logs) > 0)
+        take_chain(requested, &logs, at, box->view->index->log->files->hdr.file_seq);
+    array_foreach_modifiable(&logs, f) log_file_close(f);
 }
 
 void spare_logs_pass(ARRAY_TYPE(spare_log) *from, ARRAY_TYPE(spare_log) *to)

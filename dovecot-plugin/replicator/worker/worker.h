@@ -424,7 +424,6 @@ struct former {
     guid_128_t guid;
     uint32_t uid;
 };
-ARRAY_DEFINE_TYPE(former, struct former);
 
 struct scan {
     enum scan_verdict verdict;
@@ -437,7 +436,7 @@ struct scan {
     ARRAY(struct late) late;
     /* Of a rewound mailbox only: */
     ARRAY_TYPE(word) words;       /* in order */
-    ARRAY_TYPE(former) former;    /* mails that this program expunged: where such a mail is there under another UID, it got that one */
+    ARRAY(struct former) former;  /* mails that this program expunged: where such a mail is there under another UID, it got that one */
     bool rebuilt;                 /* broken, and yet the same index: its log began anew */
     bool begins;                  /* the log is there from its first record on */
     bool whole;                   /* it was never looked at, and its log is there from its first record on */
@@ -450,14 +449,16 @@ struct scan {
 
 /* The opened and, where needed, synced mailbox against the cursor. Memory from the data stack. */
 int log_scan(struct session *, struct mailbox *, const struct box *, struct scan *);
+/* One log record's hash, type included; hdr: size is the data's. */
+uint64_t log_record_hash(const struct mail_transaction_header *hdr, const void *data);
 /* Where the log of the opened mailbox ends, as it is seen. */
 struct log_pos log_end(struct mailbox *);
 
 /* --- spare_log.c ---------------------------------------------------------------------------------------------------- */
 
 ARRAY_DEFINE_TYPE(spare_log, char *);
-/* Adds what clients asked to expunge by the logs beside the index that were this index's (indexid 0: of none), and the paths of those that were read. */
-void spare_logs_read(struct session *, struct mailbox *, uint32_t indexid, ARRAY_TYPE(former) *requested, ARRAY_TYPE(spare_log) *read);
+/* Adds what clients asked to expunge since the cursor by the logs beside the index (cursor NULL: nothing), and the paths of all of them. */
+void spare_logs_read(struct session *, struct mailbox *, const struct cursor *, ARRAY_TYPE(seq_range) *requested, ARRAY_TYPE(spare_log) *read);
 void spare_logs_pass(ARRAY_TYPE(spare_log) *from, ARRAY_TYPE(spare_log) *to);
 /* The files, when what they say is committed. */
 void spare_logs_remove(ARRAY_TYPE(spare_log) *);

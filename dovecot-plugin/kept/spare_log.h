@@ -4,10 +4,13 @@
  * witness of an expunge that the replicator has not read yet, is not kept as at a rotation. Without it such a mail would merely be missing, and come back
  * from the peers. It gets a second name beside the first, by link(2), one for each rebuild; the replicator removes it when it has read it
  * (docs/replicator.md). Maildir's log goes on through a rebuild. */
-#ifndef PLUGIN_SPARE_LOG_H
-#define PLUGIN_SPARE_LOG_H
+#ifndef KEPT_SPARE_LOG_H
+#define KEPT_SPARE_LOG_H
 
 struct mailbox;
+
+/* Its name, beside the index; the inode's number follows. */
+#define SPARE_LOG_PREFIX "dovelane.index.log-"
 
 /* Before the sync that rebuilds. A failure is logged and changes nothing else. */
 void spare_log_keep(struct mailbox *box);
