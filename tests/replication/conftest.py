@@ -1,5 +1,6 @@
 """Fixtures for replicas: groups that are ended with their test, rows of the table that run together, and the report."""
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -35,8 +36,24 @@ def need(*specs, replication="dovelane"):
         pytest.skip(f"the replicator is not built in {BUILD}")
 
 
+# Dovecot's own, without anything of ours in it (3 of 63 groups of two stock Dovecots): sessions that make a user's first folders at once lock the list's index and a
+# mailbox's in opposite order, and the one that the kernel refuses to wait dies.
+OWN = r"(imap|lmtp)\(.*Panic: fcntl\(.*dovecot\.list\.index\.log, write-lock, F_SETLKW\) locking failed: Resource deadlock avoided"
+OWN_END = r"service\((imap|lmtp)\): child \d+ killed with signal 6"
+
+
 def panics(group):
-    return group.logs(FORBIDDEN)
+    lines = group.logs(FORBIDDEN, 1000).splitlines()
+    own = sum(bool(re.search(OWN, line)) for line in lines)
+    left = []
+    for line in lines:
+        if re.search(OWN, line):
+            continue
+        if own and re.search(OWN_END, line):
+            own -= 1
+            continue
+        left.append(line)
+    return "\n".join(left[-40:])
 
 
 @pytest.fixture
