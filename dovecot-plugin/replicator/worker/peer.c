@@ -312,7 +312,7 @@ static void close_given(struct giving *g)
 {
     if (g->box == NULL)
         return;
-    session_read_end(&g->trans);
+    (void)mailbox_transaction_commit(&g->trans);
     mailbox_free(&g->box);
 }
 
