@@ -81,7 +81,7 @@ const struct postconf_service *check_proxy(struct ctl *ctl, const struct postcon
 {
     const struct postconf_service *s, *behind = NULL;
     const char *next = ctl->config->proxy_next;
-    char about[120];
+    char about[160];
     size_t users = 0;
     for (size_t i = 0; (s = postconf_service(conf, i)); i++) {
         if (strcmp(s->command, "smtpd") || !is_ours(ctl->config, conf, s))
@@ -91,7 +91,7 @@ const struct postconf_service *check_proxy(struct ctl *ctl, const struct postcon
     }
     if (!users && (milter || !*next))
         return NULL;
-    snprintf(about, sizeof about, "proxy_next %.80s", next);
+    snprintf(about, sizeof about, "proxy_next %.120s", next);
     behind = check_next(ctl, conf, about, users ? FINDING_CRITICAL : FINDING_WARNING);
     if (!users)
         return NULL;
