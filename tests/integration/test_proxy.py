@@ -461,8 +461,8 @@ def test_a_port_behind_the_proxy_on_which_nobody_listens_is_named(system, tmp_pa
         (tmp_path / "master.cf").write_text("")
         said = admin.run(system, "check", "--postfix-config", tmp_path, "postfix")
         assert f"WARNING  proxy_next {nobody}: no service of master.cf listens there" in said.out, said
-    programs.write_settings(system["relay-mx1"], {"proxy_next": f"unix:{tmp_path}/none"})
-    said = admin.run(system, "check", "postfix")
+    programs.write_settings(system["relay-mx1"], {**{name: settings[name] for name in ("proxy_socket", "route", "state_directory")}, "proxy_next": f"unix:{tmp_path}/none"})
+    said = admin.run(system, "check", "--postfix-config", real, "postfix")
     assert f"CRITICAL proxy_next unix:{tmp_path}/none: nobody answers there (No such file or directory)" in said.out, said
     programs.write_settings(system["relay-mx1"], {"proxy_next": settings["proxy_next"]})
 
