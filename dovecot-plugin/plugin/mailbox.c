@@ -14,13 +14,13 @@
  * one's hint waits for its end, or for the mailbox to be closed. */
 #include "../compat.h"
 
+#include "../kept/spare_log.h"
 #include "mailbox.h"
 #include "delivery.h"
 #include "hint.h"
 #include "intent.h"
 #include "line.h"
 #include "owner.h"
-#include "../kept/spare_log.h"
 #include "user.h"
 
 #include <guid.h>

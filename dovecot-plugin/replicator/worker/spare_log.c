@@ -56,7 +56,7 @@ static void take_chain(ARRAY_TYPE(seq_range) *requested, ARRAY_TYPE(log_file) *l
 {
     ARRAY_TYPE(seq_range) found;
     struct log_file *f;
-    uint32_t last = 0;
+    uint32_t last = 0, before = 0;
     bool twice = FALSE;
     t_array_init(&found, 8);
     array_sort(logs, by_sequence);
@@ -64,7 +64,8 @@ static void take_chain(ARRAY_TYPE(seq_range) *requested, ARRAY_TYPE(log_file) *l
     {
         if (f->head.indexid != at->indexid || f->head.file_seq >= present)
             continue;
-        twice = twice || f->head.file_seq == last;
+        twice = twice || f->head.file_seq == before;
+        before = f->head.file_seq;
         if (take_behind(&found, f, at, last != 0))
             last = f->head.file_seq;
     }

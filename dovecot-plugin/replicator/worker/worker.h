@@ -425,6 +425,7 @@ struct former {
 struct scan {
     enum scan_verdict verdict;
     const char *why;                  /* not unbroken: for the log */
+    bool rebuilt;                     /* broken, and yet the same index: its log began anew */
     ARRAY_TYPE(seq_range) touched;    /* UIDs to look at */
     ARRAY_TYPE(seq_range) requested;  /* UIDs a client asked to expunge */
     ARRAY_TYPE(seq_range) saved;     /* by this program, or another one that acts for no client */
@@ -434,7 +435,6 @@ struct scan {
     /* Of a rewound mailbox only: */
     ARRAY_TYPE(word) words;       /* in order */
     ARRAY(struct former) former;  /* mails that this program expunged: where such a mail is there under another UID, it got that one */
-    bool rebuilt;                 /* broken, and yet the same index: its log began anew */
     bool begins;                  /* the log is there from its first record on */
     bool whole;                   /* it was never looked at, and its log is there from its first record on */
     /* What this program wrote behind where its row says that it was about to: */
