@@ -194,7 +194,7 @@ static enum frame_result verify(struct session *s, bool bodies)
         }
         if (v.box != NULL) {
             unknown = verify_mails(&v, home, bodies);
-            (void)mailbox_transaction_commit(&v.trans);
+            session_read_end(&v.trans);
             mailbox_free(&v.box);
         }
         same = same && v.missing == 0 && v.unplaced == 0 && unknown == 0 && v.flags == 0 && v.bodies == 0;

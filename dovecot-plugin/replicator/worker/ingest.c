@@ -358,7 +358,7 @@ static int open_and_look(struct look *l)
     if (l->join != NULL)
         orset_join_free(s->os, l->join);
     mail_free(&l->mail);
-    (void)mailbox_transaction_commit(&l->trans);
+    session_read_end(&l->trans);
     /* Not done: what said so is to be found again. */
     if (r >= 0 && !l->locked && array_count(&l->seconds) > 0 && look_expunge_seconds(l) < 0)
         *array_idx_modifiable(&l->in->cursors, array_count(&l->in->cursors) - 1) = l->x->at;

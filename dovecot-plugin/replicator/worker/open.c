@@ -291,6 +291,11 @@ int session_open_mailbox(struct session *s, const struct box *x, struct mailbox 
     return session_is_box(s, x, box) ? 0 : -1;
 }
 
+void session_read_end(struct mailbox_transaction_context **trans)
+{
+    mailbox_transaction_rollback(trans);
+}
+
 int session_enable_modseq(struct mailbox *box)
 {
     /* The library keeps an index for a while, and may remember of the one before a reset that it had modseqs. */

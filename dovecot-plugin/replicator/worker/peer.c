@@ -312,7 +312,7 @@ static void close_given(struct giving *g)
 {
     if (g->box == NULL)
         return;
-    (void)mailbox_transaction_commit(&g->trans);
+    session_read_end(&g->trans);
     mailbox_free(&g->box);
 }
 

@@ -95,7 +95,7 @@ static int copy_from(struct placing *p, const struct orset_todo *t)
         }
         if (mail != NULL)
             mail_free(&mail);
-        (void)mailbox_transaction_commit(&trans);
+        session_read_end(&trans);
     }
     if (box != p->box)
         mailbox_free(&box);

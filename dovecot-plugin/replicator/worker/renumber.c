@@ -168,7 +168,10 @@ static int expunge_old(struct session *s, struct mailbox *box, const struct renu
         box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, "dovelane renumber");
     for (unsigned i = 0; i < n; i++) {
         struct mail *mail = v[i].got != 0 && v[i].got != v[i].uid && !v[i].other ? mail_by_uid(trans, v[i].uid) : NULL;
+        const char *guid;
         if (mail != NULL) {
+            /* The library writes the GUID, by which an older state finds the copy (log.c), if its cache has it by then: not unless it was asked for. */
+            (void)mail_get_special(mail, MAIL_FETCH_GUID, &guid);
             mail_expunge(mail);
             mail_free(&mail);
         }
@@ -436,7 +439,7 @@ static int find_copies(struct recovery *c, struct renumber *v, unsigned n)
         r = find_others(c, v, n);
     mail_free(&c->mail);
     mail_free(&c->old);
-    (void)mailbox_transaction_commit(&trans);
+    session_read_end(&trans);
     return r;
 }
 

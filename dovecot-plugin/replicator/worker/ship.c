@@ -54,7 +54,7 @@ static void close_box(struct shipment *sh)
 {
     if (sh->box == NULL)
         return;
-    (void)mailbox_transaction_commit(&sh->trans);
+    session_read_end(&sh->trans);
     mailbox_free(&sh->box);
 }
 

@@ -312,6 +312,9 @@ bool session_is_box(struct session *, const struct box *, struct mailbox *);
 /* Its index was removed since it was looked at in this session: the library has it open, and what it reads and writes there nobody else
  * sees. The user is opened anew soon. */
 bool session_index_is_lost(struct session *, const struct box *, struct mailbox *);
+/* Ends a transaction in which mails were only read. It is rolled back: a commit writes what was learnt by the way into the mailbox's index log
+ * and the list's index, under locks that clients' commands wait for, and then the mailbox looks changed. */
+void session_read_end(struct mailbox_transaction_context **);
 /* Before a modseq is set. 0, -1 */
 int session_enable_modseq(struct mailbox *);
 

@@ -163,7 +163,7 @@ static int flags_written(struct session *s, struct mailbox *box, struct box *x, 
         if (done && (r = orset_done_flags(s->os, x->folder, v[i].uid, &v[i].flags)) == ORSET_E_ABSENT)
             r = 0;
     }
-    (void)mailbox_transaction_commit(&trans);
+    session_read_end(&trans);
     return r < 0 ? session_core_failed(s, x->vname) : 0;
 }
 

@@ -41,8 +41,30 @@ def changing(site):
         thread.join()
 
 
+def contents_of(site):
+    """Of each file of the mailboxes and their indexes, not of the worker's own."""
+    return {path: path.read_bytes() for path in site.root().rglob("*") if path.is_file() and site.state() not in path.parents}
+
+
 def directory(site, folder):
     return site.root() / (f".{folder}" if site.format == "maildir" else f"mailboxes/{folder}")
+
+
+def test_a_look_writes_nothing_into_mailboxes(world):
+    """What it learnt by the way of each mailbox would go into that one's log and the list's index, under locks that clients wait for."""
+    append(world[1], "INBOX", "m")
+    world.settle()
+    for site in world.sites.values():
+        # By doveadm, which has ended when it answers; an imap process may write behind its answer.
+        site.doveadm("mailbox", "create", "-u", USER, *(f"F{site.number}-{n}" for n in range(3)))
+        site.doveadm("copy", "-u", USER, f"F{site.number}-1", "mailbox", "INBOX", "all")
+        before = contents_of(site)
+        site.ingest()
+        changed = {path for path, now in contents_of(site).items() if before.get(path) != now}
+        # A Maildir's own sync writes what it found.
+        assert site.format == "maildir" or not changed, changed
+    world.settle()
+    assert subjects(equal(world), "F1-1") == subjects(equal(world), "F2-1") == 1
 
 
 def test_a_mailbox_that_is_being_made_is_not_opened(world):
