@@ -33,7 +33,7 @@
 #define FRAME_SITES_MAX 64              /* replicas of a group */
 #define FRAME_NAMESPACES_MAX 64
 #define FRAME_SETTINGS_MAX 64
-#define FRAME_MAILBOXES_MAX 64          /* of one INGEST; more become "all" */
+#define FRAME_MAILBOXES_MAX 64          /* of one INGEST; where hints name more, all are swept */
 #define FRAME_ARGS_MAX 64
 #define FRAME_USER_MAX 255              /* bytes of a user name */
 #define FRAME_NAME_MAX 4096             /* bytes of a mailbox's or namespace's name, a setting, a verb's word */

@@ -80,6 +80,20 @@ def test_a_user_whose_changes_do_not_pause_is_looked_at_less_often(world):
     assert longest >= 0.15 or looks <= 4  # after 0.2 s, 0.4 s more, 0.8 s more; with one look each 200 ms it would be 14
 
 
+def test_of_many_mailboxes_named_at_once_those_that_changed_are_looked_into(world):
+    """Not all that the user has: one question names 64, and a client that makes hundreds of folders would have each opened at each look."""
+    w = world(1, hint_wait="300ms")
+    w[0].change("u", "first")
+    wait_for(lambda: w[0].site.items("u") == {1: ["first"]}, what="a first look")
+    sweeps = w[0].site.state("u").sweeps
+    w[0].site.add("u", "x")
+    writer = os.open(w[0].directory / "dovelane-hint", os.O_WRONLY)
+    os.write(writer, b"".join(b"1\tu\t-\tM%d\n" % n for n in range(200)))  # one write, so that they are read together
+    wait_for(lambda: w[0].site.state("u").sweeps > sweeps, what="a look at what changed")
+    wait_for(lambda: w[0].site.items("u") == {1: ["first", "x"]}, what="the change")
+    os.close(writer)
+
+
 def test_dirty_marks_are_looked_into_and_removed(world):
     w = world(2)
     w[0].site.add("a/b".replace("/", "@"), "marked")

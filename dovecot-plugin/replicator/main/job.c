@@ -35,9 +35,9 @@ static void put_off(struct user_peer *p)
 static void next_ingest(struct job *j, struct user *u, struct frame *f)
 {
     j->kind = JOB_INGEST;
-    j->look = u->look_all || u->nlook;
+    j->look = user_has_reason(u);
     f->type = FRAME_INGEST;
-    f->u.ingest.sweep = !j->look;
+    f->u.ingest.sweep = !u->look_all && !u->nlook;
     f->u.ingest.n = u->look_all ? 0 : u->nlook;
     for (size_t i = 0; i < f->u.ingest.n; i++) {
         f->u.ingest.mailbox[i].guid = *u->look[i].guid ? text_of(u->look[i].guid, 32) : text_of("-", 1);
@@ -93,7 +93,7 @@ bool job_next(struct job *j, struct user *u, struct frame *f)
         admin_frame(j->admin, f);
         return true;
     }
-    if ((u->look_all || u->nlook) && may_look) {
+    if (user_has_reason(u) && may_look) {
         next_ingest(j, u, f);
         return true;
     }
@@ -129,7 +129,7 @@ void job_asked(struct job *j, struct user *u)
         for (size_t i = 0; i < u->nlook; i++)
             free(u->look[i].name);
         u->nlook = 0;
-        u->look_all = u->sweep = false;
+        u->look_all = u->look_many = u->sweep = false;
         user_asked_to_look(u);
         break;
     default: break;

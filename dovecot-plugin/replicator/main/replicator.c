@@ -84,7 +84,7 @@ static void on_grace(struct ev_loop *loop, ev_timer *t, int events)
 static void keep_reasons(struct user *u, void *arg)
 {
     struct replicator *r = arg;
-    if (u->look_all || u->nlook || u->sweep)
+    if (user_has_reason(u) || u->sweep)
         ledger_look(r->ledger, u->name);
 }
 

@@ -114,7 +114,7 @@ static bool unsent(const struct user_peer *p)
 static bool needed(const struct user *u, double now)
 {
     const struct replicator *r = u->r;
-    bool work = u->worker || u->queued != USER_NOTHING || u->nparcels || u->look_all || u->nlook || u->sweep || !TAILQ_EMPTY(&u->admin);
+    bool work = u->worker || u->queued != USER_NOTHING || u->nparcels || user_has_reason(u) || u->sweep || !TAILQ_EMPTY(&u->admin);
     for (size_t i = 0; i < r->group.npeers; i++)
         work = work || ((u->peer[i].resend_at != 0 || unsent(&u->peer[i])) && u->r->users->n < KEEP);
     return work || now < u->unknown_until || now - u->active_at < seconds(r->config->active_for) || now < u->open_after;
@@ -183,7 +183,12 @@ static void clear_look(struct user *u)
     for (size_t i = 0; i < u->nlook; i++)
         free(u->look[i].name);
     u->nlook = 0;
-    u->look_all = false;
+    u->look_all = u->look_many = false;
+}
+
+bool user_has_reason(const struct user *u)
+{
+    return u->look_all || u->look_many || u->nlook > 0;
 }
 
 void user_asked_to_look(struct user *u)
@@ -213,14 +218,16 @@ void user_look(struct user *u, const char *guid, const char *name, size_t n)
 {
     activate(u);
     put_off(u);
-    if (!n || u->nlook == FRAME_MAILBOXES_MAX) {
+    bool known = !n || u->look_all || u->look_many;
+    for (size_t i = 0; i < u->nlook && !known; i++)
+        known = u->look[i].n == n && !memcmp(u->look[i].name, name, n) && !strcmp(u->look[i].guid, guid);
+    if (!n) {
         clear_look(u);
         u->look_all = true;
-    }
-    for (size_t i = 0; i < u->nlook; i++)
-        if (u->look[i].n == n && !memcmp(u->look[i].name, name, n) && !strcmp(u->look[i].guid, guid))
-            n = 0;
-    if (n && !u->look_all) {
+    } else if (!known && u->nlook == FRAME_MAILBOXES_MAX) {
+        clear_look(u);
+        u->look_many = true;
+    } else if (!known) {
         if (!u->look)
             u->look = mem_zero(FRAME_MAILBOXES_MAX * sizeof *u->look);
         struct look *l = &u->look[u->nlook++];
@@ -441,7 +448,7 @@ enum user_class user_class(struct user *u, double now)
 {
     if (now < u->open_after)
         return USER_NOTHING;
-    if (!TAILQ_EMPTY(&u->admin) || ((u->look_all || u->nlook) && now >= u->look_after))
+    if (!TAILQ_EMPTY(&u->admin) || (user_has_reason(u) && now >= u->look_after))
         return USER_FIRST;
     if ((u->nparcels && now >= u->parcel_after) || u->tick)
         return USER_SECOND;
@@ -461,7 +468,7 @@ static double next_moment(struct user *u, double now)
         if (unsent(p) && p->ship_after > now)
             at = sooner(at, p->ship_after);
     }
-    if ((u->look_all || u->nlook || u->sweep) && u->look_after > now)
+    if ((user_has_reason(u) || u->sweep) && u->look_after > now)
         at = sooner(at, u->look_after);
     if (u->nparcels && u->parcel_after > now)
         at = sooner(at, u->parcel_after);

@@ -57,7 +57,8 @@ struct user {
     ev_timer timer;         /* the next moment at which something becomes due */
 
     bool look_all, sweep, tick;
-    size_t nlook; /* mailboxes named by hints */
+    bool look_many; /* hints named more mailboxes than one question holds: those whose files changed are looked into, as by a sweep */
+    size_t nlook;   /* mailboxes named by hints */
     struct look {
         char guid[33];
         size_t n;
@@ -91,6 +92,7 @@ typedef void user_fn(struct user *, void *arg);
 void users_each(struct users *, user_fn *, void *arg); /* fn must not free */
 
 /* Reasons to look. guid "" and n 0: all mailboxes. */
+bool user_has_reason(const struct user *);
 void user_look(struct user *, const char *guid, const char *name, size_t n);
 /* A worker was asked to look: what comes from now on is another reason. Not before hint_wait is over; while hints come one after the other, at their end,
  * but after hint_wait_most at last. A look of a few milliseconds for each few commands would hold up the client that gives them. */
