@@ -67,7 +67,7 @@ static void add_found(struct tree *t, const char *vname)
     enum mail_error error;
     const struct box *x = box_by_vname(t->s, vname);
     uint64_t stamp = x == NULL || x->gone || x->at.stamp == 0 ? 0 : ingest_stamp(box);
-    if (x != NULL && session_index_is_lost(t->s, x, box)) {
+    if (x != NULL && stamp == 0 && session_index_is_lost(t->s, x, box)) { /* where there is a stamp, there is a log */
         f.unreadable = TRUE;
         array_push_back(&t->found, &f);
     } else if (stamp != 0 && stamp == x->at.stamp) {
