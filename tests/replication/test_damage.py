@@ -334,6 +334,37 @@ def test_what_clients_expunged_is_known_when_the_index_was_rebuilt_before_anybod
     assert not list(a.store(user).rglob("dovelane.index.log-*"))
 
 
+def test_what_clients_did_after_the_index_was_rebuilt_is_known(pair):
+    """A flag cleared, a keyword cleared, a mail expunged: in the log that the rebuild began, before anybody looked."""
+    user = "after@example.org"
+    a, b = pair.replicas
+    with Site(a, user) as site:
+        for name in ("m", "n", "o"):
+            site.append("INBOX", name, "\\Seen", "work")
+    wait_equal(pair.replicas, [user], WITHIN)
+    assert a.kill_some("dovelane-replicator", number=signal.SIGSTOP)
+    try:
+        with Site(a, user) as site:
+            site.append("INBOX", "p")
+        a.doveadm("force-resync", "-u", user, "INBOX")
+        with Site(a, user) as site:
+            site.flag("INBOX", "m", "-", "\\Seen")
+            site.flag("INBOX", "m", "+", "\\Flagged")
+            site.flag("INBOX", "n", "-", "work")
+            if a.note["storage"] != "mdbox":    # of which the plugin keeps a log only where a client asked for something in it
+                site.expunge("INBOX", "o")
+    finally:
+        a.kill_some("dovelane-replicator", number=signal.SIGCONT)
+    with Site(b, user) as site:
+        site.append("INBOX", "x")
+    wanted = {"INBOX": {"m": [("\\flagged", "work")], "n": [("\\seen",)], "p": [()], "x": [()]}}
+    if a.note["storage"] == "mdbox":
+        wanted["INBOX"]["o"] = [("\\seen", "work")]
+    assert wait_shape(a, user, wanted, WITHIN) is None
+    assert wait_shape(b, user, wanted, WITHIN) is None
+    wait_equal(pair.replicas, [user], WITHIN)
+
+
 def test_an_expunge_in_a_rotated_log_is_known_after_a_rebuild(pair):
     user = "rotated@example.org"
     a, b = pair.replicas
@@ -363,6 +394,41 @@ def test_an_expunge_in_a_rotated_log_is_known_after_a_rebuild(pair):
     time.sleep(2)
     shape = wait_equal(pair.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
     assert set(shape["INBOX"]) == {"n", "o", "x"}, f"m was expunged by a client: {sorted(shape['INBOX'])}"
+
+
+def test_a_log_from_a_backup_that_says_the_same_is_another_one(pair):
+    """A mailbox's directory alone is restored while nobody looks. A mail gets the UID of one that came after the backup, by the same words in the log, and is expunged."""
+    user = "restored-alone@example.org"
+    a, b = pair.replicas
+    with Site(a, user) as site:
+        site.create("F")
+        site.append("F", "m")
+    wait_equal(pair.replicas, [user], WITHIN)
+    time.sleep(1)
+    [directory] = [path for path in a.store(user).rglob("*") if path.name in ("F", ".F") and path.is_dir()]
+    kept = directory.with_name("kept-" + directory.name)
+    subprocess.run(["cp", "-a", str(directory), str(kept)], check=True)
+    with Site(a, user) as site:
+        site.append("F", "x")
+        uid = site.uid("F", "x")
+    wait_equal(pair.replicas, [user], WITHIN)
+    assert a.kill_some("dovelane-replicator", number=signal.SIGSTOP)
+    try:
+        subprocess.run(["rm", "-rf", str(directory)], check=True)
+        kept.rename(directory)
+        with Site(a, user) as site:
+            site.append("F", "y")
+            assert site.uid("F", "y") == uid, "y has not x's UID: this test shows nothing"
+            site.append("F", "z")
+            site.expunge("F", "y")
+    finally:
+        a.kill_some("dovelane-replicator", number=signal.SIGCONT)
+    with Site(b, user) as site:
+        site.append("F", "after")
+    wait_equal(pair.replicas, [user], WITHIN)
+    time.sleep(2)
+    shape = wait_equal(pair.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
+    assert {"m", "x", "z"} <= set(shape["F"]), f"x is gone at all sites, and nobody expunged it: {shape}"
 
 
 def test_a_kept_log_from_after_the_backup_says_nothing_of_a_mail_with_the_same_uid(pair):

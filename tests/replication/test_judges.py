@@ -86,6 +86,10 @@ def test_the_journal_notices_a_lost_a_resurrected_and_a_doubled_mail(apart):
     ([("a", ON, True), ("b", OFF, True)], {True, False}),
     ([("a", OFF, True), ("b", OFF, True)], {False}),
     ([], {False}),
+    ([("a", ON, True, 1, 3), ("a", OFF, True, 2, 4)], {True, False}),
+    ([("a", ON, True, 1, 2), ("a", OFF, True, 3, 4)], {False}),
+    ([("a", ON, True, 1, 2), ("a", OFF, False, 3, 4), ("a", ON, True, 5, 6)], {True}),
+    ([("a", ON, False, 1, 2)], {True, False}),
 ])
 def test_flags_that_the_journal_allows(changes, allowed):
     assert Flag(False, [Change(*change) for change in changes]).allowed() == allowed

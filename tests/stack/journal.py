@@ -31,10 +31,15 @@ ABSENT = ("TRYCREATE", "EXPUNGEISSUED", "NONEXISTENT", "Mailbox doesn't exist", 
 
 @dataclass
 class Change:
-    """One STORE of one flag."""
+    """One STORE of one flag; began before it was sent, ended when what it did was seen. None: after the one before."""
     site: str
     how: str
     sure: bool
+    began: float = None
+    ended: float = None
+
+    def is_before(self, other):
+        return self.ended is None or other.began is None or self.ended <= other.began
 
 
 @dataclass
@@ -50,9 +55,12 @@ class Flag:
         sites = {change.site for change in self.changes}
         kinds = {change.how for change in self.changes}
         if len(sites) == 1:
-            allowed = {self.value} if self.value is not None else {True, False}
-            for change in self.changes:
-                allowed = {change.how == ON} if change.sure else allowed | {change.how == ON}
+            # Of two sessions' changes that overlap in time, either may have come last.
+            last = [change for n, change in enumerate(self.changes)
+                    if not any(later.sure and change.is_before(later) for later in self.changes[n + 1:])]
+            allowed = {change.how == ON for change in last}
+            if not any(change.sure for change in self.changes):
+                allowed |= {self.value} if self.value is not None else {True, False}
             return allowed
         if len(kinds) == 1 and any(change.sure for change in self.changes):
             return {kinds == {ON}}
@@ -110,19 +118,22 @@ class Journal:
         self.count("create", "ok" if sure else "no", f"{why} (made by {maker})")
         return sure
 
-    def claim(self, user, folder, mail, site, now, copied=False):
-        """Enters an element before its command is sent; False when it was ever there."""
+    def claim(self, user, folder, mail, site, now, copied=False, flags=()):
+        """Enters an element, with the flags it is born with, before its command is sent; False when it was ever there."""
         with self.lock:
             key = (user, folder, mail)
             if key in self.elements:
                 return False
-            self.elements[key] = Element(site, now, False, copied=copied)
+            self.elements[key] = Element(site, now, False, copied=copied, flags={flag.lower(): Flag(True) for flag in flags})
             return True
 
     def added(self, user, folder, mail, now, sure):
         with self.lock:
             element = self.elements[user, folder, mail]
             element.sure, element.ended = sure, now
+            # What a storage kept of a command that was cut short may be the mail without its flags.
+            for flag in element.flags.values() if not sure else ():
+                flag.value = None
 
     def unclaim(self, user, folder, mail):
         """The server said NO: it was not done."""
@@ -139,11 +150,12 @@ class Journal:
         with self.lock:
             self.elements[user, folder, mail].removed = "yes"
 
-    def stored(self, user, folder, mail, flag, how, site, sure):
+    def stored(self, user, folder, mail, flag, how, site, sure, began=None, ended=None):
         with self.lock:
             element = self.elements.get((user, folder, mail))
             if element:
-                element.flags.setdefault(flag.lower(), Flag(None if element.copied else False)).changes.append(Change(site, how, sure))
+                element.flags.setdefault(flag.lower(), Flag(None if element.copied else False)).changes.append(
+                    Change(site, how, sure, began, ended))
 
     def folder(self, user, name, site, sure):
         with self.lock:

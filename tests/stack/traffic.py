@@ -107,9 +107,9 @@ class Client(threading.Thread):
             return None
         return (folder, *self.random.choice(there))
 
-    def add(self, folder, name, command, copied=False, kind="append"):
+    def add(self, folder, name, command, copied=False, kind="append", flags=()):
         """Runs a command that adds an element. command() tells whether it was surely done."""
-        if not self.journal.claim(self.user, folder, name, self.site, time.monotonic(), copied):
+        if not self.journal.claim(self.user, folder, name, self.site, time.monotonic(), copied, flags):
             return False
         sure = False
         try:
@@ -135,12 +135,7 @@ class Client(threading.Thread):
                 self.need(folder)
             self.session.append(folder, data, chosen)
             return True
-        sure = False
-        try:
-            sure = self.add(folder, name, command)
-        finally:
-            for flag in chosen:
-                self.journal.stored(self.user, folder, name, flag, ON, self.site, sure)
+        self.add(folder, name, command, flags=chosen)
 
     def need(self, folder):
         try:
@@ -154,7 +149,7 @@ class Client(threading.Thread):
             return
         folder, mail, uid = picked
         flag, how = self.random.choice(FLAGS), ON if self.random.random() < 0.6 else OFF
-        sure = False
+        sure, began = False, time.monotonic()
         try:
             self.session.store(folder, uid, how + "FLAGS", flag)
             # The mail may have been expunged, or have a new UID, since this client looked.
@@ -162,7 +157,7 @@ class Client(threading.Thread):
                 sure = (flag.lower().encode() in [word.lower() for word in items[b"FLAGS"]]) == (how == ON)
             self.journal.count("store", "ok")
         finally:
-            self.journal.stored(self.user, folder, mail, flag, how, self.site, sure)
+            self.journal.stored(self.user, folder, mail, flag, how, self.site, sure, began, time.monotonic())
 
     def expunge(self):
         picked = self.pick()
@@ -173,10 +168,11 @@ class Client(threading.Thread):
         _, lines = self.session.command(f"UID STORE {uid} +FLAGS.SILENT (\\Deleted)")
         _, lines = self.session.command(f"UID EXPUNGE {uid}")
         if any(b" EXPUNGE" in line for line in lines):
-            if str(uid).encode() and not list(self.session.fetch(uid, "FLAGS")):
+            if not list(self.session.fetch(uid, "FLAGS")):
                 self.journal.count("expunge", "ok")
-                # Another one's EXPUNGE may have been shown here too: only a single one is surely ours.
-                if sum(b" EXPUNGE" in line for line in lines) == 1:
+                # Another one's EXPUNGE may have been shown here too: only a single one is surely ours. And a mail that got another UID in this
+                # moment was told away under its old one, which is what the answer was about.
+                if sum(b" EXPUNGE" in line for line in lines) == 1 and mail not in self.session.uids(folder):
                     self.journal.removed(self.user, folder, mail)
 
     def target(self, folder):

@@ -160,6 +160,12 @@ void box_set_guid(struct session *s, struct box *x, const uint8_t guid[GUID_128_
     guid_link(s, x);
 }
 
+void box_unread(struct box *x)
+{
+    i_zero(&x->at);
+    x->adopted = 0;
+}
+
 struct box *box_by_folder(struct session *s, uint32_t folder)
 {
     return hash_table_lookup(s->by_folder, folder_key(folder));

@@ -251,7 +251,7 @@ static int bind_box(struct session *s, struct box *x, const struct found *f)
     box_set_vname(s, x, f->vname);
     i_free(x->moving);
     x->gone = x->deleting = FALSE;
-    i_zero(&x->at);
+    box_unread(x);
     x->all = TRUE;
     return rows_put_box(s, x);
 }
@@ -323,7 +323,7 @@ static int inbox_renamed(struct tree *t, struct box *x, struct found *f)
     if (create_folder(s, f) < 0 || all_mails(s, x, orset_local_expunge) < 0)
         return -1;
     box_set_guid(s, x, NULL);
-    i_zero(&x->at);
+    box_unread(x);
     x->absent = TRUE;
     return rows_put_box(s, x);
 }
@@ -403,6 +403,15 @@ static int match_new(struct tree *t)
     return 0;
 }
 
+static int make_again(struct session *s, struct box *x)
+{
+    x->absent = FALSE;
+    x->gone = TRUE;
+    box_set_guid(s, x, NULL);
+    box_unread(x);
+    return rows_put_box(s, x);
+}
+
 /* Deleted by a user, by this program, or lost. */
 static int judge_deleted(struct tree *t)
 {
@@ -424,6 +433,11 @@ static int judge_deleted(struct tree *t)
         /* What the user had before another site's folder of that name was known here; of the other one he has seen nothing. */
         if (!x->deleting && moved && has_intent(t, x->guid) && core(s, orset_local_delete_moved(s->os, x->folder), x->vname) < 0)
             return -1;
+        if (!x->deleting && !dead && x->adopted != 0) {
+            if (core(s, orset_local_delete_moved(s->os, x->adopted - 1), x->vname) < 0 || make_again(s, x) < 0)
+                return -1;
+            continue;
+        }
         if (!x->deleting && !dead && core(s, orset_local_delete(s->os, x->folder), x->vname) < 0)
             return -1;
         box_forget(s, x);
@@ -444,10 +458,7 @@ static int judge_lost(struct tree *t)
             session_note(s, NOTE_WARNING, "%s is gone though nobody deleted it: it is made again", x->vname);
         if (all_mails(s, x, orset_local_missing) < 0)
             return -1;
-        x->gone = TRUE;
-        box_set_guid(s, x, NULL);
-        i_zero(&x->at);
-        if (rows_put_box(s, x) < 0)
+        if (make_again(s, x) < 0)
             return -1;
     }
     return 0;

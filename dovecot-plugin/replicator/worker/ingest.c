@@ -69,6 +69,25 @@ int look_changed(struct look *l, int r)
     return session_begin(l->s);
 }
 
+/* Of a mailbox that was another folder's: what clients expunged behind the cursor is bound to nothing any more, and would be placed again. */
+static int look_adopted(struct look *l)
+{
+    const ARRAY_TYPE(seq_range) *requested = l->scan.verdict == SCAN_BROKEN ? &l->requested : &l->scan.requested;
+    struct seq_range_iter iter;
+    uint32_t uid, seq;
+    seq_range_array_iter_init(&iter, requested);
+    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++) {
+        if (mail_index_lookup_seq(l->box->view, uid, &seq))
+            continue;
+        int r = orset_local_expunge_moved(l->s->os, l->x->adopted - 1, uid);
+        if (r == ORSET_OK)
+            session_explain(l->s, "%s: UID %u: removed, as a client asked before this folder was another site's, too", l->x->vname, uid);
+        if (look_changed(l, r) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* Messages whose mail is not there under its UID come first: so a mail that got another UID finds its message unplaced. */
 static int look_at_uids(struct look *l)
 {
@@ -76,6 +95,8 @@ static int look_at_uids(struct look *l)
         return -1;
     if (l->locked)
         return 0;
+    if (l->x->adopted != 0 && look_adopted(l) < 0)
+        return -1;
     for (int present = 0; present < 2; present++) {
         struct seq_range_iter iter;
         if (present != 0 && (l->scan.verdict == SCAN_BROKEN || l->x->saver != 0) &&
@@ -151,8 +172,9 @@ static int end_begun(struct look *l)
     if (log_scan(s, l->box, l->x, &l->scan) < 0)
         return -1;
     l->x->modseq = l->scan.end.modseq;
-    if (l->scan.verdict == SCAN_BROKEN)
-        spare_logs_read(s, l->box, l->scan.rebuilt ? &l->x->at : NULL, &l->requested, &l->spare);
+    if (l->scan.verdict == SCAN_BROKEN && spare_logs_read(s, l->box, l->scan.rebuilt ? &l->x->at : NULL, l->scan.first, &l->requested, &l->spare) &&
+        l->scan.anew)
+        seq_range_array_merge(&l->requested, &l->scan.requested);
     return l->x->writing.seq != 0 && writing_recover(s, l->box, l->x, &l->scan) < 0 ? -1 : 1;
 }
 
@@ -205,12 +227,12 @@ static int registers(struct look *l)
 static int look_at_attributes(struct look *l, bool all)
 {
     struct session *s = l->s;
-    bool unbroken = l->scan.verdict == SCAN_UNBROKEN;
-    if (l->scan.verdict != SCAN_BROKEN && attributes_ingest_changed(s, l->box, l->x->folder, &l->scan.attributes) < 0)
+    bool unbroken = l->scan.verdict == SCAN_UNBROKEN && l->x->adopted == 0, broken = l->scan.verdict == SCAN_BROKEN || l->x->adopted != 0;
+    if (!broken && attributes_ingest_changed(s, l->box, l->x->folder, &l->scan.attributes) < 0)
         return -1;
     if ((all || !unbroken) && attributes_ingest(s, l->box, l->x->folder) < 0)
         return -1;
-    return unbroken ? 0 : attributes_restore(s, l->box, l->x->folder, l->scan.verdict == SCAN_BROKEN || l->scan.begins);
+    return unbroken ? 0 : attributes_restore(s, l->box, l->x->folder, broken || l->scan.begins);
 }
 
 static int look(struct look *l)
@@ -257,6 +279,7 @@ static int look(struct look *l)
         return -1;
     l->x->looked = TRUE;
     l->x->restored = l->x->rewound = l->x->rebuilt = l->x->lost = FALSE;
+    l->x->adopted = 0;
     array_push_back(&l->in->looked, &l->x);
     array_push_back(&l->in->cursors, &l->scan.end);
     return registers(l);

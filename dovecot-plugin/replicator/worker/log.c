@@ -11,6 +11,8 @@
 #include <mail-storage-private.h>
 #include <mail-transaction-log-private.h>
 
+#include <fcntl.h>
+#include <sys/stat.h>
 
 uint64_t log_record_hash(const struct mail_transaction_header *hdr, const void *data)
 {
@@ -23,6 +25,7 @@ struct reading {
     const struct box *x;
     struct scan *scan;
     struct log_pos at; /* of the record */
+    bool words; /* who said what of which flag counts */
     ARRAY_TYPE(seq_range) fresh; /* saved by the transaction in which the record is, if that is no client's */
 };
 
@@ -105,7 +108,7 @@ static void take_late(struct reading *in, const struct mail_transaction_header *
 static void take_word(struct reading *in, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2,
                       const struct orset_flags *set, const struct orset_flags *cut)
 {
-    if (!in->x->rewound || (hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0)
+    if (!in->words || (hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0)
         return;
     /* The keywords of a mail that is saved are none of its changes: a copy has those that a client gave the mail. */
     if ((hdr->type & MAIL_TRANSACTION_SYNC) != 0 && seq_range_exists(&in->fresh, uid1) && seq_range_exists(&in->fresh, uid2))
@@ -149,7 +152,7 @@ static void take_keywords(struct reading *in, const struct mail_transaction_head
     unsigned offset = (unsigned)(sizeof *rec + rec->name_size + 3) & ~3U;
     const uint32_t *uid = CONST_PTR_OFFSET(rec, offset), *end = CONST_PTR_OFFSET(rec, hdr->size);
     bool set = rec->modify_type == MODIFY_ADD;
-    int n = array_is_created(&in->x->moved) || in->x->rewound ? orset_keyword(in->s->os, (const char *)(rec + 1), rec->name_size) : -1;
+    int n = array_is_created(&in->x->moved) || in->words ? orset_keyword(in->s->os, (const char *)(rec + 1), rec->name_size) : -1;
     if (n >= 0)
         one.keyword[one.nkeywords++] = (uint16_t)n;
     for (; uid + 1 < end; uid += 2) {
@@ -183,6 +186,11 @@ static void take_expunges(struct reading *in, const struct mail_transaction_head
                 struct former *former = array_append_space(&scan->former);
                 memcpy(former->guid, rec->guid_128, sizeof former->guid);
                 former->uid = rec->uid;
+            }
+            if (scan->anew && (hdr->type & (MAIL_TRANSACTION_EXTERNAL | MAIL_TRANSACTION_SYNC)) == 0) {
+                struct former *asked = array_append_space(&scan->asked);
+                memcpy(asked->guid, rec->guid_128, sizeof asked->guid);
+                asked->uid = rec->uid;
             }
             take_late(in, hdr, rec->uid, rec->uid, NULL, NULL);
         }
@@ -237,14 +245,14 @@ static void not_unbroken(struct scan *scan, enum scan_verdict verdict, const cha
     }
 }
 
-/* What can be said without the log. */
-static void compare_heads(struct scan *scan, const struct cursor *at, uint64_t highest)
+/* What can be said without the log. raised: the UIDVALIDITY that the state wants it to have; it has it, and that was not written down before a crash. */
+static void compare_heads(struct scan *scan, const struct cursor *at, uint64_t highest, uint32_t raised)
 {
     if (at->indexid == 0)
         not_unbroken(scan, SCAN_BROKEN, "it was never looked at");
     else if (at->indexid != scan->end.indexid)
         not_unbroken(scan, SCAN_BROKEN, "its index is another one");
-    else if (at->uid_validity != scan->end.uid_validity)
+    else if (at->uid_validity != scan->end.uid_validity && raised != scan->end.uid_validity)
         not_unbroken(scan, SCAN_BROKEN, "its UIDVALIDITY changed");
     else if (at->uid_next > scan->end.uid_next)
         not_unbroken(scan, SCAN_BROKEN, "its UIDNEXT went back");
@@ -252,6 +260,43 @@ static void compare_heads(struct scan *scan, const struct cursor *at, uint64_t h
         not_unbroken(scan, SCAN_BROKEN, "its log ends before what was read of it");
     else if (at->hash == 0)
         not_unbroken(scan, SCAN_GAP, "its log was empty");
+}
+
+/* The file with which the log begins, or the oldest that there is. The library may have older ones open still, that a rebuild replaced. */
+static const struct mail_transaction_log_file *first_file(const struct mail_transaction_log *log)
+{
+    const struct mail_transaction_log_file *first = log->files;
+    for (const struct mail_transaction_log_file *f = first; f != NULL; f = f->next)
+        if (f->hdr.prev_file_seq == 0)
+            first = f;
+    return first;
+}
+
+uint64_t log_identity(int dir, const char *path)
+{
+    struct statx st;
+    if (statx(dir, path, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_INO | STATX_BTIME, &st) < 0)
+        return 0;
+    const uint64_t w[] = {st.stx_ino, (st.stx_mask & STATX_BTIME) == 0 ? 0 : (uint64_t)st.stx_btime.tv_sec * 1000000000U + st.stx_btime.tv_nsec};
+    uint64_t id = orset_hash_words(w, 2).lo;
+    return id != 0 ? id : 1;
+}
+
+/* Of the file with that number; not of one that is not open any more. */
+static uint64_t identity_of(const struct mail_transaction_log *log, uint32_t file_seq)
+{
+    for (const struct mail_transaction_log_file *f = log->files; f != NULL; f = f->next)
+        if (f->hdr.file_seq == file_seq)
+            return log_identity(f->fd, "");
+    return 0;
+}
+
+/* A mailbox that was restored from a backup has a log that may say the same, byte for byte, where reading stopped: an append's record has a UID and flags,
+ * no more. But it is another file. */
+static bool is_other_file(const struct mail_transaction_log *log, const struct cursor *at)
+{
+    uint64_t id = at->log_id == 0 ? 0 : identity_of(log, at->file_seq);
+    return id != 0 && id != at->log_id;
 }
 
 /* Places the log view at the cursor. 1; 0: at the log's beginning instead, the verdict says why; -1 */
@@ -262,6 +307,10 @@ static int place_view(struct mail_index_view *view, struct mail_transaction_log_
     uoff_t offset;
     const char *reason = "";
     bool reset = FALSE;
+    if (scan->verdict == SCAN_UNBROKEN && scan->begins && scan->first > at->file_seq)
+        not_unbroken(scan, SCAN_BROKEN, "its index was rebuilt");
+    if (scan->verdict != SCAN_BROKEN && is_other_file(view->index->log, at))
+        not_unbroken(scan, SCAN_BROKEN, "its log is another file, as after a backup was restored");
     if (scan->verdict == SCAN_UNBROKEN) {
         if (!mail_index_modseq_get_next_log_offset(view, at->before, &seq, &offset)) {
             not_unbroken(scan, SCAN_GAP, "its log does not reach back to what was read last");
@@ -275,7 +324,7 @@ static int place_view(struct mail_index_view *view, struct mail_transaction_log_
         }
     }
     /* A rotated log names the one before it; one that begins anew is of an index that was made anew. */
-    if (at->hash != 0 && view->index->log->files->hdr.prev_file_seq == 0)
+    if (at->hash != 0 && scan->begins)
         not_unbroken(scan, SCAN_BROKEN, "its index was rebuilt");
     return mail_transaction_log_view_set_all(log_view) < 0 ? -1 : 0;
 }
@@ -357,7 +406,8 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     struct mail_index_view *view = box->view;
     const struct mail_index_header *hdr = mail_index_get_header(view);
     struct mail_transaction_log_view *log_view;
-    struct reading in = {s, x, scan, {0, 0}, ARRAY_INIT};
+    struct reading in = {s, x, scan, {0, 0}, FALSE, ARRAY_INIT};
+    struct orset_folder f;
     t_array_init(&in.fresh, 8);
     i_zero(scan);
     t_array_init(&scan->touched, 16);
@@ -368,24 +418,31 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     t_array_init(&scan->late, 4);
     t_array_init(&scan->words, 4);
     t_array_init(&scan->former, 4);
+    t_array_init(&scan->asked, 4);
     t_array_init(&scan->own_flags, 4);
     t_array_init(&scan->own_saved, 4);
     scan->end = x->at;
     scan->end.indexid = hdr->indexid;
     scan->end.uid_validity = hdr->uid_validity;
     scan->end.uid_next = hdr->next_uid;
-    compare_heads(scan, &x->at, mail_index_modseq_get_highest(view));
+    compare_heads(scan, &x->at, mail_index_modseq_get_highest(view), orset_folder_get(s->os, x->folder, &f) == 0 ? f.uid_validity : 0);
     bool same = scan->verdict != SCAN_BROKEN;
     if (!same)
         scan->end.before = scan->end.modseq = scan->end.hash = 0;
 
+    const struct mail_transaction_log_file *first = first_file(view->index->log);
+    scan->first = first->hdr.file_seq;
+    scan->begins = first->hdr.prev_file_seq == 0;
+    scan->whole = x->rewound && x->at.indexid == 0 && scan->begins;
     log_view = mail_transaction_log_view_open(view->index->log);
     int r = place_view(view, log_view, &x->at, scan);
-    scan->begins = view->index->log->files->hdr.prev_file_seq == 0;
-    scan->whole = x->rewound && x->at.indexid == 0 && scan->begins;
+    /* A log of an old backup does not begin later than what was read of it. */
+    scan->anew = same && scan->verdict == SCAN_BROKEN && scan->begins && scan->first > x->at.file_seq;
+    in.words = x->rewound || x->adopted != 0 || scan->anew;
     if (r >= 0)
         read_records(view, log_view, &in);
     mail_transaction_log_view_close(&log_view);
+    scan->end.log_id = identity_of(view->index->log, scan->end.file_seq);
     scan->rebuilt = same && scan->verdict == SCAN_BROKEN;
     array_sort(&scan->reasserts, by_uid);
     return r < 0 ? session_fail(s, "%s: its index log cannot be read", mailbox_get_vname(box)) : 0;

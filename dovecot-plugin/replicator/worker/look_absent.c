@@ -55,6 +55,18 @@ static int missing(struct look *l, uint32_t uid)
     return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
 }
 
+/* In the log that a rebuild of the index began, which alone does not tell whose UIDs these are: the mailbox may have been restored before. */
+static bool asked_since(struct look *l, const struct orset_message *m)
+{
+    const struct former *asked;
+    array_foreach(&l->scan.asked, asked)
+    {
+        if (asked->uid == m->uid && memcmp(asked->guid, m->facts.guid, sizeof asked->guid) == 0)
+            return TRUE;
+    }
+    return FALSE;
+}
+
 int look_at_absent(struct look *l, uint32_t uid)
 {
     struct orset_message m;
@@ -66,7 +78,7 @@ int look_at_absent(struct look *l, uint32_t uid)
         return look_changed(l, r);
     if (seq_range_exists(&l->moving, uid))
         return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
-    bool requested = seq_range_exists(l->scan.verdict == SCAN_BROKEN ? &l->requested : &l->scan.requested, uid);
+    bool requested = seq_range_exists(l->scan.verdict == SCAN_BROKEN ? &l->requested : &l->scan.requested, uid) || asked_since(l, &m);
     if (l->scan.verdict == SCAN_BROKEN && !requested)
         return missing(l, uid);
     if (requested) {

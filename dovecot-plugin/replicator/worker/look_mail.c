@@ -21,6 +21,95 @@ static void reassert_of(struct look *l, uint32_t uid, const struct orset_flags *
         set->system |= flags_system(r[low].flags) & now->system;
 }
 
+/* A Maildir's GUIDs are in its dovecot-uidlist. While that is locked a look that asks which mail has which UID would take known mails
+ * for lost and for new ones; any other look learns nothing wrong, and comes back to the one mail. */
+static void unreadable(struct look *l)
+{
+    if ((l->scan.verdict == SCAN_BROKEN || l->x->rewound || l->x->adopted != 0) && session_box_is_locked(l->s, l->box))
+        l->locked = TRUE;
+}
+
+bool look_guid(struct look *l, guid_128_t guid)
+{
+    const char *text;
+    if (mail_get_special(l->mail, MAIL_FETCH_GUID, &text) < 0) {
+        unreadable(l);
+        return FALSE;
+    }
+    mail_generate_guid_128_hash(text, guid);
+    return TRUE;
+}
+
+/* Whose the last word on each flag is, by the log since the state's cursor. */
+struct last_words {
+    struct orset_flags set, cut; /* a client's */
+    struct orset_flags own;      /* this program's, whatever it said */
+    bool placed;                 /* this program saved it first, with the flags that the state had then */
+};
+
+/* The UIDs that the mail at l->mail had, by the log: it may have got another one more than once. The first of them first. */
+static void former_uids(struct look *l, uint32_t uid, bool bound, ARRAY_TYPE(seq_range) *uids)
+{
+    const struct renumbered *moved;
+    const struct former *former;
+    guid_128_t hash;
+    seq_range_array_add(uids, uid);
+    array_foreach(&l->renumbered, moved)
+    {
+        if (moved->uid == uid)
+            seq_range_array_add(uids, moved->old_uid);
+    }
+    if (array_count(&l->scan.former) == 0 || (bound && array_count(uids) == 1 && !seq_range_exists(&l->scan.saved, uid)) ||
+        !look_guid(l, hash))
+        return;
+    array_foreach(&l->scan.former, former)
+    {
+        if (former->uid < uid && memcmp(former->guid, hash, sizeof hash) == 0)
+            seq_range_array_add(uids, former->uid);
+    }
+}
+
+static bool says_of(const struct word *w, const ARRAY_TYPE(seq_range) *uids)
+{
+    const struct seq_range *range;
+    array_foreach(uids, range)
+    {
+        if (range->seq1 <= w->uid2 && range->seq2 >= w->uid1)
+            return TRUE;
+    }
+    return FALSE;
+}
+
+static void last_words(struct look *l, uint32_t uid, bool bound, struct last_words *last)
+{
+    struct word *const *wp;
+    ARRAY_TYPE(seq_range) uids;
+    t_array_init(&uids, 4);
+    former_uids(l, uid, bound, &uids);
+    i_zero(last);
+    const struct seq_range *first = array_idx(&uids, 0);
+    last->placed = seq_range_exists(&l->scan.saved, first->seq1);
+    array_foreach(&l->scan.words, wp)
+    {
+        const struct word *w = *wp;
+        if (!says_of(w, &uids))
+            continue;
+        flags_without(&last->set, &w->cut);
+        flags_without(&last->cut, &w->set);
+        if (w->own) {
+            flags_without(&last->set, &w->set);
+            flags_without(&last->cut, &w->cut);
+            flags_unite(&last->own, &w->set);
+            flags_unite(&last->own, &w->cut);
+        } else {
+            flags_without(&last->own, &w->set);
+            flags_without(&last->own, &w->cut);
+            flags_unite(&last->set, &w->set);
+            flags_unite(&last->cut, &w->cut);
+        }
+    }
+}
+
 /* An index that was rebuilt has lost flags; what it has more than before is a user's, what it has less is not (F30). Flags of an old backup are none of his.
  * named: now without keywords that lost their names. Where that is all of the damage, system flags are as the user set them.
  * set: flags of named that are to be set though the mailbox was seen with them, or NULL. */
@@ -36,6 +125,13 @@ static int flags_after_damage(struct look *l, uint32_t folder, const struct orse
     both = *named;
     if (l->scan.verdict != SCAN_BROKEN)
         wanted.system = 0;
+    if (l->scan.anew) {
+        /* What a client cleared after the rebuild did not go with it. */
+        struct last_words last;
+        last_words(l, l->mail->uid, TRUE, &last);
+        flags_without(&last.cut, now);
+        flags_without(&wanted, &last.cut);
+    }
     flags_unite(&both, &wanted);
     int r = orset_local_flags(s->os, folder, l->mail->uid, &both, set);
     return r < 0 ? r : orset_done_flags(s->os, folder, l->mail->uid, now) < 0 ? -1 : r;
@@ -55,25 +151,6 @@ static int flags_of_bound(struct look *l, const struct orset_message *m, const s
     more.system &= (uint8_t)~ORSET_DELETED;
     flags_unite(set, &more);
     return 0;
-}
-
-/* A Maildir's GUIDs are in its dovecot-uidlist. While that is locked a look that asks which mail has which UID would take known mails
- * for lost and for new ones; any other look learns nothing wrong, and comes back to the one mail. */
-static void unreadable(struct look *l)
-{
-    if ((l->scan.verdict == SCAN_BROKEN || l->x->rewound) && session_box_is_locked(l->s, l->box))
-        l->locked = TRUE;
-}
-
-bool look_guid(struct look *l, guid_128_t guid)
-{
-    const char *text;
-    if (mail_get_special(l->mail, MAIL_FETCH_GUID, &text) < 0) {
-        unreadable(l);
-        return FALSE;
-    }
-    mail_generate_guid_128_hash(text, guid);
-    return TRUE;
 }
 
 /* 1; 0: it cannot be read, or will not be replicated; -1 */
@@ -255,76 +332,6 @@ static int flags_late(struct look *l, uint32_t uid, const struct orset_flags *no
     return r < 0 ? r : orset_done_flags(l->s->os, l->x->folder, uid, now) < 0 ? -1 : r;
 }
 
-/* Whose the last word on each flag is, by the log since the state's cursor. */
-struct last_words {
-    struct orset_flags set, cut; /* a client's */
-    struct orset_flags own;      /* this program's, whatever it said */
-    bool placed;                 /* this program saved it first, with the flags that the state had then */
-};
-
-/* The UIDs that the mail at l->mail had, by the log: it may have got another one more than once. The first of them first. */
-static void former_uids(struct look *l, uint32_t uid, bool bound, ARRAY_TYPE(seq_range) *uids)
-{
-    const struct renumbered *moved;
-    const struct former *former;
-    guid_128_t hash;
-    seq_range_array_add(uids, uid);
-    array_foreach(&l->renumbered, moved)
-    {
-        if (moved->uid == uid)
-            seq_range_array_add(uids, moved->old_uid);
-    }
-    if (array_count(&l->scan.former) == 0 || (bound && array_count(uids) == 1 && !seq_range_exists(&l->scan.saved, uid)) ||
-        !look_guid(l, hash))
-        return;
-    array_foreach(&l->scan.former, former)
-    {
-        if (former->uid < uid && memcmp(former->guid, hash, sizeof hash) == 0)
-            seq_range_array_add(uids, former->uid);
-    }
-}
-
-static bool says_of(const struct word *w, const ARRAY_TYPE(seq_range) *uids)
-{
-    const struct seq_range *range;
-    array_foreach(uids, range)
-    {
-        if (range->seq1 <= w->uid2 && range->seq2 >= w->uid1)
-            return TRUE;
-    }
-    return FALSE;
-}
-
-static void last_words(struct look *l, uint32_t uid, bool bound, struct last_words *last)
-{
-    struct word *const *wp;
-    ARRAY_TYPE(seq_range) uids;
-    t_array_init(&uids, 4);
-    former_uids(l, uid, bound, &uids);
-    i_zero(last);
-    const struct seq_range *first = array_idx(&uids, 0);
-    last->placed = seq_range_exists(&l->scan.saved, first->seq1);
-    array_foreach(&l->scan.words, wp)
-    {
-        const struct word *w = *wp;
-        if (!says_of(w, &uids))
-            continue;
-        flags_without(&last->set, &w->cut);
-        flags_without(&last->cut, &w->set);
-        if (w->own) {
-            flags_without(&last->set, &w->set);
-            flags_without(&last->cut, &w->cut);
-            flags_unite(&last->own, &w->set);
-            flags_unite(&last->own, &w->cut);
-        } else {
-            flags_without(&last->own, &w->set);
-            flags_without(&last->own, &w->cut);
-            flags_unite(&last->set, &w->set);
-            flags_unite(&last->cut, &w->cut);
-        }
-    }
-}
-
 /* flags: those of some that are in which are as in from. */
 static void flags_take(struct orset_flags *flags, const struct orset_flags *from, const struct orset_flags *which)
 {
@@ -355,7 +362,7 @@ static int flags_rewound(struct look *l, uint32_t uid, const struct orset_messag
         struct orset_flags more = *now;
         flags_without(&more, &wanted);
         flags_without(&more, &last.own);
-        if (last.placed)
+        if (last.placed || (l->x->adopted != 0 && uid < l->x->at.uid_next))
             more = last.set;
         more.system &= (uint8_t)~ORSET_DELETED;
         seen = *now;
@@ -396,7 +403,8 @@ int look_at_mail(struct look *l, uint32_t uid)
         return look_changed(l, r);
     if (l->locked)
         return 0;
-    bool rewound = l->x->rewound && (l->scan.verdict != SCAN_BROKEN || l->scan.whole) && !l->x->restored, bound = r > 0;
+    bool rewound = ((l->x->rewound && (l->scan.verdict != SCAN_BROKEN || l->scan.whole)) || (l->x->adopted != 0 && l->scan.verdict != SCAN_BROKEN)) &&
+                   !l->x->restored, bound = r > 0;
     if (r == 0 || !same_mail(l, &m)) {
         int added = add_mail(l, &named);
         if (added < 0)

@@ -98,6 +98,8 @@ int rows_put_box(struct session *s, const struct box *x)
     orset_buf_num(&b, x->brake_used);
     orset_buf_num(&b, x->vanished);
     orset_buf_num(&b, (uint64_t)x->vanished_since);
+    orset_buf_num(&b, x->adopted);
+    orset_buf_u64(&b, x->at.log_id);
     return put_buf(s, 'b', &k, &b);
 }
 
@@ -135,6 +137,10 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
         x->vanished = (unsigned)orset_read_num(&r, UINT32_MAX);
         x->vanished_since = (time_t)orset_read_num(&r, INT64_MAX);
         s->look_again = s->look_again || x->vanished != 0;
+    }
+    if (r.at != r.end) { /* and those of the second */
+        x->adopted = (uint32_t)orset_read_num(&r, UINT32_MAX);
+        x->at.log_id = orset_read_u64(&r);
     }
     return r.bad ? -1 : 0;
 }

@@ -1,7 +1,7 @@
 /* spare_log - what clients asked to expunge by the index logs that a rebuild replaced (../../kept/spare_log.h keeps them).
  *
  * A UID in them is this mailbox's only if they go on from what was read last: a mailbox may have been restored from a backup in between, and then its UIDs are
- * other mails'. So one of them must have the very record at which reading stopped, and what counts stands behind it, there and in those that came later. Where
+ * other mails'. So one of them must be the very file in which reading stopped, and have the record there, and what counts stands behind it, there and in those that came later, the one that is there now among them if none is missing in between. Where
  * two say that they are the same one of the sequence, none is believed. What cannot be read is no evidence of anything. Whatever was the reason for
  * comparing the whole mailbox: they are all gone afterwards. */
 #include "worker.h"
@@ -15,6 +15,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -51,13 +52,13 @@ static int by_sequence(const struct log_file *a, const struct log_file *b)
     return a->head.file_seq < b->head.file_seq ? -1 : a->head.file_seq > b->head.file_seq;
 }
 
-/* present: the sequence number of the log that is there now. */
-static void take_chain(ARRAY_TYPE(seq_range) *requested, ARRAY_TYPE(log_file) *logs, const struct cursor *at, uint32_t present)
+/* present: the sequence number of the log that is there now. True: they lead up to it. */
+static bool take_chain(ARRAY_TYPE(seq_range) *requested, ARRAY_TYPE(log_file) *logs, const struct cursor *at, uint32_t present)
 {
     ARRAY_TYPE(seq_range) found;
     struct log_file *f;
     uint32_t last = 0, before = 0;
-    bool twice = FALSE;
+    bool twice = FALSE, gap = FALSE;
     t_array_init(&found, 8);
     array_sort(logs, by_sequence);
     array_foreach_modifiable(logs, f)
@@ -66,14 +67,17 @@ static void take_chain(ARRAY_TYPE(seq_range) *requested, ARRAY_TYPE(log_file) *l
             continue;
         twice = twice || f->head.file_seq == before;
         before = f->head.file_seq;
+        gap = gap || (last != 0 && f->head.file_seq != last + 1);
         if (take_behind(&found, f, at, last != 0))
             last = f->head.file_seq;
     }
     if (!twice)
         seq_range_array_merge(requested, &found);
+    return !twice && !gap && last != 0 && last + 1 == present;
 }
 
-void spare_logs_read(struct session *s, struct mailbox *box, const struct cursor *at, ARRAY_TYPE(seq_range) *requested, ARRAY_TYPE(spare_log) *read)
+bool spare_logs_read(struct session *s, struct mailbox *box, const struct cursor *at, uint32_t first, ARRAY_TYPE(seq_range) *requested,
+                     ARRAY_TYPE(spare_log) *read)
 {
     ARRAY_TYPE(log_file) logs;
     struct log_file *f;
@@ -89,16 +93,19 @@ void spare_logs_read(struct session *s, struct mailbox *box, const struct cursor
         array_push_back(read, &path);
         if (at == NULL)
             continue;
-        if (log_file_open(&one, path) == 0)
-            array_push_back(&logs, &one);
-        else
+        if (log_file_open(&one, path) == 0) {
+            if (at->log_id == 0 || one.head.file_seq != at->file_seq || log_identity(AT_FDCWD, path) == at->log_id)
+                array_push_back(&logs, &one);
+            else
+                log_file_close(&one); /* a copy from a backup */
+        } else
             session_note(s, NOTE_WARNING, "%s: cannot be read: %m", path);
     }
     if (d != NULL)
         closedir(d);
-    if (array_count(&logs) > 0)
-        take_chain(requested, &logs, at, box->view->index->log->files->hdr.file_seq);
+    bool goes_on = array_count(&logs) > 0 && take_chain(requested, &logs, at, first);
     array_foreach_modifiable(&logs, f) log_file_close(f);
+    return goes_on;
 }
 
 void spare_logs_pass(ARRAY_TYPE(spare_log) *from, ARRAY_TYPE(spare_log) *to)

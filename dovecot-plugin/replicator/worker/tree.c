@@ -70,7 +70,7 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
         x = box_add(s, f->index);
     box_set_guid(s, x, update.mailbox_guid);
     box_set_vname(s, x, vname);
-    i_zero(&x->at);
+    box_unread(x);
     x->gone = FALSE;
     x->all = TRUE;
     if (put_box(s, x) < 0)
@@ -195,7 +195,7 @@ static int make_room(struct session *s, const char *vname)
 static int raise_uid_validity(struct session *s, struct box *x, const struct orset_folder *f)
 {
     struct mailbox_update update;
-    if (x->at.uid_validity == 0 || f->uid_validity <= x->at.uid_validity)
+    if (x->at.uid_validity == 0 || f->uid_validity <= x->at.uid_validity || x->adopted != 0) /* its log is to be read first */
         return 0;
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     i_zero(&update);
@@ -307,38 +307,36 @@ static int collect_wanted(void *arg, const struct orset_mailbox *m)
     return 0;
 }
 
-/* What clients removed from it before its folder was shown in another mailbox, and nobody looked at since: else it would be placed again,
- * there. Inside a transaction. 1; 0: the mailbox cannot be read, or is gone, which is for a look at all mailboxes to judge; -1 */
-static int removed_before(struct session *s, const struct box *x)
+/* The mailbox of an id that is now shown in another id's mailbox becomes that one's, if that has none: its mails stay where they are and are
+ * bound anew by GUID. What clients did in it since it was read last stands in its log behind the cursor, which goes along (ingest.c). */
+static int adopt_one(struct session *s, struct box *x, struct box *home, uint32_t folder)
 {
-    struct mailbox *box = session_mailbox(s, x->vname, 0);
-    struct seq_range_iter iter;
-    struct scan scan;
-    uint32_t uid, seq;
-    int r = session_open_mailbox(s, x, box) == 0;
-    if (r > 0 && strcmp(box->storage->name, "maildir") == 0 && mailbox_sync(box, 0) < 0)
-        r = 0;
-    if (r > 0 && log_scan(s, box, x, &scan) < 0)
-        r = -1;
-    if (r > 0 && scan.verdict != SCAN_BROKEN) {
-        seq_range_array_iter_init(&iter, &scan.requested);
-        for (unsigned i = 0; r > 0 && seq_range_array_iter_nth(&iter, i, &uid); i++)
-            if (!mail_index_lookup_seq(box->view, uid, &seq) && orset_local_expunge_moved(s->os, x->folder, uid) < 0)
-                r = session_core_failed(s, x->vname);
+    if (session_begin(s) < 0)
+        return -1;
+    session_note(s, NOTE_INFO, "%s: made here and elsewhere: one mailbox from now on", x->vname);
+    if (home == NULL)
+        home = box_add(s, folder);
+    box_set_guid(s, home, x->guid);
+    box_set_vname(s, home, x->vname);
+    home->astray = x->astray;
+    home->rewound = home->rewound || x->rewound;
+    home->gone = home->looked = FALSE;
+    home->at = x->at;
+    home->adopted = x->at.indexid == 0 ? 0 : x->adopted != 0 ? x->adopted : x->folder + 1;
+    home->all = TRUE;
+    box_forget(s, x);
+    if (rows_put_box(s, home) < 0) {
+        session_rollback(s);
+        return -1;
     }
-    mailbox_free(&box);
-    if (r == 0) {
-        s->look_again = TRUE;
-        session_want_tick(s, 100);
-    }
-    return r;
+    if (session_commit(s) < 0)
+        return -1;
+    crash_at("adopt");
+    return 0;
 }
 
-/* The mailbox of an id that is now shown in another id's mailbox becomes that one's, if that has none: its mails stay where
- * they are and are bound anew by GUID. */
 static int adopt(struct session *s)
 {
-    int r;
     ARRAY(struct box *) boxes;
     struct box *const *xp;
     t_array_init(&boxes, 16);
@@ -352,32 +350,7 @@ static int adopt(struct session *s)
         home = box_by_folder(s, f.home);
         if (x->gone || x->vname == NULL || !f.live || (home != NULL && !home->gone))
             continue;
-        if (session_begin(s) < 0)
-            return -1;
-        if ((r = removed_before(s, x)) < 0) {
-            session_rollback(s);
-            return -1;
-        }
-        if (r == 0) {
-            if (session_commit(s) < 0)
-                return -1;
-            continue;
-        }
-        session_note(s, NOTE_INFO, "%s: made here and elsewhere: one mailbox from now on", x->vname);
-        if (home == NULL)
-            home = box_add(s, f.home);
-        box_set_guid(s, home, x->guid);
-        box_set_vname(s, home, x->vname);
-        home->astray = x->astray;
-        home->gone = FALSE;
-        i_zero(&home->at);
-        home->all = TRUE;
-        box_forget(s, x);
-        if (rows_put_box(s, home) < 0) {
-            session_rollback(s);
-            return -1;
-        }
-        if (session_commit(s) < 0)
+        if (adopt_one(s, x, home, f.home) < 0)
             return -1;
     }
     return 0;

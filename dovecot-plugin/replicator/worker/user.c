@@ -396,7 +396,7 @@ static int check_root(struct session *s, const char **error_r)
         if (!other)
             continue;
         (*x)->all = (*x)->restored = TRUE;
-        i_zero(&(*x)->at);
+        box_unread(*x);
         if (r >= 0 && rows_put_box(s, *x) < 0)
             r = -1;
     }
@@ -439,7 +439,7 @@ int session_join(struct session *s)
     array_foreach_modifiable(&s->boxes, x)
     {
         (*x)->all = TRUE;
-        i_zero(&(*x)->at);
+        box_unread(*x);
         if (r >= 0)
             r = rows_put_box(s, *x);
     }

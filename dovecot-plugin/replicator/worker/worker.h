@@ -62,6 +62,7 @@ struct group {
 struct cursor {
     uint32_t indexid;  /* 0: none yet */
     uint32_t file_seq; /* of the last record */
+    uint64_t log_id;   /* which file has that number (log_identity()); 0: unknown */
     uint32_t uid_validity, uid_next;
     uint64_t before, modseq; /* highest modseq before and after the last record that raised it */
     uint64_t hash;           /* of that record */
@@ -91,6 +92,7 @@ struct box {
     bool all;          /* look at the whole mailbox at the next ingest */
     bool restored;     /* by an old backup, so that its flags are old ones; in memory only */
     bool rewound;      /* not looked at since the state was found to be older than the mailbox */
+    uint32_t adopted;  /* it was this folder's + 1, and was not looked at since; what its log says behind the cursor is of that one's mails. 0: no */
     bool astray;       /* not where the state wants it: moved aside, or along with its parent */
     guid_128_t guid;   /* of the local mailbox; zeros: none; box_set_guid() */
     char *vname;       /* where it was seen last, not where the state wants it (F4); box_set_vname() */
@@ -368,6 +370,8 @@ bool file_by(struct mail *, pid_t saver);       /* its file has that process' nu
 void boxes_init(struct session *);
 void boxes_clear(struct session *);
 void boxes_deinit(struct session *);
+/* Nothing of it is known to have been read. */
+void box_unread(struct box *);
 struct box *box_by_folder(struct session *, uint32_t folder);
 /* The mailbox that holds this folder's UIDs: its own, or that of its home. */
 struct box *box_of_folder(struct session *, uint32_t folder);
@@ -435,10 +439,13 @@ struct scan {
     ARRAY(struct reassert) reasserts; /* system flags set by an explicit local request, by UID */
     ARRAY_TYPE(const_string) attributes; /* '+' or '-': unset; 'p' or 's'; the key; in the log's order */
     ARRAY(struct late) late;
+    ARRAY_TYPE(word) words;       /* in order; of a mailbox that is rewound, adopted, or whose log began anew */
     /* Of a rewound mailbox only: */
-    ARRAY_TYPE(word) words;       /* in order */
     ARRAY(struct former) former;  /* mails that this program expunged: where such a mail is there under another UID, it got that one */
+    uint32_t first;               /* number of the file with which the log begins, or of the oldest that is there */
     bool begins;                  /* the log is there from its first record on */
+    bool anew;                    /* broken, and it began after what was read last: with a rebuild of the index */
+    ARRAY(struct former) asked;   /* since then: expunges by clients of whose mails the log has the GUIDs */
     bool whole;                   /* it was never looked at, and its log is there from its first record on */
     /* What this program wrote behind where its row says that it was about to: */
     ARRAY_TYPE(seq_range) own_flags;  /* mails whose flags or keywords it changed */
@@ -451,14 +458,17 @@ struct scan {
 int log_scan(struct session *, struct mailbox *, const struct box *, struct scan *);
 /* One log record's hash, type included; hdr: size is the data's. */
 uint64_t log_record_hash(const struct mail_transaction_header *hdr, const void *data);
+/* Which file it is, whatever it holds: a copy is another one. path "": dir is its descriptor. 0: unknown. */
+uint64_t log_identity(int dir, const char *path);
 /* Where the log of the opened mailbox ends, as it is seen. */
 struct log_pos log_end(struct mailbox *);
 
 /* --- spare_log.c ---------------------------------------------------------------------------------------------------- */
 
 ARRAY_DEFINE_TYPE(spare_log, char *);
-/* Adds what clients asked to expunge since the cursor by the logs beside the index (cursor NULL: nothing), and the paths of all of them. */
-void spare_logs_read(struct session *, struct mailbox *, const struct cursor *, ARRAY_TYPE(seq_range) *requested, ARRAY_TYPE(spare_log) *read);
+/* Adds what clients asked to expunge since the cursor by the logs beside the index (cursor NULL: nothing), and the paths of all of them. first: with
+ * which file the log that is there now begins. True: it goes on from them. */
+bool spare_logs_read(struct session *, struct mailbox *, const struct cursor *, uint32_t first, ARRAY_TYPE(seq_range) *requested, ARRAY_TYPE(spare_log) *read);
 void spare_logs_pass(ARRAY_TYPE(spare_log) *from, ARRAY_TYPE(spare_log) *to);
 /* The files, when what they say is committed. */
 void spare_logs_remove(ARRAY_TYPE(spare_log) *);

@@ -478,6 +478,18 @@ def in_h(site):
     return found
 
 
+def flags_in_h(site):
+    box = site.imap()
+    box.select("H", readonly=True)
+    found = {}
+    for part in box.fetch("1:*", "(FLAGS BODY.PEEK[HEADER.FIELDS (SUBJECT)])")[1]:
+        if isinstance(part, tuple):
+            flags = re.search(rb"FLAGS \(([^)]*)\)", part[0])[1].decode().split()
+            found[re.search(rb"Subject: *(\S+)", part[1])[1].decode()] = set(flags) - {"\\Recent"}
+    box.logout()
+    return found
+
+
 @pytest.mark.parametrize("formats", PAIRS)
 def test_a_mail_is_removed_before_its_folder_is_united(scene, formats):
     """The look that should have found it comes after the batch."""
@@ -494,7 +506,7 @@ def test_a_mail_is_removed_before_its_folder_is_united(scene, formats):
 
 
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("step", ("unite", "batch"))
+@pytest.mark.parametrize("step", ("unite", "batch", "adopt"))
 @pytest.mark.parametrize("formats", PAIRS)
 def test_a_mail_is_removed_while_its_folder_is_united(scene, formats, step, how):
     s = scene(formats, step, how)
@@ -505,7 +517,20 @@ def test_a_mail_is_removed_while_its_folder_is_united(scene, formats, step, how)
 
 
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("step", ("unite", "batch"))
+@pytest.mark.parametrize("step", ("unite", "batch", "adopt"))
+@pytest.mark.parametrize("formats", PAIRS)
+def test_flags_change_while_their_folder_is_united(scene, formats, step, how):
+    """What a client cleared stays cleared, what he set stays set; what nobody touched is as it was."""
+    s = scene(formats, step, how)
+    two_of_one_name(s, ("a", "b", "c"))
+    s.meanwhile(lambda: imap(s.here, "H", ("store", "1", "-FLAGS", "(\\Seen)"), ("store", "2", "+FLAGS", "(\\Flagged)")), lambda: s.world.settle(ingest=False))
+    s.rest()
+    for site in (s.here, s.there):
+        assert flags_in_h(site) == {"ha": set(), "hb": {"\\Seen", "\\Flagged"}, "hc": {"\\Seen"}, "ta": {"\\Seen"}, "tb": {"\\Seen"}, "tc": {"\\Seen"}}
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("step", ("unite", "batch", "adopt"))
 @pytest.mark.parametrize("formats", PAIRS)
 def test_a_folder_is_deleted_while_it_is_united(scene, formats, step, how):
     """What the deleting site had in it goes; what it had not seen stays, and the folder with it."""
