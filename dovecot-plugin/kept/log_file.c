@@ -84,6 +84,14 @@ void log_file_close(struct log_file *f)
     i_free(f->bytes);
 }
 
+bool log_file_speaks(const struct log_file *f)
+{
+    uint32_t type = f->hdr.type & MAIL_TRANSACTION_TYPE_MASK;
+
+    return log_file_requests(f) || ((f->hdr.type & (MAIL_TRANSACTION_EXTERNAL | MAIL_TRANSACTION_SYNC)) == 0 &&
+                                    (type == MAIL_TRANSACTION_FLAG_UPDATE || type == MAIL_TRANSACTION_KEYWORD_UPDATE));
+}
+
 bool log_file_requests(const struct log_file *f)
 {
     uint32_t type = f->hdr.type & MAIL_TRANSACTION_TYPE_MASK;

@@ -28,5 +28,7 @@ void log_file_close(struct log_file *);
 
 /* Whether the record is a client's request to expunge mails; not what a sync did, nor another program's that acts for no client. */
 bool log_file_requests(const struct log_file *);
+/* That, or a change of flags or keywords. */
+bool log_file_speaks(const struct log_file *);
 
 #endif

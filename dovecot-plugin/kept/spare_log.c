@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A client's request is in it. */
+/* A client's request or change is in it. */
 static bool says_something(const char *log)
 {
     struct log_file f;
@@ -23,7 +23,7 @@ static bool says_something(const char *log)
     if (log_file_open(&f, log) < 0)
         return errno != ENOENT; /* a link needs no right to read */
     while (!found && log_file_next(&f))
-        found = log_file_requests(&f);
+        found = log_file_speaks(&f);
     log_file_close(&f);
     return found;
 }

@@ -28,6 +28,7 @@
 #include <llist.h>
 #include <mail-index.h>
 #include <mail-storage-private.h>
+#include <sdbox-storage.h>
 #include <mailbox-list-private.h>
 #include <string.h>
 #include <time-util.h>
@@ -193,14 +194,36 @@ static void sync_notify(struct mailbox *box, uint32_t uid, enum mailbox_sync_typ
         pbox->module_ctx.super.sync_notify(box, uid, sync_type);
 }
 
+/* Dovecot is about to make indexes anew by itself, since it found something wrong. */
+static bool is_found_broken(struct mailbox *box)
+{
+    bool fscked = box->index != NULL && box->index->fscked;
+
+    if (strcmp(box->storage->name, "mdbox") == 0) {
+        struct mdbox_storage *storage = MDBOX_STORAGE(box->storage);
+
+        return !storage->rebuilding_storage && (fscked || compat_mdbox_is_corrupted(storage));
+    }
+    if (strcmp(box->storage->name, "sdbox") == 0) {
+        struct sdbox_mailbox *sbox = SDBOX_MAILBOX(box);
+
+        return fscked || sbox->corrupted_rebuild_count != 0;
+    }
+    return FALSE;
+}
+
+static void keep_log(struct mailbox *box)
+{
+    T_BEGIN {
+        spare_log_keep(box);
+    }
+    T_END;
+}
+
 static struct mailbox_sync_context *sync_init(struct mailbox *box, enum mailbox_sync_flags flags)
 {
-    if ((flags & MAILBOX_SYNC_FLAG_FORCE_RESYNC) != 0) {
-        T_BEGIN {
-            spare_log_keep(box);
-        }
-        T_END;
-    }
+    if ((flags & MAILBOX_SYNC_FLAG_FORCE_RESYNC) != 0 || is_found_broken(box))
+        keep_log(box);
     return PLUGIN_MAILBOX(box)->module_ctx.super.sync_init(box, flags);
 }
 
@@ -223,6 +246,8 @@ static void close_box(struct mailbox *box)
         hint(pbox, box);
     if (pbox->wait != NULL)
         hint_now(pbox, box);
+    if (is_found_broken(box)) /* an mdbox is rebuilt here, too */
+        keep_log(box);
     pbox->module_ctx.super.close(box);
 }
 

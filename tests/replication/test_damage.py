@@ -12,6 +12,7 @@ from site_user import Site
 from stack import digest
 from stack.digest import wait_equal, wait_shape
 from stack.group import FAST, Group, remove_tree
+from stack.imap import ImapError, Lost
 
 WITHIN = 420.0
 STORAGES = ["sdbox", pytest.param("mdbox", marks=pytest.mark.long), "maildir"]
@@ -310,13 +311,15 @@ def test_what_clients_expunged_is_known_when_the_index_was_rebuilt_before_anybod
             site.append("INBOX", name)
         site.create("F")
         site.append("F", "f")
-        site.append("F", "g")
+        site.append("F", "g", "\\Seen")
     wait_equal(pair.replicas, [user], WITHIN)
     assert a.kill_some("dovelane-replicator", number=signal.SIGSTOP)
     try:
         for folder, name in (("INBOX", "m"), ("INBOX", "n"), ("F", "f")):
             with Site(a, user) as site:
                 site.expunge(folder, name)
+                if folder == "F":
+                    site.flag("F", "g", "-", "\\Seen")
             a.doveadm("force-resync", "-u", user, "*")
         assert a.note["storage"] == "maildir" or list(a.store(user).rglob("dovelane.index.log-*"))
         if a.note["storage"] == "sdbox":
@@ -365,6 +368,45 @@ def test_what_clients_did_after_the_index_was_rebuilt_is_known(pair):
     wait_equal(pair.replicas, [user], WITHIN)
 
 
+def test_what_clients_did_before_dovecot_rebuilt_an_index_by_itself_is_known(pair):
+    """A mail's file is lost, and a client asks for it: his session makes the index anew."""
+    user = "by-itself@example.org"
+    a, b = pair.replicas
+    if a.note["storage"] != "sdbox":
+        pytest.skip("a file of one mail is lost")
+    with Site(a, user) as site:
+        for name in ("m", "n", "o", "p"):
+            site.append("INBOX", name, "\\Seen", "work")
+    wait_equal(pair.replicas, [user], WITHIN)
+    assert a.kill_some("dovelane-replicator", number=signal.SIGSTOP)
+    try:
+        with Site(a, user) as site:
+            site.flag("INBOX", "m", "-", "\\Seen")
+            site.flag("INBOX", "n", "-", "work")
+            site.expunge("INBOX", "o")
+        [path] = a.store(user).rglob("INBOX/dbox-Mails/u.4")
+        path.unlink()
+        session = a.imap(user)
+        session.select("INBOX")
+        with contextlib.suppress(ImapError, Lost):
+            session.command("UID FETCH 4 BODY.PEEK[]")
+            session.command("NOOP")
+        session.drop()
+        end = time.monotonic() + WITHIN     # at the session's end
+        while not list(a.store(user).rglob("dovelane.index.log-*")) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert list(a.store(user).rglob("dovelane.index.log-*")), "the index was not made anew: this test shows nothing"
+    finally:
+        a.kill_some("dovelane-replicator", number=signal.SIGCONT)
+    with Site(b, user) as site:
+        site.append("INBOX", "x")
+    wanted = {"INBOX": {"m": [("work",)], "n": [("\\seen",)], "p": [("\\seen", "work")], "x": [()]}}
+    assert wait_shape(a, user, wanted, WITHIN) is None
+    assert wait_shape(b, user, wanted, WITHIN) is None
+    wait_equal(pair.replicas, [user], WITHIN)
+    assert not list(a.store(user).rglob("dovelane.index.log-*"))
+
+
 def test_an_expunge_in_a_rotated_log_is_known_after_a_rebuild(pair):
     user = "rotated@example.org"
     a, b = pair.replicas
@@ -406,7 +448,7 @@ def test_a_log_from_a_backup_that_says_the_same_is_another_one(pair):
     wait_equal(pair.replicas, [user], WITHIN)
     time.sleep(1)
     [directory] = [path for path in a.store(user).rglob("*") if path.name in ("F", ".F") and path.is_dir()]
-    kept = directory.with_name("kept-" + directory.name)
+    kept = a.home(user).with_name("kept-of-restored-alone")
     subprocess.run(["cp", "-a", str(directory), str(kept)], check=True)
     with Site(a, user) as site:
         site.append("F", "x")

@@ -72,7 +72,7 @@ int look_changed(struct look *l, int r)
 /* Of a mailbox that was another folder's: what clients expunged behind the cursor is bound to nothing any more, and would be placed again. */
 static int look_adopted(struct look *l)
 {
-    const ARRAY_TYPE(seq_range) *requested = l->scan.verdict == SCAN_BROKEN ? &l->requested : &l->scan.requested;
+    const ARRAY_TYPE(seq_range) *requested = l->scan.verdict == SCAN_BROKEN ? &l->said.requested : &l->scan.requested;
     struct seq_range_iter iter;
     uint32_t uid, seq;
     seq_range_array_iter_init(&iter, requested);
@@ -172,9 +172,13 @@ static int end_begun(struct look *l)
     if (log_scan(s, l->box, l->x, &l->scan) < 0)
         return -1;
     l->x->modseq = l->scan.end.modseq;
-    if (l->scan.verdict == SCAN_BROKEN && spare_logs_read(s, l->box, l->scan.rebuilt ? &l->x->at : NULL, l->scan.first, &l->requested, &l->spare) &&
-        l->scan.anew)
-        seq_range_array_merge(&l->requested, &l->scan.requested);
+    if (l->scan.verdict == SCAN_BROKEN) {
+        spare_logs_read(s, l->box, l->scan.rebuilt ? &l->x->at : NULL, l->scan.first, &l->said, &l->spare);
+        if (l->scan.anew && l->said.goes_on)
+            seq_range_array_merge(&l->said.requested, &l->scan.requested);
+        if (l->scan.anew)
+            array_append_array(&l->said.words, &l->scan.words);
+    }
     return l->x->writing.seq != 0 && writing_recover(s, l->box, l->x, &l->scan) < 0 ? -1 : 1;
 }
 
@@ -365,7 +369,8 @@ static int open_and_look(struct look *l)
     }
     l->x->log_seq = log_end(l->box).seq;
     t_array_init(&l->moving, 4);
-    t_array_init(&l->requested, 4);
+    t_array_init(&l->said.requested, 4);
+    t_array_init(&l->said.words, 4);
     i_array_init(&l->spare, 1);
     int begun = end_begun(l);
     if (begun == 0)

@@ -105,6 +105,18 @@ static void take_late(struct reading *in, const struct mail_transaction_header *
     }
 }
 
+static void add_word(ARRAY_TYPE(word) *words, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2,
+                     const struct orset_flags *set, const struct orset_flags *cut)
+{
+    struct word *w = t_new(struct word, 1);
+    w->uid1 = uid1;
+    w->uid2 = uid2;
+    w->set = *set;
+    w->cut = *cut;
+    w->own = (hdr->type & MAIL_TRANSACTION_SYNC) != 0;
+    array_push_back(words, &w);
+}
+
 static void take_word(struct reading *in, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2,
                       const struct orset_flags *set, const struct orset_flags *cut)
 {
@@ -113,31 +125,81 @@ static void take_word(struct reading *in, const struct mail_transaction_header *
     /* The keywords of a mail that is saved are none of its changes: a copy has those that a client gave the mail. */
     if ((hdr->type & MAIL_TRANSACTION_SYNC) != 0 && seq_range_exists(&in->fresh, uid1) && seq_range_exists(&in->fresh, uid2))
         return;
-    struct word *w = t_new(struct word, 1);
-    w->uid1 = uid1;
-    w->uid2 = uid2;
-    w->set = *set;
-    w->cut = *cut;
-    w->own = (hdr->type & MAIL_TRANSACTION_SYNC) != 0;
-    array_push_back(&in->scan->words, &w);
+    add_word(&in->scan->words, hdr, uid1, uid2, set, cut);
+}
+
+/* --- changes of flags ----------------------------------------------------------------------------------------------- */
+
+typedef void change_fn(void *arg, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2, const struct orset_flags *set,
+                       const struct orset_flags *cut);
+
+static void each_flags(const struct mail_transaction_header *hdr, const void *data, change_fn *fn, void *arg)
+{
+    const struct mail_transaction_flag_update *rec = data, *end = CONST_PTR_OFFSET(data, hdr->size);
+    for (; rec + 1 <= end; rec++) {
+        struct orset_flags set = {.system = flags_system(rec->add_flags)}, cut = {.system = flags_system(rec->remove_flags)};
+        fn(arg, hdr, rec->uid1, rec->uid2, &set, &cut);
+    }
+}
+
+/* named: which keyword it is is asked. */
+static void each_keyword(struct session *s, const struct mail_transaction_header *hdr, const void *data, bool named, change_fn *fn, void *arg)
+{
+    const struct mail_transaction_keyword_update *rec = data;
+    struct orset_flags one = {0}, none = {0};
+    unsigned offset = (unsigned)(sizeof *rec + rec->name_size + 3) & ~3U;
+    const uint32_t *uid = CONST_PTR_OFFSET(rec, offset), *end = CONST_PTR_OFFSET(rec, hdr->size);
+    bool set = rec->modify_type == MODIFY_ADD;
+    int n = named ? orset_keyword(s->os, (const char *)(rec + 1), rec->name_size) : -1;
+    if (n >= 0)
+        one.keyword[one.nkeywords++] = (uint16_t)n;
+    for (; uid + 1 < end; uid += 2)
+        fn(arg, hdr, uid[0], uid[1], set ? &one : &none, set ? &none : &one);
+}
+
+static void word_of_change(void *arg, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2, const struct orset_flags *set,
+                           const struct orset_flags *cut)
+{
+    add_word(arg, hdr, uid1, uid2, set, cut);
+}
+
+void log_words(struct session *s, const struct mail_transaction_header *hdr, const void *data, ARRAY_TYPE(word) *words)
+{
+    const struct mail_transaction_keyword_update *keyword = data;
+    if ((hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0)
+        return;
+    switch (hdr->type & MAIL_TRANSACTION_TYPE_MASK) {
+    case MAIL_TRANSACTION_FLAG_UPDATE: each_flags(hdr, data, word_of_change, words); break;
+    case MAIL_TRANSACTION_KEYWORD_UPDATE:
+        if (hdr->size >= sizeof *keyword && keyword->name_size <= hdr->size - sizeof *keyword)
+            each_keyword(s, hdr, data, TRUE, word_of_change, words);
+        break;
+    default: break;
+    }
 }
 
 /* --- records -------------------------------------------------------------------------------------------------------- */
+
+static void take_change(void *arg, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2, const struct orset_flags *set,
+                        const struct orset_flags *cut)
+{
+    struct reading *in = arg;
+    struct scan *scan = in->scan;
+    add_range(&scan->touched, uid1, uid2, scan->end.uid_next);
+    if (is_own(in, hdr))
+        add_range(&scan->own_flags, uid1, uid2, scan->end.uid_next);
+    take_late(in, hdr, uid1, uid2, set, cut);
+    take_word(in, hdr, uid1, uid2, set, cut);
+}
 
 static void take_flags(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
 {
     struct scan *scan = in->scan;
     const struct mail_transaction_flag_update *rec = data, *end = CONST_PTR_OFFSET(data, hdr->size);
     bool by_client = (hdr->type & (MAIL_TRANSACTION_SYNC | MAIL_TRANSACTION_EXTERNAL)) == 0;
-    for (; rec != end; rec++) {
-        struct orset_flags set = {.system = flags_system(rec->add_flags)}, cut = {.system = flags_system(rec->remove_flags)};
-        add_range(&scan->touched, rec->uid1, rec->uid2, scan->end.uid_next);
-        if (is_own(in, hdr))
-            add_range(&scan->own_flags, rec->uid1, rec->uid2, scan->end.uid_next);
-        take_late(in, hdr, rec->uid1, rec->uid2, &set, &cut);
-        take_word(in, hdr, rec->uid1, rec->uid2, &set, &cut);
-        for (uint32_t uid = rec->uid1; by_client && rec->add_flags != 0 && uid <= rec->uid2 && uid < scan->end.uid_next;
-             uid++) {
+    each_flags(hdr, data, take_change, in);
+    for (; by_client && rec + 1 <= end; rec++) {
+        for (uint32_t uid = rec->uid1; rec->add_flags != 0 && uid <= rec->uid2 && uid < scan->end.uid_next; uid++) {
             struct reassert r = {uid, rec->add_flags};
             array_push_back(&scan->reasserts, &r);
         }
@@ -146,22 +208,7 @@ static void take_flags(struct reading *in, const struct mail_transaction_header 
 
 static void take_keywords(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
 {
-    const struct mail_transaction_keyword_update *rec = data;
-    struct orset_flags one = {0}, none = {0};
-    struct scan *scan = in->scan;
-    unsigned offset = (unsigned)(sizeof *rec + rec->name_size + 3) & ~3U;
-    const uint32_t *uid = CONST_PTR_OFFSET(rec, offset), *end = CONST_PTR_OFFSET(rec, hdr->size);
-    bool set = rec->modify_type == MODIFY_ADD;
-    int n = array_is_created(&in->x->moved) || in->words ? orset_keyword(in->s->os, (const char *)(rec + 1), rec->name_size) : -1;
-    if (n >= 0)
-        one.keyword[one.nkeywords++] = (uint16_t)n;
-    for (; uid + 1 < end; uid += 2) {
-        add_range(&scan->touched, uid[0], uid[1], scan->end.uid_next);
-        if (is_own(in, hdr))
-            add_range(&scan->own_flags, uid[0], uid[1], scan->end.uid_next);
-        take_late(in, hdr, uid[0], uid[1], set ? &one : &none, set ? &none : &one);
-        take_word(in, hdr, uid[0], uid[1], set ? &one : &none, set ? &none : &one);
-    }
+    each_keyword(in->s, hdr, data, array_is_created(&in->x->moved) || in->words, take_change, in);
 }
 
 static void take_attributes(struct scan *scan, const struct mail_transaction_header *hdr, const void *data)

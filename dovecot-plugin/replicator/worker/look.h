@@ -22,7 +22,7 @@ struct look {
     bool locked;  /* which mails these are cannot be read now: nothing is concluded of the mailbox */
     ARRAY_TYPE(seq_range) uids;    /* to look at */
     ARRAY_TYPE(seq_range) moving;  /* a renumbering was about to expunge these */
-    ARRAY_TYPE(seq_range) requested; /* expunges, by the logs that were there before the index was rebuilt */
+    struct spare_said said;        /* by the logs that were there before the index was rebuilt, and by the one that began with it */
     ARRAY_TYPE(spare_log) spare;   /* those logs */
     ARRAY_TYPE(seq_range) vanished; /* bound, not there, no client asked */
     ARRAY_TYPE(seq_range) seconds;  /* second deliveries of a mail by the gateway; mails that a client expunged under their old UID */

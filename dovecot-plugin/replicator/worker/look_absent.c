@@ -78,7 +78,7 @@ int look_at_absent(struct look *l, uint32_t uid)
         return look_changed(l, r);
     if (seq_range_exists(&l->moving, uid))
         return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
-    bool requested = seq_range_exists(l->scan.verdict == SCAN_BROKEN ? &l->requested : &l->scan.requested, uid) || asked_since(l, &m);
+    bool requested = seq_range_exists(l->scan.verdict == SCAN_BROKEN ? &l->said.requested : &l->scan.requested, uid) || asked_since(l, &m);
     if (l->scan.verdict == SCAN_BROKEN && !requested)
         return missing(l, uid);
     if (requested) {

@@ -80,7 +80,7 @@ static bool says_of(const struct word *w, const ARRAY_TYPE(seq_range) *uids)
     return FALSE;
 }
 
-static void last_words(struct look *l, uint32_t uid, bool bound, struct last_words *last)
+static void last_words(struct look *l, const ARRAY_TYPE(word) *words, uint32_t uid, bool bound, struct last_words *last)
 {
     struct word *const *wp;
     ARRAY_TYPE(seq_range) uids;
@@ -89,7 +89,7 @@ static void last_words(struct look *l, uint32_t uid, bool bound, struct last_wor
     i_zero(last);
     const struct seq_range *first = array_idx(&uids, 0);
     last->placed = seq_range_exists(&l->scan.saved, first->seq1);
-    array_foreach(&l->scan.words, wp)
+    array_foreach(words, wp)
     {
         const struct word *w = *wp;
         if (!says_of(w, &uids))
@@ -125,10 +125,10 @@ static int flags_after_damage(struct look *l, uint32_t folder, const struct orse
     both = *named;
     if (l->scan.verdict != SCAN_BROKEN)
         wanted.system = 0;
-    if (l->scan.anew) {
-        /* What a client cleared after the rebuild did not go with it. */
+    if (l->scan.verdict == SCAN_BROKEN) {
+        /* What a client cleared did not go with the rebuild. */
         struct last_words last;
-        last_words(l, l->mail->uid, TRUE, &last);
+        last_words(l, &l->said.words, l->mail->uid, TRUE, &last);
         flags_without(&last.cut, now);
         flags_without(&wanted, &last.cut);
     }
@@ -353,7 +353,7 @@ static int flags_rewound(struct look *l, uint32_t uid, const struct orset_messag
     int r = bound ? orset_flags_seen(s->os, l->x->folder, uid, &seen) : 1;
     if (r <= 0 || (r = orset_message_flags(s->os, m->folder, m->dot, &wanted)) < 0)
         return r < 0 ? r : ORSET_KNOWN;
-    last_words(l, uid, bound, &last);
+    last_words(l, &l->scan.words, uid, bound, &last);
     if (l->locked)
         return ORSET_KNOWN;
     if (!bound) {

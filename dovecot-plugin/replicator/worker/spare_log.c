@@ -1,4 +1,4 @@
-/* spare_log - what clients asked to expunge by the index logs that a rebuild replaced (../../kept/spare_log.h keeps them).
+/* spare_log - what clients did by the index logs that a rebuild replaced (../../kept/spare_log.h keeps them).
  *
  * A UID in them is this mailbox's only if they go on from what was read last: a mailbox may have been restored from a backup in between, and then its UIDs are
  * other mails'. So one of them must be the very file in which reading stopped, and have the record there, and what counts stands behind it, there and in those that came later, the one that is there now among them if none is missing in between. Where
@@ -37,11 +37,13 @@ static void take(ARRAY_TYPE(seq_range) *to, const struct log_file *f)
 }
 
 /* found: what the cursor says was read is behind already. */
-static bool take_behind(ARRAY_TYPE(seq_range) *to, struct log_file *f, const struct cursor *at, bool found)
+static bool take_behind(struct session *s, struct spare_said *to, struct log_file *f, const struct cursor *at, bool found)
 {
     while (log_file_next(f)) {
         if (found && log_file_requests(f))
-            take(to, f);
+            take(&to->requested, f);
+        else if (found)
+            log_words(s, &f->hdr, f->data, &to->words);
         found = found || (f->modseq == at->modseq && f->before != f->modseq && log_record_hash(&f->hdr, f->data) == at->hash);
     }
     return found;
@@ -52,14 +54,15 @@ static int by_sequence(const struct log_file *a, const struct log_file *b)
     return a->head.file_seq < b->head.file_seq ? -1 : a->head.file_seq > b->head.file_seq;
 }
 
-/* present: the sequence number of the log that is there now. True: they lead up to it. */
-static bool take_chain(ARRAY_TYPE(seq_range) *requested, ARRAY_TYPE(log_file) *logs, const struct cursor *at, uint32_t present)
+/* present: the sequence number of the log that is there now. */
+static void take_chain(struct session *s, struct spare_said *said, ARRAY_TYPE(log_file) *logs, const struct cursor *at, uint32_t present)
 {
-    ARRAY_TYPE(seq_range) found;
+    struct spare_said found;
     struct log_file *f;
     uint32_t last = 0, before = 0;
     bool twice = FALSE, gap = FALSE;
-    t_array_init(&found, 8);
+    t_array_init(&found.requested, 8);
+    t_array_init(&found.words, 8);
     array_sort(logs, by_sequence);
     array_foreach_modifiable(logs, f)
     {
@@ -68,15 +71,17 @@ static bool take_chain(ARRAY_TYPE(seq_range) *requested, ARRAY_TYPE(log_file) *l
         twice = twice || f->head.file_seq == before;
         before = f->head.file_seq;
         gap = gap || (last != 0 && f->head.file_seq != last + 1);
-        if (take_behind(&found, f, at, last != 0))
+        if (take_behind(s, &found, f, at, last != 0))
             last = f->head.file_seq;
     }
-    if (!twice)
-        seq_range_array_merge(requested, &found);
-    return !twice && !gap && last != 0 && last + 1 == present;
+    if (twice)
+        return;
+    seq_range_array_merge(&said->requested, &found.requested);
+    array_append_array(&said->words, &found.words);
+    said->goes_on = !gap && last != 0 && last + 1 == present;
 }
 
-bool spare_logs_read(struct session *s, struct mailbox *box, const struct cursor *at, uint32_t first, ARRAY_TYPE(seq_range) *requested,
+void spare_logs_read(struct session *s, struct mailbox *box, const struct cursor *at, uint32_t first, struct spare_said *said,
                      ARRAY_TYPE(spare_log) *read)
 {
     ARRAY_TYPE(log_file) logs;
@@ -103,9 +108,9 @@ bool spare_logs_read(struct session *s, struct mailbox *box, const struct cursor
     }
     if (d != NULL)
         closedir(d);
-    bool goes_on = array_count(&logs) > 0 && take_chain(requested, &logs, at, first);
+    if (array_count(&logs) > 0)
+        take_chain(s, said, &logs, at, first);
     array_foreach_modifiable(&logs, f) log_file_close(f);
-    return goes_on;
 }
 
 void spare_logs_pass(ARRAY_TYPE(spare_log) *from, ARRAY_TYPE(spare_log) *to)

@@ -458,6 +458,8 @@ struct scan {
 int log_scan(struct session *, struct mailbox *, const struct box *, struct scan *);
 /* One log record's hash, type included; hdr: size is the data's. */
 uint64_t log_record_hash(const struct mail_transaction_header *hdr, const void *data);
+/* Adds what a record says of flags and keywords, unless it is of a sync. */
+void log_words(struct session *, const struct mail_transaction_header *hdr, const void *data, ARRAY_TYPE(word) *words);
 /* Which file it is, whatever it holds: a copy is another one. path "": dir is its descriptor. 0: unknown. */
 uint64_t log_identity(int dir, const char *path);
 /* Where the log of the opened mailbox ends, as it is seen. */
@@ -466,9 +468,14 @@ struct log_pos log_end(struct mailbox *);
 /* --- spare_log.c ---------------------------------------------------------------------------------------------------- */
 
 ARRAY_DEFINE_TYPE(spare_log, char *);
-/* Adds what clients asked to expunge since the cursor by the logs beside the index (cursor NULL: nothing), and the paths of all of them. first: with
- * which file the log that is there now begins. True: it goes on from them. */
-bool spare_logs_read(struct session *, struct mailbox *, const struct cursor *, uint32_t first, ARRAY_TYPE(seq_range) *requested, ARRAY_TYPE(spare_log) *read);
+/* What the logs beside the index say behind the cursor. */
+struct spare_said {
+    ARRAY_TYPE(seq_range) requested; /* expunges that clients asked for */
+    ARRAY_TYPE(word) words;          /* changes of flags, in order */
+    bool goes_on;                    /* the log that is there now goes on from them */
+};
+/* Adds to it (cursor NULL: nothing), and the paths of all of them to read. first: with which file the log that is there now begins. */
+void spare_logs_read(struct session *, struct mailbox *, const struct cursor *, uint32_t first, struct spare_said *said, ARRAY_TYPE(spare_log) *read);
 void spare_logs_pass(ARRAY_TYPE(spare_log) *from, ARRAY_TYPE(spare_log) *to);
 /* The files, when what they say is committed. */
 void spare_logs_remove(ARRAY_TYPE(spare_log) *);
