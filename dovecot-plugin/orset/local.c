@@ -409,6 +409,21 @@ int orset_local_back(struct orset *os, uint32_t folder, uint32_t uid, const uint
     return r < 0 ? r : 1;
 }
 
+int orset_local_removed_moved(struct orset *os, uint32_t folder, uint32_t old, uint32_t uid, const uint8_t guid[16])
+{
+    uint8_t doomed[16];
+    int r;
+    struct folder *home = need_folder(os, folder, &r);
+    if (!home || (r = orset_message_by_uid(os, folder, uid, NULL)) != 0)
+        return r < 0 ? r : 0;
+    if ((r = orset_todo_doomed_guid(os, old, uid, doomed)) <= 0 || memcmp(doomed, guid, sizeof doomed) != 0)
+        return r < 0 ? r : 0;
+    if ((r = orset_unplaced_guid(os, home->home, guid)) != 0)
+        return r < 0 ? r : 0;
+    r = orset_doom(os, home, guid, uid);
+    return r < 0 ? r : 1;
+}
+
 /* The change of one flag on one target: which of its dots go, whether one comes. */
 static void op_change(struct orset *os, const struct message *m, uint16_t flag, bool on)
 {

@@ -292,6 +292,9 @@ int orset_local_expunge(struct orset *, uint32_t folder, uint32_t uid);
 /* The same for a mail whose folder is shown in another mailbox by now (two ids with one name), of which it had this UID in its own: removed on
  * evidence before it could be placed there. ORSET_KNOWN when it is there already, or is gone. */
 int orset_local_expunge_moved(struct orset *, uint32_t folder, uint32_t uid);
+/* A mail that folder's mailbox has under this UID, which was folder old's mailbox before; no message is bound to it. 1: it is one that other sites have
+ * removed, and is to go here, too (an ORSET_TODO_REMOVE without an op); 0: it is not. */
+int orset_local_removed_moved(struct orset *, uint32_t folder, uint32_t old, uint32_t uid, const uint8_t guid[16]);
 /* A user deleted the mailbox of such a folder: the mails it had, and the folder's presence. */
 int orset_local_delete_moved(struct orset *, uint32_t folder);
 /* A UID is missing without evidence: damage. The message stays and is to be placed again. */

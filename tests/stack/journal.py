@@ -13,8 +13,8 @@ folder. What was added near in time without a partition may go either way.
 
 An mdbox whose process was killed in the middle of a change is rebuilt by Dovecot itself from its files: expunged mails that were not
 purged come back, and a mail that is being saved at that moment may end up there twice, the same GUID under two UIDs. Without any
-replication too (`tests/stack` on one mdbox shows both), and nothing tells such a mail from one that a client copied: for users
-whose mdbox was rebuilt, both are no complaint.
+replication too (`tests/stack` on one mdbox shows both), and nothing tells such a mail from one that a client copied; those of a folder
+that was deleted come back in INBOX. For users whose mdbox was rebuilt, none of it is a complaint.
 
 A CREATE of a name that nobody else makes may be answered ALREADYEXISTS: another session of the user's that brings the list index up to
 date completes what it finds half made (docs/replicator.md has figures of Dovecot alone). The folder is there, and its GUID tells whose
@@ -255,6 +255,11 @@ class Journal:
             if element.removed == "maybe":
                 element.removed = "no"
             told += self.judge_flags(folder, mail, element, found[0])
+        # Mails of a folder that was deleted and not purged: a rebuild puts them into INBOX. Such a mail is there from now on.
+        known = {mail for owner, folder, mail in self.elements if owner == user and self.folders.get((user, folder), {}).get("deleted", "no") != "no"}
+        for folder, mail in [key for key in shown if rebuilt and key[0] == "INBOX" and key[1] in known]:
+            del shown[folder, mail]
+            self.elements[user, folder, mail] = Element("", 0.0, True, copied=True)
         told += [f"{mail} in {folder}: nobody put it there" for folder, mail in shown]
         for (owner, folder), known in self.folders.items():
             if owner != user:

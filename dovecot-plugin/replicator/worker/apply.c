@@ -233,11 +233,25 @@ static void say_guid(struct run *r, struct item *item, struct mail *mail)
     }
 }
 
+/* What is to go from a folder whose mailbox is another one's by now tells the look at that one what was removed before. */
+static bool is_being_adopted(struct session *s, uint32_t folder)
+{
+    struct box *const *x;
+    array_foreach(&s->boxes, x)
+    {
+        if ((*x)->adopted == folder + 1)
+            return TRUE;
+    }
+    return FALSE;
+}
+
 static int remove_run(struct run *r)
 {
     struct session *s = r->s;
     struct item *item;
     int e = 0;
+    if (is_being_adopted(s, r->folder))
+        return 0;
     int opened = run_open(r);
     if (opened < 0)
         return -1;

@@ -69,20 +69,45 @@ int look_changed(struct look *l, int r)
     return session_begin(l->s);
 }
 
+/* A rewound state does not know that a mail got another UID since: a client asked for that one's expunge then. */
+static bool is_renumbered(struct look *l, const uint8_t guid[16])
+{
+    const struct unbound *u;
+    array_foreach(&l->unbound, u)
+    {
+        if (memcmp(u->guid, guid, sizeof u->guid) == 0)
+            return TRUE;
+    }
+    return FALSE;
+}
+
+static int adopted_removed(struct look *l, uint32_t uid, const uint8_t *named)
+{
+    uint8_t guid[16];
+    uint32_t seq;
+    int r = mail_index_lookup_seq(l->box->view, uid, &seq) ? 0 : orset_todo_doomed_guid(l->s->os, l->x->adopted - 1, uid, guid);
+    if (r <= 0 || is_renumbered(l, guid) || (named != NULL && memcmp(named, guid, sizeof guid) != 0))
+        return r < 0 ? look_changed(l, r) : 0;
+    r = orset_local_expunge_moved(l->s->os, l->x->adopted - 1, uid);
+    if (r == ORSET_OK)
+        session_explain(l->s, "%s: UID %u: removed, as a client asked before this folder was another site's, too", l->x->vname, uid);
+    return look_changed(l, r);
+}
+
 /* Of a mailbox that was another folder's: what clients expunged behind the cursor is bound to nothing any more, and would be placed again. */
 static int look_adopted(struct look *l)
 {
-    const ARRAY_TYPE(seq_range) *requested = l->scan.verdict == SCAN_BROKEN ? &l->said.requested : &l->scan.requested;
+    const ARRAY_TYPE(seq_range) *requested = l->scan.verdict == SCAN_BROKEN ? &l->said.requested : &l->scan.by_clients;
+    const struct former *asked;
     struct seq_range_iter iter;
-    uint32_t uid, seq;
+    uint32_t uid;
     seq_range_array_iter_init(&iter, requested);
-    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++) {
-        if (mail_index_lookup_seq(l->box->view, uid, &seq))
-            continue;
-        int r = orset_local_expunge_moved(l->s->os, l->x->adopted - 1, uid);
-        if (r == ORSET_OK)
-            session_explain(l->s, "%s: UID %u: removed, as a client asked before this folder was another site's, too", l->x->vname, uid);
-        if (look_changed(l, r) < 0)
+    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++)
+        if (adopted_removed(l, uid, NULL) < 0)
+            return -1;
+    array_foreach(&l->scan.asked, asked)
+    {
+        if (adopted_removed(l, asked->uid, asked->guid) < 0)
             return -1;
     }
     return 0;
@@ -173,9 +198,9 @@ static int end_begun(struct look *l)
         return -1;
     l->x->modseq = l->scan.end.modseq;
     if (l->scan.verdict == SCAN_BROKEN) {
-        spare_logs_read(s, l->box, l->scan.rebuilt ? &l->x->at : NULL, l->scan.first, &l->said, &l->spare);
+        spare_logs_read(s, l->box, l->scan.rebuilt ? &l->x->at : NULL, &l->scan, &l->said, &l->spare);
         if (l->scan.anew && l->said.goes_on)
-            seq_range_array_merge(&l->said.requested, &l->scan.requested);
+            seq_range_array_merge(&l->said.requested, &l->scan.by_clients);
         if (l->scan.anew)
             array_append_array(&l->said.words, &l->scan.words);
     }

@@ -225,16 +225,19 @@ static void take_expunges(struct reading *in, const struct mail_transaction_head
 {
     struct scan *scan = in->scan;
     ARRAY_TYPE(seq_range) *to = (hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0 ? &scan->touched : &scan->requested;
+    bool by_client = (hdr->type & (MAIL_TRANSACTION_EXTERNAL | MAIL_TRANSACTION_SYNC)) == 0;
     const void *end = CONST_PTR_OFFSET(data, hdr->size);
     if (guids) {
         for (const struct mail_transaction_expunge_guid *rec = data; (const void *)rec != end; rec++) {
             add_range(to, rec->uid, rec->uid, scan->end.uid_next);
+            if (by_client)
+                add_range(&scan->by_clients, rec->uid, rec->uid, scan->end.uid_next);
             if (in->x->rewound && (hdr->type & MAIL_TRANSACTION_SYNC) != 0) {
                 struct former *former = array_append_space(&scan->former);
                 memcpy(former->guid, rec->guid_128, sizeof former->guid);
                 former->uid = rec->uid;
             }
-            if (scan->anew && (hdr->type & (MAIL_TRANSACTION_EXTERNAL | MAIL_TRANSACTION_SYNC)) == 0) {
+            if (scan->anew && by_client) {
                 struct former *asked = array_append_space(&scan->asked);
                 memcpy(asked->guid, rec->guid_128, sizeof asked->guid);
                 asked->uid = rec->uid;
@@ -244,6 +247,8 @@ static void take_expunges(struct reading *in, const struct mail_transaction_head
     } else {
         for (const struct mail_transaction_expunge *rec = data; (const void *)rec != end; rec++) {
             add_range(to, rec->uid1, rec->uid2, scan->end.uid_next);
+            if (by_client)
+                add_range(&scan->by_clients, rec->uid1, rec->uid2, scan->end.uid_next);
             take_late(in, hdr, rec->uid1, rec->uid2, NULL, NULL);
         }
     }
@@ -309,10 +314,15 @@ static void compare_heads(struct scan *scan, const struct cursor *at, uint64_t h
         not_unbroken(scan, SCAN_GAP, "its log was empty");
 }
 
-/* The file with which the log begins, or the oldest that there is. The library may have older ones open still, that a rebuild replaced. */
-static const struct mail_transaction_log_file *first_file(const struct mail_transaction_log *log)
+/* The file with which the log begins, or the oldest that there is. The library may have older ones open still, that a rebuild replaced. read: in which
+ * file reading stopped. */
+static const struct mail_transaction_log_file *first_file(struct mail_transaction_log *log, uint32_t read)
 {
     const struct mail_transaction_log_file *first = log->files;
+    struct mail_transaction_log_file *older;
+    const char *why;
+    if (first->hdr.prev_file_seq != 0 && first->hdr.file_seq > read && mail_transaction_log_find_file(log, 1, FALSE, &older, &why) >= 0)
+        first = log->files; /* the one before is opened when it is asked for */
     for (const struct mail_transaction_log_file *f = first; f != NULL; f = f->next)
         if (f->hdr.prev_file_seq == 0)
             first = f;
@@ -459,6 +469,7 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     i_zero(scan);
     t_array_init(&scan->touched, 16);
     t_array_init(&scan->requested, 16);
+    t_array_init(&scan->by_clients, 16);
     t_array_init(&scan->saved, 16);
     t_array_init(&scan->reasserts, 16);
     t_array_init(&scan->attributes, 4);
@@ -477,8 +488,9 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     if (!same)
         scan->end.before = scan->end.modseq = scan->end.hash = 0;
 
-    const struct mail_transaction_log_file *first = first_file(view->index->log);
+    const struct mail_transaction_log_file *first = first_file(view->index->log, x->at.file_seq);
     scan->first = first->hdr.file_seq;
+    scan->first_modseq = first->hdr.initial_modseq;
     scan->begins = first->hdr.prev_file_seq == 0;
     scan->whole = x->rewound && x->at.indexid == 0 && scan->begins;
     log_view = mail_transaction_log_view_open(view->index->log);
@@ -488,8 +500,8 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     in.words = x->rewound || x->adopted != 0 || scan->anew;
     if (r >= 0)
         read_records(view, log_view, &in);
-    mail_transaction_log_view_close(&log_view);
     scan->end.log_id = identity_of(view->index->log, scan->end.file_seq);
+    mail_transaction_log_view_close(&log_view);
     scan->rebuilt = same && scan->verdict == SCAN_BROKEN;
     array_sort(&scan->reasserts, by_uid);
     return r < 0 ? session_fail(s, "%s: its index log cannot be read", mailbox_get_vname(box)) : 0;

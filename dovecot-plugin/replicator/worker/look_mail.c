@@ -44,6 +44,7 @@ bool look_guid(struct look *l, guid_128_t guid)
 struct last_words {
     struct orset_flags set, cut; /* a client's */
     struct orset_flags own;      /* this program's, whatever it said */
+    uint32_t first;              /* the UID it had first */
     bool placed;                 /* this program saved it first, with the flags that the state had then */
 };
 
@@ -88,6 +89,7 @@ static void last_words(struct look *l, const ARRAY_TYPE(word) *words, uint32_t u
     former_uids(l, uid, bound, &uids);
     i_zero(last);
     const struct seq_range *first = array_idx(&uids, 0);
+    last->first = first->seq1;
     last->placed = seq_range_exists(&l->scan.saved, first->seq1);
     array_foreach(words, wp)
     {
@@ -110,6 +112,25 @@ static void last_words(struct look *l, const ARRAY_TYPE(word) *words, uint32_t u
     }
 }
 
+/* Takes out of flags what a client cleared before the rebuild or after it, and what is seen as if it had been there: so it is an op. */
+static int cleared_since(struct look *l, uint32_t folder, const struct orset_flags *now, struct orset_flags *flags)
+{
+    struct last_words last;
+    struct orset_flags left = *flags, gone = *flags, seen;
+    last_words(l, &l->said.words, l->mail->uid, TRUE, &last);
+    flags_without(&last.cut, now);
+    flags_without(&left, &last.cut);
+    flags_without(&gone, &left);
+    if (gone.system == 0 && gone.nkeywords == 0)
+        return 0;
+    int r = orset_flags_seen(l->s->os, folder, l->mail->uid, &seen);
+    if (r <= 0)
+        return r;
+    flags_unite(&seen, &gone);
+    *flags = left;
+    return orset_done_flags(l->s->os, folder, l->mail->uid, &seen);
+}
+
 /* An index that was rebuilt has lost flags; what it has more than before is a user's, what it has less is not (F30). Flags of an old backup are none of his.
  * named: now without keywords that lost their names. Where that is all of the damage, system flags are as the user set them.
  * set: flags of named that are to be set though the mailbox was seen with them, or NULL. */
@@ -125,14 +146,9 @@ static int flags_after_damage(struct look *l, uint32_t folder, const struct orse
     both = *named;
     if (l->scan.verdict != SCAN_BROKEN)
         wanted.system = 0;
-    if (l->scan.verdict == SCAN_BROKEN) {
-        /* What a client cleared did not go with the rebuild. */
-        struct last_words last;
-        last_words(l, &l->said.words, l->mail->uid, TRUE, &last);
-        flags_without(&last.cut, now);
-        flags_without(&wanted, &last.cut);
-    }
     flags_unite(&both, &wanted);
+    if (l->scan.verdict == SCAN_BROKEN && cleared_since(l, folder, now, &both) < 0)
+        return -1;
     int r = orset_local_flags(s->os, folder, l->mail->uid, &both, set);
     return r < 0 ? r : orset_done_flags(s->os, folder, l->mail->uid, now) < 0 ? -1 : r;
 }
@@ -362,7 +378,7 @@ static int flags_rewound(struct look *l, uint32_t uid, const struct orset_messag
         struct orset_flags more = *now;
         flags_without(&more, &wanted);
         flags_without(&more, &last.own);
-        if (last.placed || (l->x->adopted != 0 && uid < l->x->at.uid_next))
+        if (last.placed || (l->x->adopted != 0 && l->scan.verdict == SCAN_UNBROKEN && last.first < l->x->at.uid_next))
             more = last.set;
         more.system &= (uint8_t)~ORSET_DELETED;
         seen = *now;
@@ -387,6 +403,16 @@ static int flags_rewound(struct look *l, uint32_t uid, const struct orset_messag
     return r < 0 ? r : orset_local_flags(s->os, l->x->folder, uid, now, &set);
 }
 
+/* While the mailbox was another folder's: it is to go here, too. */
+static int removed_by_others(struct look *l, uint32_t uid)
+{
+    guid_128_t guid;
+    int r = look_guid(l, guid) ? orset_local_removed_moved(l->s->os, l->x->folder, l->x->adopted - 1, uid, guid) : 0;
+    if (r > 0)
+        session_explain(l->s, "%s: UID %u: other sites removed it from the folder that this mailbox was", l->x->vname, uid);
+    return r;
+}
+
 int look_at_mail(struct look *l, uint32_t uid)
 {
     const struct late *late = late_of(l, uid);
@@ -405,6 +431,8 @@ int look_at_mail(struct look *l, uint32_t uid)
         return 0;
     bool rewound = ((l->x->rewound && (l->scan.verdict != SCAN_BROKEN || l->scan.whole)) || (l->x->adopted != 0 && l->scan.verdict != SCAN_BROKEN)) &&
                    !l->x->restored, bound = r > 0;
+    if (r == 0 && l->x->adopted != 0 && (r = removed_by_others(l, uid)) != 0)
+        return look_changed(l, r < 0 ? r : ORSET_OK);
     if (r == 0 || !same_mail(l, &m)) {
         int added = add_mail(l, &named);
         if (added < 0)

@@ -54,34 +54,36 @@ static int by_sequence(const struct log_file *a, const struct log_file *b)
     return a->head.file_seq < b->head.file_seq ? -1 : a->head.file_seq > b->head.file_seq;
 }
 
-/* present: the sequence number of the log that is there now. */
-static void take_chain(struct session *s, struct spare_said *said, ARRAY_TYPE(log_file) *logs, const struct cursor *at, uint32_t present)
+/* Each begins with the modseq at which the one before ended, the log that is there now, too: numbers alone come again after a backup was restored. */
+static void take_chain(struct session *s, struct spare_said *said, ARRAY_TYPE(log_file) *logs, const struct cursor *at, const struct scan *scan)
 {
     struct spare_said found;
     struct log_file *f;
     uint32_t last = 0, before = 0;
+    uint64_t end = 0;
     bool twice = FALSE, gap = FALSE;
     t_array_init(&found.requested, 8);
     t_array_init(&found.words, 8);
     array_sort(logs, by_sequence);
     array_foreach_modifiable(logs, f)
     {
-        if (f->head.indexid != at->indexid || f->head.file_seq >= present)
+        if (f->head.indexid != at->indexid || f->head.file_seq >= scan->first)
             continue;
         twice = twice || f->head.file_seq == before;
         before = f->head.file_seq;
-        gap = gap || (last != 0 && f->head.file_seq != last + 1);
+        gap = gap || (last != 0 && (f->head.file_seq != last + 1 || f->head.initial_modseq != end));
         if (take_behind(s, &found, f, at, last != 0))
             last = f->head.file_seq;
+        end = f->modseq;
     }
     if (twice)
         return;
     seq_range_array_merge(&said->requested, &found.requested);
     array_append_array(&said->words, &found.words);
-    said->goes_on = !gap && last != 0 && last + 1 == present;
+    said->goes_on = !gap && last != 0 && last + 1 == scan->first && end == scan->first_modseq;
 }
 
-void spare_logs_read(struct session *s, struct mailbox *box, const struct cursor *at, uint32_t first, struct spare_said *said,
+void spare_logs_read(struct session *s, struct mailbox *box, const struct cursor *at, const struct scan *scan, struct spare_said *said,
                      ARRAY_TYPE(spare_log) *read)
 {
     ARRAY_TYPE(log_file) logs;
@@ -109,7 +111,7 @@ void spare_logs_read(struct session *s, struct mailbox *box, const struct cursor
     if (d != NULL)
         closedir(d);
     if (array_count(&logs) > 0)
-        take_chain(s, said, &logs, at, first);
+        take_chain(s, said, &logs, at, scan);
     array_foreach_modifiable(&logs, f) log_file_close(f);
 }
 

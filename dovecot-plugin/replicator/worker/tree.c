@@ -320,6 +320,8 @@ static int adopt_one(struct session *s, struct box *x, struct box *home, uint32_
     box_set_vname(s, home, x->vname);
     home->astray = x->astray;
     home->rewound = home->rewound || x->rewound;
+    home->restored = x->restored;
+    home->held = x->held;
     home->gone = home->looked = FALSE;
     home->at = x->at;
     home->adopted = x->at.indexid == 0 ? 0 : x->adopted != 0 ? x->adopted : x->folder + 1;

@@ -434,7 +434,8 @@ struct scan {
     const char *why;                  /* not unbroken: for the log */
     bool rebuilt;                     /* broken, and yet the same index: its log began anew */
     ARRAY_TYPE(seq_range) touched;    /* UIDs to look at */
-    ARRAY_TYPE(seq_range) requested;  /* UIDs a client asked to expunge */
+    ARRAY_TYPE(seq_range) requested;  /* UIDs a client asked to expunge, or this program */
+    ARRAY_TYPE(seq_range) by_clients; /* those of clients alone */
     ARRAY_TYPE(seq_range) saved;     /* by this program, or another one that acts for no client */
     ARRAY(struct reassert) reasserts; /* system flags set by an explicit local request, by UID */
     ARRAY_TYPE(const_string) attributes; /* '+' or '-': unset; 'p' or 's'; the key; in the log's order */
@@ -443,6 +444,7 @@ struct scan {
     /* Of a rewound mailbox only: */
     ARRAY(struct former) former;  /* mails that this program expunged: where such a mail is there under another UID, it got that one */
     uint32_t first;               /* number of the file with which the log begins, or of the oldest that is there */
+    uint64_t first_modseq;        /* with which that one begins */
     bool begins;                  /* the log is there from its first record on */
     bool anew;                    /* broken, and it began after what was read last: with a rebuild of the index */
     ARRAY(struct former) asked;   /* since then: expunges by clients of whose mails the log has the GUIDs */
@@ -474,8 +476,8 @@ struct spare_said {
     ARRAY_TYPE(word) words;          /* changes of flags, in order */
     bool goes_on;                    /* the log that is there now goes on from them */
 };
-/* Adds to it (cursor NULL: nothing), and the paths of all of them to read. first: with which file the log that is there now begins. */
-void spare_logs_read(struct session *, struct mailbox *, const struct cursor *, uint32_t first, struct spare_said *said, ARRAY_TYPE(spare_log) *read);
+/* Adds to it (cursor NULL: nothing), and the paths of all of them to read. */
+void spare_logs_read(struct session *, struct mailbox *, const struct cursor *, const struct scan *, struct spare_said *said, ARRAY_TYPE(spare_log) *read);
 void spare_logs_pass(ARRAY_TYPE(spare_log) *from, ARRAY_TYPE(spare_log) *to);
 /* The files, when what they say is committed. */
 void spare_logs_remove(ARRAY_TYPE(spare_log) *);

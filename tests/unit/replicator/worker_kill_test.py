@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 import pytest
-from worker_sites import FIRST, WORKER, append, delete, equal, imap, mail
-from worker_world import CLOSE, GUARD, HELLO_TOO, TICK, Failed, World
+from worker_sites import FIRST, WORKER, append, delete, equal, imap, mail, rotate_log
+from worker_world import CLOSE, GUARD, HELLO_TOO, NEW, PARCEL, TICK, WANT, Failed, World, num, text
 
 PAIRS = os.environ.get("DOVELANE_PAIRS", "sdbox,sdbox maildir,maildir mdbox,mdbox").split()
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="Dovecot's master must be started by root")
@@ -539,3 +539,62 @@ def test_a_folder_is_deleted_while_it_is_united(scene, formats, step, how):
     s.meanwhile(lambda: delete(s.here, "H"), lambda: s.world.settle(ingest=False))
     s.rest()
     assert in_h(s.there) == ["ta", "tb"]
+
+
+def hear(site, sender, parcel):
+    kind, _, body = parcel
+    site.work(PARCEL, num(sender.number) + num(kind) + text(body))
+
+
+@pytest.mark.parametrize("formats", ("sdbox,sdbox", "maildir,maildir"))
+def test_what_the_other_site_did_in_one_parcel_with_the_union(scene, formats):
+    """It has united the folders, and its clients went on; here all of that comes at once."""
+    s = scene(formats, "none", "dies")
+    two_of_one_name(s, ("a", "b", "c"))
+    s.there.outbox[2].clear()
+    for _ in range(30):     # from here to there alone
+        while s.here.outbox[1]:
+            hear(s.there, s.here, s.here.outbox[1].pop(0))
+        for parcel in list(s.there.outbox[2]):
+            s.there.outbox[2].remove(parcel)
+            if parcel[0] == WANT:
+                hear(s.here, s.there, parcel)
+        if 0 < s.there.done.get("tick", 0) <= 1000:
+            time.sleep(0.2)
+            s.there.work(TICK)
+        for to, state in list(s.here.done.get("sites", {}).items()):
+            if state["more"]:
+                s.here.ship(to, NEW)
+        if in_h(s.there) == ["ha", "hb", "hc", "ta", "tb", "tc"] and not s.here.outbox[1]:
+            break
+    s.there.ingest()
+    box = s.there.imap()
+    box.select("H")
+    for name, how, flag in (("ha", "+FLAGS", "\\Flagged"), ("hb", "+FLAGS", "\\Deleted"), ("hc", "-FLAGS", "\\Seen")):
+        [uid] = box.uid("SEARCH", None, "SUBJECT", name)[1][0].split()
+        assert box.uid("STORE", uid, how, f"({flag})")[0] == "OK"
+    box.expunge()
+    box.logout()
+    s.there.ingest()
+    s.there.outbox[2].clear()
+    s.there.ship(2, 1)
+    assert len(s.there.outbox[2]) == 1
+    s.world.settle(ingest=False)
+    s.rest()
+    for site in (s.here, s.there):
+        assert flags_in_h(site) == {"ha": {"\\Seen", "\\Flagged"}, "hc": set(), "ta": {"\\Seen"}, "tb": {"\\Seen"}, "tc": {"\\Seen"}}
+
+
+def test_flags_set_while_their_folder_is_united_and_the_log_was_rotated(scene):
+    """Who set them is not told by anything any more; that they are set is."""
+    s = scene("sdbox,sdbox", "adopt", "dies")
+    two_of_one_name(s, ("a", "b", "c"))
+
+    def change():
+        imap(s.here, "H", ("store", "2", "+FLAGS", "(\\Flagged)"), ("store", "3", "+FLAGS", "(mykw)"))
+        rotate_log(s.here, "H")
+    s.meanwhile(change, lambda: s.world.settle(ingest=False))
+    s.rest()
+    for site in (s.here, s.there):
+        found = flags_in_h(site)
+        assert "\\Flagged" in found["hb"] and "mykw" in found["hc"], found
