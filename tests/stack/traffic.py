@@ -250,7 +250,7 @@ class Client(threading.Thread):
 
 def make_folders(replicas, users):
     """Makes the folders that all clients use at one replica and waits until all have them. A folder that two sites make at once is united,
-    and a mail removed meanwhile can come back (docs/replicator.md): traffic that is to show something else begins here."""
+    and its mails get other UIDs in clients' hands: traffic that is to show something else begins here."""
     for user in users:
         session = replicas[0].imap(user)
         for folder in FOLDERS[1:]:
