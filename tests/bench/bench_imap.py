@@ -179,7 +179,7 @@ def figures(report, options, rounds, names):
 def run(report, options):
     options.ours = [replicas.disk_core(options.dir)]
     options.rest = [1] if options.ours == [0] else [0]
-    report.remark(f"Storage {options.storage}, mails of {options.size} bytes; {options.rounds} rounds, medians of rounds, 95 % interval of the "
-                  "ratio of medians by drawing rounds in pairs. Times are a Python client's, about 0.03 ms of its own in each.")
+    report.remark(f"Storage {options.storage}, mails of {options.size} bytes; {options.rounds} rounds, medians of the rounds' ratios to stock, each "
+                  "measured within seconds, and their 95 % interval by drawing rounds. Times are a Python client's, about 0.03 ms of its own in each.")
     with all_variants(options) as variants:
         commands_part(report, options, variants)

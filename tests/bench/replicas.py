@@ -175,11 +175,9 @@ def percentile(values, share):
 
 
 def ratio_interval(ours, theirs, draws=4000):
-    """(ratio of medians, lower, upper end of its 95 % interval). Round i of both was measured side by side, so rounds are drawn in pairs."""
-    dice, count = random.Random(1), len(ours)
-    found = []
-    for _ in range(draws):
-        chosen = [dice.randrange(count) for _ in range(count)]
-        found.append(statistics.median(ours[i] for i in chosen) / statistics.median(theirs[i] for i in chosen))
-    found.sort()
-    return statistics.median(ours) / statistics.median(theirs), found[int(draws * 0.025)], found[int(draws * 0.975)]
+    """(ratio, lower, upper end of its 95 % interval) of two figures per round, medians of its commands for example. Both of a round were measured side by side,
+    within seconds, while the machine's speed varies over minutes: each round has its ratio, and what is told is the median of these; the interval by drawing
+    rounds."""
+    dice, ratios = random.Random(1), [one / other for one, other in zip(ours, theirs)]
+    found = sorted(statistics.median(dice.choices(ratios, k=len(ratios))) for _ in range(draws))
+    return statistics.median(ratios), found[int(draws * 0.025)], found[int(draws * 0.975)]

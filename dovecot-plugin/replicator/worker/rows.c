@@ -154,6 +154,7 @@ void box_forget(struct session *s, struct box *x)
     (void)rows_del(s, ROW_WRITING, k.b, k.n);
     (void)rows_del(s, ROW_MOVED, k.b, k.n);
     (void)rows_del(s, ROW_REDATE, k.b, k.n);
+    (void)rows_del(s, ROW_RENUMBER, k.b, k.n);
     box_drop(s, x);
 }
 
