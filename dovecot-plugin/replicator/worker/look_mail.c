@@ -373,12 +373,15 @@ static int flags_rewound(struct look *l, uint32_t uid, const struct orset_messag
     if (l->locked)
         return ORSET_KNOWN;
     if (!bound) {
-        /* What it has more, a client saved it with: nobody else is known to have set it. Where this program saved it, the later state knew,
-         * and whoever cleared it since had seen it. */
+        /* What it has more, a client saved it with: nobody else is known to have set it. But where this program saved it, the later state knew, and
+         * whoever cleared it since had seen it. And so where the log is there since then: the mail has its message from the other sites, so the later
+         * state had told them of it, with what it was saved with; what a client set since stands in the log. */
+        bool reaches = l->scan.verdict == SCAN_UNBROKEN || (l->scan.verdict == SCAN_GAP && l->scan.begins);
+        bool told = reaches && (l->x->adopted == 0 || last.first < l->x->at.uid_next);
         struct orset_flags more = *now;
         flags_without(&more, &wanted);
         flags_without(&more, &last.own);
-        if (last.placed || (l->x->adopted != 0 && l->scan.verdict == SCAN_UNBROKEN && last.first < l->x->at.uid_next))
+        if (last.placed || told)
             more = last.set;
         more.system &= (uint8_t)~ORSET_DELETED;
         seen = *now;

@@ -10,6 +10,23 @@ from worker_world import CLOSE, PARCEL, TICK, Failed, num, text
 pytestmark = needs_dovecot
 
 
+def test_what_a_peer_cleared_of_a_mail_that_the_old_state_does_not_know_stays_cleared(world):
+    """A client saved it with flags, here, and the peer heard of that; the flag that he set afterwards, and that nobody heard of, is his."""
+    site, peer = world[1], world[2]
+    world.settle()
+    keep_state(site)
+    append(site, "INBOX", "here0", "(\\Answered Old)")
+    world.settle()
+    store(peer, "here0", "-FLAGS", "(\\Answered Old)")
+    peer.ingest()
+    store(site, "here0", "+FLAGS", "(\\Seen New)")
+    site.disconnect()
+    rewind_state(site)
+    world.settle()
+    world.settle()
+    assert flags_of(world) == {"here0": {"\\Seen", "New"}}
+
+
 def test_state_lost_is_learned_again(world):
     for i in range(4):
         append(world[1], "INBOX", f"m{i}", "(\\Flagged)")
