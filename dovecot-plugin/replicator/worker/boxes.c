@@ -528,7 +528,9 @@ int boxes_ingest(struct session *s)
     if (r < 0 || !t.taken)
         return r;
     crash_at("intents");
-    if (session_commit(s) < 0 || session_begin(s) < 0)
+    /* Nothing else tells of a deletion: after a power loss a state without it would have the folder made again. */
+    if (session_commit(s) < 0 || (state_sqlite_checkpoint(s->db) < 0 && session_fail(s, "state: %s", state_sqlite_error(s->db)) < 0) ||
+        session_begin(s) < 0)
         return -1;
     array_foreach(&t.journals, dir) (void)unlink(intents_path(*dir, TRUE));
     return 0;

@@ -4,10 +4,35 @@ import subprocess
 import time
 
 import pytest
-from worker_sites import append, crash_world, equal, flags_of, imap, keep_state, needs_dovecot, rewind_state, store, subjects
+from worker_sites import append, crash_world, delete, equal, flags_of, imap, keep_state, needs_dovecot, rewind_state, store, subjects
 from worker_world import CLOSE, PARCEL, TICK, Failed, num, text
 
 pytestmark = needs_dovecot
+
+
+def test_a_deletion_that_nobody_heard_of_outlasts_a_power_loss(world):
+    """The plugin's note of it is gone when it was read: what was read is on the disk by then."""
+    site, peer = world[1], world[2]
+    imap(site, None, ("create", "F"))
+    append(site, "F", "here0")
+    world.settle()
+    assert "F" in peer.contents()
+    delete(site, "F")
+    site.ingest()
+    assert not list(site.state().glob("intents*"))
+    site.outbox[2].clear()
+    synced = (site.state() / "state.db").read_bytes()
+    site.work(CLOSE)
+    site.disconnect()
+    (site.state() / "state.db").write_bytes(synced)
+    for name in ("state.db-wal", "state.db-shm"):
+        (site.state() / name).unlink(missing_ok=True)
+    world.settle()
+    site.ingest()
+    for to in site.outbox:
+        site.ship(to, 1)
+    world.settle()
+    assert "F" not in equal(world)
 
 
 def test_what_a_peer_cleared_of_a_mail_that_the_old_state_does_not_know_stays_cleared(world):
