@@ -1,9 +1,9 @@
-/* spare_log - a mailbox's index log is kept when a rebuild is about to throw it away, so that what clients expunged is still known.
+/* spare_log - a mailbox's index log is kept when a rebuild is about to throw it away, so that what clients did is still known.
  *
  * `doveadm force-resync`, and Dovecot by itself where it finds something wrong, has a dbox make its index anew, an mdbox those of all its mailboxes: the
  * log begins anew, and the one before it, the only witness of an expunge or a cleared flag that the replicator has not read yet, is not kept as at a
- * rotation. Without it such a mail would merely be missing, and come back from the peers. It gets a second name beside the first, by link(2), one for each rebuild; the replicator removes it when it has read it
- * (docs/replicator.md). Maildir's log goes on through a rebuild. */
+ * rotation. Without it such a mail would merely be missing, and come back from the peers. It gets a second name beside the first, by link(2), one for
+ * each rebuild; the replicator removes it when it has read it (docs/replicator.md). Maildir's log goes on through a rebuild. */
 #ifndef KEPT_SPARE_LOG_H
 #define KEPT_SPARE_LOG_H
 
