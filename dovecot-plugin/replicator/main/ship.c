@@ -12,7 +12,8 @@
 #include "node.h"
 #include "sched.h"
 
-#define BYTES_MAX (32 * 1024 * 1024) /* under way; a worker's next parcel may exceed it */
+#define BYTES_MAX (32 * 1024 * 1024) /* under way, ... */
+#define LANE_SHARE 8 /* ... and of a lane's: what is under way when it fills was made for nothing. A worker's next parcel may exceed both */
 #define FULL_FIRST 1.                /* seconds until a full lane is tried again; doubling */
 #define FULL_MOST 30.
 #define PAGE 200        /* users that are told to send again at a time */
@@ -177,7 +178,8 @@ bool ship_node(const struct ship *s)
 
 bool ship_full(const struct ship *s)
 {
-    return s->bytes > BYTES_MAX;
+    int64_t share = (int64_t)s->r->config->replica_lane / LANE_SHARE;
+    return s->bytes > (size_t)(share < BYTES_MAX ? share : BYTES_MAX);
 }
 
 size_t ship_pending(const struct ship *s)
