@@ -6,6 +6,7 @@ import socket
 import statistics
 import tempfile
 import time
+from pathlib import Path
 
 from stack import dovecot
 from stack.failure import StackError
@@ -125,6 +126,16 @@ def wait_idle(group, seconds=120, quiet_ms=3.0):
         if time.monotonic() > end:
             return False
     return True
+
+
+def kernel_threads(prefix):
+    """Their process ids, by the beginning of their name."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            if path.read_text().startswith(prefix):
+                found.append(int(path.parent.name))
+    return found
 
 
 def pin(pids, cores):

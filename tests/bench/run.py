@@ -13,6 +13,7 @@ The exit code tells whether it could be measured; whether a goal is met stands i
 """
 import argparse
 import importlib
+import signal
 import sys
 import time
 from pathlib import Path
@@ -73,6 +74,7 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended")) # so that what is mounted and started is put away
     try:
         sys.exit(main())
     except (StackError, OSError) as error:
