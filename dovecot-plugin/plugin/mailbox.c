@@ -10,8 +10,8 @@
  *                                             the journal of intents before and after
  *
  * A hint that is sent for nothing costs a look, one that is missed costs the time until the sweep. The line is made once
- * per struct mailbox, so that an IMAP STORE pays for one write() only, and of many in a row one in HINT_GAP does: the last
- * one's hint waits for its end, or for the mailbox to be closed. */
+ * per open mailbox, so that an IMAP STORE pays for one write() only, and of many in a row one in HINT_GAP does: the last
+ * one's hint waits for its end. A mailbox that each command opens anew (COPY's) takes over what the last one left. */
 #include "../compat.h"
 
 #include "../kept/spare_log.h"
@@ -40,21 +40,28 @@
 
 #define HINT_GAP 2 /* milliseconds: least time between two hints of one open mailbox */
 
+/* What there is to tell of an open mailbox, and when it was told; of the one that was closed last, the user keeps it. */
+struct tale {
+    pool_t pool;
+    struct mailbox_list *list;
+    const char *vname, *owner;
+    struct event *event; /* the user's */
+    struct hint hint;
+    uint64_t told;            /* when, in nanoseconds */
+    struct timeout *wait;     /* there was a reason for a hint since then; NULL: none */
+    struct tale *prev, *next; /* of those that wait */
+};
+
 struct plugin_mailbox {
     union mailbox_module_context module_ctx;
     struct plugin_user *puser;
     const char *owner;
-    struct mailbox *box;
-    struct hint hint; /* once made; in the mailbox's memory */
-    uint64_t hinted;  /* when, in nanoseconds */
-    struct plugin_mailbox *prev, *next; /* of those that wait */
-    struct timeout *wait; /* there was a reason for a hint since then; NULL: none */
-    bool made;
+    struct tale *tale; /* once made; while open */
     bool expunged; /* by the sync that is going on */
 };
 
-/* Open ones whose hint waits, the oldest first. */
-static struct plugin_mailbox *waiting, *waiting_last;
+/* Those that wait, the oldest first. */
+static struct tale *waiting, *waiting_last;
 
 static MODULE_CONTEXT_DEFINE_INIT(plugin_mailbox_module, &mail_storage_module_register);
 
@@ -86,72 +93,146 @@ static const char *hint_guid(struct mailbox *box)
     return guid_text(box);
 }
 
-static void make_hint(struct plugin_mailbox *pbox, struct mailbox *box, const char *guid)
+static struct hint make_hint(pool_t pool, struct plugin_mailbox *pbox, struct mailbox *box, const char *guid)
 {
     char line[LINE_HINT_MAX];
     bool shared = box->list->ns->type == MAIL_NAMESPACE_TYPE_SHARED;
+    struct hint hint = {.fifo = p_strdup(pool, pbox->puser->set.hint_path), .mark = hint_mark_path(pool, pbox->puser->set.dirty_dir, pbox->owner)};
 
-    pbox->hint.fifo = pbox->puser->set.hint_path;
-    pbox->hint.mark = hint_mark_path(box->pool, pbox->puser->set.dirty_dir, pbox->owner);
-    pbox->hint.size = line_hint(line, pbox->owner, guid, shared ? "" : box->vname);
-    pbox->hint.line = pbox->hint.size == 0 ? NULL : p_memdup(box->pool, line, pbox->hint.size);
-    pbox->made = box->opened; /* before that the GUID is not known */
+    hint.size = line_hint(line, pbox->owner, guid, shared ? "" : box->vname);
+    hint.line = hint.size == 0 ? NULL : p_memdup(pool, line, hint.size);
+    return hint;
 }
 
-static void told(struct plugin_mailbox *pbox)
+static void tell(struct tale *tale)
 {
-    if (pbox->wait == NULL)
-        return;
-    timeout_remove(&pbox->wait);
-    DLLIST2_REMOVE(&waiting, &waiting_last, pbox);
+    if (tale->wait != NULL) {
+        timeout_remove(&tale->wait);
+        DLLIST2_REMOVE(&waiting, &waiting_last, tale);
+    }
+    tale->told = i_nanoseconds();
+    hint_send(&tale->hint, tale->event);
 }
 
 /* Those that wait go first: a moved mail's arrival is hinted before its removal. */
-static void send_waiting(void)
+static void tell_waiting(void)
 {
-    while (waiting != NULL) {
-        struct plugin_mailbox *pbox = waiting;
-
-        told(pbox);
-        pbox->hinted = i_nanoseconds();
-        hint_send(&pbox->hint, pbox->box->storage->user->event);
-    }
+    while (waiting != NULL)
+        tell(waiting);
 }
 
-static void hint_now(struct plugin_mailbox *pbox, struct mailbox *box)
+static void on_wait(struct tale *tale ATTR_UNUSED)
 {
-    if (!pbox->made) {
-        T_BEGIN {
-            make_hint(pbox, box, hint_guid(box));
-        }
-        T_END;
-    }
-    bool waited = pbox->wait != NULL;
-    send_waiting(); /* in their order, this one among them */
-    if (waited)
+    tell_waiting();
+}
+
+static void tale_end(struct tale **_tale)
+{
+    struct tale *tale = *_tale;
+
+    *_tale = NULL;
+    if (tale == NULL)
         return;
-    pbox->hinted = i_nanoseconds();
-    hint_send(&pbox->hint, box->storage->user->event);
+    if (tale->wait != NULL)
+        tell_waiting();
+    pool_unref(&tale->pool);
 }
 
-static void on_wait(struct plugin_mailbox *pbox ATTR_UNUSED)
+static struct tale *tale_make(struct plugin_mailbox *pbox, struct mailbox *box)
 {
-    send_waiting();
+    pool_t pool = pool_alloconly_create("dovelane tale", 1024);
+    struct tale *tale = p_new(pool, struct tale, 1);
+
+    tale->pool = pool;
+    tale->list = box->list;
+    tale->vname = p_strdup(pool, box->vname);
+    tale->owner = p_strdup(pool, pbox->owner);
+    tale->event = box->storage->user->event;
+    T_BEGIN {
+        tale->hint = make_hint(pool, pbox, box, hint_guid(box));
+    }
+    T_END;
+    return tale;
+}
+
+static bool told_just_now(const struct tale *tale)
+{
+    return i_nanoseconds() - tale->told < HINT_GAP * 1000000ULL;
+}
+
+/* An open mailbox's. */
+static struct tale *tale_of(struct plugin_mailbox *pbox, struct mailbox *box)
+{
+    struct tale **left = &pbox->puser->left;
+
+    if (pbox->tale == NULL && *left != NULL && (*left)->list == box->list && strcmp((*left)->vname, box->vname) == 0 &&
+        strcmp((*left)->owner, pbox->owner) == 0 && told_just_now(*left)) {
+        pbox->tale = *left;
+        *left = NULL;
+    }
+    if (pbox->tale == NULL)
+        pbox->tale = tale_make(pbox, box);
+    return pbox->tale;
+}
+
+/* Of a mailbox that is not open, whose GUID may be another one from now on. */
+static void hint_with(struct plugin_mailbox *pbox, struct mailbox *box, const char *guid)
+{
+    tell_waiting();
+    T_BEGIN {
+        struct hint hint = make_hint(pool_datastack_create(), pbox, box, guid);
+
+        hint_send(&hint, box->storage->user->event);
+    }
+    T_END;
 }
 
 static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
 {
+    struct tale *tale;
+
     if (box->deleting)
         return; /* delete_box() sends one for all */
     pbox->expunged = FALSE;
+    if (!box->opened) {
+        hint_with(pbox, box, NULL);
+        return;
+    }
+    tale = tale_of(pbox, box);
     /* The timer is of the loop that lives as long as the process: others come and go within a command. A process that does not return to it is
      * told by the clock. */
-    if (!pbox->made || !box->opened || io_loop_get_root() == NULL || i_nanoseconds() - pbox->hinted >= HINT_GAP * 1000000ULL) {
-        hint_now(pbox, box);
-    } else if (pbox->wait == NULL) {
-        pbox->wait = timeout_add_short_to(io_loop_get_root(), HINT_GAP, on_wait, pbox);
-        DLLIST2_APPEND(&waiting, &waiting_last, pbox);
+    if (io_loop_get_root() == NULL || !told_just_now(tale)) {
+        bool waited = tale->wait != NULL;
+
+        tell_waiting(); /* in their order, this one among them */
+        if (!waited)
+            tell(tale);
+    } else if (tale->wait == NULL) {
+        tale->wait = timeout_add_short_to(io_loop_get_root(), HINT_GAP, on_wait, tale);
+        DLLIST2_APPEND(&waiting, &waiting_last, tale);
     }
+}
+
+/* The mailbox is closed, and the next command may open it again. */
+static void leave_tale(struct plugin_mailbox *pbox)
+{
+    if (pbox->tale == NULL)
+        return;
+    tale_end(&pbox->puser->left);
+    pbox->puser->left = pbox->tale;
+    pbox->tale = NULL;
+}
+
+/* Its GUID, or that of its name, may be another one from now on. */
+static void forget_tale(struct plugin_mailbox *pbox)
+{
+    tale_end(&pbox->puser->left);
+    tale_end(&pbox->tale);
+}
+
+void plugin_mailbox_user_ends(struct plugin_user *puser)
+{
+    tale_end(&puser->left);
 }
 
 /* --- mails ------------------------------------------------------------------------------------------------------ */
@@ -244,8 +325,7 @@ static void close_box(struct mailbox *box)
 
     if (pbox->expunged) /* by a sync that a save did on its own and then failed */
         hint(pbox, box);
-    if (pbox->wait != NULL)
-        hint_now(pbox, box);
+    leave_tale(pbox);
     if (is_found_broken(box)) /* an mdbox is rebuilt here, too */
         keep_log(box);
     pbox->module_ctx.super.close(box);
@@ -258,7 +338,7 @@ static int create_box(struct mailbox *box, const struct mailbox_update *update, 
     struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
     int ret = pbox->module_ctx.super.create_box(box, update, directory);
 
-    pbox->made = FALSE;
+    forget_tale(pbox);
     if (ret == 0)
         hint(pbox, box);
     return ret;
@@ -269,7 +349,7 @@ static int update_box(struct mailbox *box, const struct mailbox_update *update)
     struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
     int ret = pbox->module_ctx.super.update_box(box, update);
 
-    pbox->made = FALSE; /* the GUID may be another one */
+    forget_tale(pbox);
     if (ret == 0)
         hint(pbox, box);
     return ret;
@@ -285,10 +365,8 @@ static int delete_box(struct mailbox *box)
     intent_begin(&intent, box, guid);
     ret = pbox->module_ctx.super.delete_box(box);
     intent_end(&intent, ret == 0);
-    make_hint(pbox, box, guid); /* it is closed now */
-    pbox->made = TRUE;
-    hint_now(pbox, box);
-    pbox->made = FALSE;
+    forget_tale(pbox);
+    hint_with(pbox, box, guid); /* it is closed now */
     return ret;
 }
 
@@ -299,6 +377,7 @@ static int rename_box(struct mailbox *src, struct mailbox *dest)
     struct plugin_mailbox *pdest = MODULE_CONTEXT(dest, plugin_mailbox_module);
     int ret = pbox->module_ctx.super.rename_box(src, dest);
 
+    forget_tale(pbox);
     if (ret < 0)
         return ret;
     hint(pbox, src);
@@ -328,7 +407,6 @@ void plugin_mailbox_allocated(struct mailbox *box)
         return;
     pbox = p_new(box->pool, struct plugin_mailbox, 1);
     pbox->puser = puser;
-    pbox->box = box;
     pbox->owner = owner;
     pbox->module_ctx.super = *v;
     box->vlast = &pbox->module_ctx.super;

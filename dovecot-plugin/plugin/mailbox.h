@@ -3,8 +3,12 @@
 #define PLUGIN_MAILBOX_H
 
 struct mailbox;
+struct plugin_user;
 
 /* Hook. */
 void plugin_mailbox_allocated(struct mailbox *box);
+
+/* The user's last hint goes out, if one waits. */
+void plugin_mailbox_user_ends(struct plugin_user *puser);
 
 #endif

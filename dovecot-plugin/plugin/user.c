@@ -1,4 +1,5 @@
 /* user - see user.h */
+#include "mailbox.h"
 #include "user.h"
 
 #include <module-context.h>
@@ -10,8 +11,17 @@ struct plugin_user *plugin_user_get(struct mail_user *user)
     return MODULE_CONTEXT(user, plugin_user_module);
 }
 
+static void deinit(struct mail_user *user)
+{
+    struct plugin_user *puser = plugin_user_get(user);
+
+    puser->module_ctx.super.deinit(user);
+    plugin_mailbox_user_ends(puser);
+}
+
 void plugin_user_created(struct mail_user *user)
 {
+    struct mail_user_vfuncs *v = user->vlast;
     struct plugin_user *puser;
     const char *error;
 
@@ -22,5 +32,8 @@ void plugin_user_created(struct mail_user *user)
         e_error(user->event, "dovelane: %s", error);
         return;
     }
+    puser->module_ctx.super = *v;
+    user->vlast = &puser->module_ctx.super;
+    v->deinit = deinit;
     MODULE_CONTEXT_SET(user, plugin_user_module, puser);
 }

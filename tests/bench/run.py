@@ -73,8 +73,14 @@ def main():
     return 0
 
 
+def end(*_):
+    """What is mounted and started is put away, once."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit("bench: ended")
+
+
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended")) # so that what is mounted and started is put away
+    signal.signal(signal.SIGTERM, end)
     try:
         sys.exit(main())
     except (StackError, OSError) as error:
