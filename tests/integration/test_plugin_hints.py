@@ -3,6 +3,9 @@
 A hint is written before the command that made it is answered, so after the answer the FIFO holds all there is: nothing waits
 and nothing is timed here.
 """
+import pytest
+
+from lane_server import wait_for
 from plugin_fixtures import COUNT, emptied, needs_root, started, user, world
 from plugin_world import PUBLIC_USER
 from stack.dovecot import version
@@ -113,6 +116,32 @@ def test_of_changes_one_after_the_other_the_last_is_hinted(world, user):
                 early = []
             hinted = early + world.named()
             assert set(hinted) == {(user, "INBOX")} and 2 <= len(hinted) < 2000, len(hinted)
+
+
+@pytest.mark.parametrize("end", ["CAPABILITY", "COPY 1 Other", "LOGOUT"])
+def test_of_copies_one_after_the_other_the_last_is_hinted(world, user, end):
+    """Each opens its target anew. What the last one left waiting goes out at the end of the gap, with another one's, or with the session."""
+    emptied(world, user)
+    with world.imap(user) as session:
+        session.mail()
+        session.do("create", "Copies")
+        session.do("create", "Other")
+        session.do("select")
+        other = [(user, "Other")] if "Other" in end else []
+        for copies in (500, 2):
+            world.hints()
+            session.send(b"".join(b"x%d COPY 1 Copies\r\n" % n for n in range(copies)) + b"y " + end.encode() + b"\r\n")
+            while not session.readline().startswith(b"y "):
+                pass
+            hinted = world.named()
+            if end != "LOGOUT":
+                session.settle()
+            least = 2 + len(other)
+            wait_for(lambda: hinted.extend(world.named()) or len(hinted) >= least, what="the last one's hint")
+            assert sorted(set(hinted)) == sorted({(user, "Copies"), *other}) and (len(hinted) == least if copies == 2 else len(hinted) < copies), hinted
+            assert not other or hinted[-1:] == other
+            if end == "LOGOUT":
+                break
 
 
 def test_looking_gives_no_hint(world, user):
