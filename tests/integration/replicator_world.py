@@ -141,8 +141,10 @@ class World:
     def converged(self, users):
         """Whether all replicas have the same, and it is all that was ever added."""
         for user in users:
+            if any(r.site.state(user).mailbox for r in self.replicas): # first: what is looked at meanwhile is in the items, which are all equal before
+                return False
             seen = [r.site.items(user) for r in self.replicas]
-            if any(s != seen[0] for s in seen) or any(r.site.state(user).mailbox for r in self.replicas):
+            if any(s != seen[0] for s in seen):
                 return False
         return True
 
