@@ -45,6 +45,7 @@ struct tale {
     pool_t pool;
     struct mailbox_list *list;
     const char *vname, *owner;
+    uint32_t uid_validity; /* of the mailbox that had the hint's GUID, if that has one; else 0 */
     struct event *event; /* the user's */
     struct hint hint;
     uint64_t told;            /* when, in nanoseconds */
@@ -138,6 +139,12 @@ static void tale_end(struct tale **_tale)
     pool_unref(&tale->pool);
 }
 
+/* An open mailbox whose name is another one's by now has another one of these. */
+static uint32_t uid_validity(struct mailbox *box)
+{
+    return strcmp(box->storage->name, "maildir") == 0 ? 0 : mail_index_get_header(box->view)->uid_validity;
+}
+
 static struct tale *tale_make(struct plugin_mailbox *pbox, struct mailbox *box)
 {
     pool_t pool = pool_alloconly_create("dovelane tale", 1024);
@@ -147,6 +154,7 @@ static struct tale *tale_make(struct plugin_mailbox *pbox, struct mailbox *box)
     tale->list = box->list;
     tale->vname = p_strdup(pool, box->vname);
     tale->owner = p_strdup(pool, pbox->owner);
+    tale->uid_validity = uid_validity(box);
     tale->event = box->storage->user->event;
     T_BEGIN {
         tale->hint = make_hint(pool, pbox, box, hint_guid(box));
@@ -166,7 +174,7 @@ static struct tale *tale_of(struct plugin_mailbox *pbox, struct mailbox *box)
     struct tale **left = &pbox->puser->left;
 
     if (pbox->tale == NULL && *left != NULL && (*left)->list == box->list && strcmp((*left)->vname, box->vname) == 0 &&
-        strcmp((*left)->owner, pbox->owner) == 0 && told_just_now(*left)) {
+        strcmp((*left)->owner, pbox->owner) == 0 && (*left)->uid_validity == uid_validity(box) && told_just_now(*left)) {
         pbox->tale = *left;
         *left = NULL;
     }
@@ -207,19 +215,30 @@ static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
         tell_waiting(); /* in their order, this one among them */
         if (!waited)
             tell(tale);
-    } else if (tale->wait == NULL) {
-        tale->wait = timeout_add_short_to(io_loop_get_root(), HINT_GAP, on_wait, tale);
-        DLLIST2_APPEND(&waiting, &waiting_last, tale);
+        return;
     }
+    if (tale->wait == NULL)
+        tale->wait = timeout_add_short_to(io_loop_get_root(), HINT_GAP, on_wait, tale);
+    else
+        DLLIST2_REMOVE(&waiting, &waiting_last, tale); /* what happened here now is younger than what the others wait with */
+    DLLIST2_APPEND(&waiting, &waiting_last, tale);
 }
 
-/* The mailbox is closed, and the next command may open it again. */
+/* The mailbox is closed, and the next command may open it again. Another user's has nothing but the GUID to be found by, and what does not come back to the
+ * process' loop soon (doveadm, loops within loops) would leave the last hint waiting. */
 static void leave_tale(struct plugin_mailbox *pbox)
 {
-    if (pbox->tale == NULL)
+    struct tale *tale = pbox->tale;
+
+    if (tale == NULL)
         return;
+    if (tale->list->ns->type == MAIL_NAMESPACE_TYPE_SHARED ||
+        (tale->wait != NULL && (current_ioloop != io_loop_get_root() || !io_loop_is_running(current_ioloop)))) {
+        tale_end(&pbox->tale);
+        return;
+    }
     tale_end(&pbox->puser->left);
-    pbox->puser->left = pbox->tale;
+    pbox->puser->left = tale;
     pbox->tale = NULL;
 }
 
@@ -329,6 +348,7 @@ static void close_box(struct mailbox *box)
     if (is_found_broken(box)) /* an mdbox is rebuilt here, too */
         keep_log(box);
     pbox->module_ctx.super.close(box);
+    leave_tale(pbox); /* what another plugin did on the way */
 }
 
 /* --- folders ---------------------------------------------------------------------------------------------------- */

@@ -15,8 +15,9 @@ static void deinit(struct mail_user *user)
 {
     struct plugin_user *puser = plugin_user_get(user);
 
+    plugin_mailbox_user_ends(puser); /* the rest may wait for dictionaries */
     puser->module_ctx.super.deinit(user);
-    plugin_mailbox_user_ends(puser);
+    plugin_mailbox_user_ends(puser); /* of mailboxes that were open for virtual ones */
 }
 
 void plugin_user_created(struct mail_user *user)

@@ -276,7 +276,8 @@ class World:
             self.reader, self.left = None, b""
 
     def hints(self):
-        """All hints since the last call: (user, GUID, name). They are written before a command is answered, so none is late."""
+        """All hints since the last call: (user, GUID, name). They are written before a command is answered; one less than 2 ms behind another one of its
+        mailbox when the session waits again (settle())."""
         data = self.left
         with contextlib.suppress(BlockingIOError):
             while more := os.read(self.reader, 65536):

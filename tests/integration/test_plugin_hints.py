@@ -1,7 +1,7 @@
 """The plugin in a real Dovecot: what it tells the replicator of every kind of change, in every mailbox format, and of whose mailbox.
 
-A hint is written before the command that made it is answered, so after the answer the FIFO holds all there is: nothing waits
-and nothing is timed here.
+A hint is written before the command that made it is answered, or, less than 2 ms behind another one of its mailbox, when the session
+waits again: after the answer to what settle() asks the FIFO holds all there is.
 """
 import pytest
 

@@ -12,8 +12,8 @@
 #include "node.h"
 #include "sched.h"
 
-#define BYTES_MAX (32 * 1024 * 1024) /* under way, ... */
-#define LANE_SHARE 8 /* ... and of a lane's: what is under way when it fills was made for nothing. A worker's next parcel may exceed both */
+#define BYTES_MAX (32 * 1024 * 1024) /* under way to all, ... */
+#define LANE_SHARE 8 /* ... and no more than this part of a lane: what is under way when it fills was made for nothing. A worker's next parcel may exceed both */
 #define FULL_FIRST 1.                /* seconds until a full lane is tried again; doubling */
 #define FULL_MOST 30.
 #define PAGE 200        /* users that are told to send again at a time */

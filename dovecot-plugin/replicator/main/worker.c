@@ -410,6 +410,8 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
         set_patience(w, (int64_t)(HOLD * 1000));
     else if (w->state == WARM)
         ask_close(w); /* idle for long enough */
+    else if (owes(w) && ship_full(w->all->r->ship))
+        set_patience(w, w->all->r->config->worker_timeout); /* it is not read (workers_flush): it may have answered */
     else if (owes(w))
         lost(w, "the worker did not answer in time");
 }
