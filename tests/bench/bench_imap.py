@@ -222,9 +222,14 @@ def figures(report, options, where, rounds, names):
     report.detail(f"rounds {where}", detail)
 
 
-def run(report, options):
+def choose_cores(options):
+    """What is measured, and the client, have one that what replicates does not have."""
     options.ours = [replicas.disk_core(options.dir)]
     options.rest = [1] if options.ours == [0] else [0]
+
+
+def run(report, options):
+    choose_cores(options)
     report.remark(f"Storage {options.storage}, mails of {options.size} bytes; medians of the rounds' ratios to stock, each measured within "
                   "seconds, and their 95 % interval by drawing rounds. Times are a Python client's, about 0.03 ms of its own in each.")
     if options.rounds:

@@ -8,7 +8,7 @@ import contextlib
 import statistics
 
 import replicas
-from bench_imap import TITLES, all_variants
+from bench_imap import TITLES, all_variants, choose_cores
 from replicas import Timed, cpu_ms, made, mail, percentile, ratio_interval, wait_idle
 from report import median
 
@@ -56,8 +56,9 @@ def measure(report, options, chosen):
                 one.pin()
                 pids = replicas.replication_pids(one.group)
                 before = cpu_ms(pids)
-                found.setdefault((name, user), []).append(
-                    open_and_close(one.replica, f"{user}@example.org", names[user], max(1, options.cycles // blocks)))
+                with replicas.on(options.ours):
+                    found.setdefault((name, user), []).append(
+                        open_and_close(one.replica, f"{user}@example.org", names[user], max(1, options.cycles // blocks)))
                 behind.setdefault((name, user), []).append(cpu_ms(pids) - before)
     lines = []
     for (name, user), here in found.items():
@@ -81,6 +82,7 @@ def measure(report, options, chosen):
 
 
 def run(report, options):
-    report.remark(f"Storage {options.storage}; medians of ten blocks, 95 % interval of the ratio of medians by drawing blocks in pairs.")
-    with all_variants(options) as variants:
+    report.remark(f"Storage {options.storage}, files in memory; medians of ten blocks, 95 % interval of the ratio of medians by drawing blocks in pairs.")
+    choose_cores(options)
+    with all_variants(options, disk=False) as variants:
         measure(report, options, variants)
