@@ -40,8 +40,8 @@
 
 #define HINT_GAP 2 /* milliseconds: least time between two hints of one open mailbox */
 
-/* What there is to tell of an open mailbox, and when it was told; of the one that was closed last, the user keeps it. */
-struct tale {
+/* An open mailbox as hints name it, and when one was sent; the user keeps that of the mailbox that was closed last. */
+struct target {
     pool_t pool;
     struct mailbox_list *list;
     const char *vname, *owner;
@@ -50,19 +50,19 @@ struct tale {
     struct hint hint;
     uint64_t told;            /* when, in nanoseconds */
     struct timeout *wait;     /* there was a reason for a hint since then; NULL: none */
-    struct tale *prev, *next; /* of those that wait */
+    struct target *prev, *next; /* of those that wait */
 };
 
 struct plugin_mailbox {
     union mailbox_module_context module_ctx;
     struct plugin_user *puser;
     const char *owner;
-    struct tale *tale; /* once made; while open */
+    struct target *target; /* once made; while open */
     bool expunged; /* by the sync that is going on */
 };
 
 /* Those that wait, the oldest first. */
-static struct tale *waiting, *waiting_last;
+static struct target *waiting, *waiting_last;
 
 static MODULE_CONTEXT_DEFINE_INIT(plugin_mailbox_module, &mail_storage_module_register);
 
@@ -105,14 +105,14 @@ static struct hint make_hint(pool_t pool, struct plugin_mailbox *pbox, struct ma
     return hint;
 }
 
-static void tell(struct tale *tale)
+static void tell(struct target *target)
 {
-    if (tale->wait != NULL) {
-        timeout_remove(&tale->wait);
-        DLLIST2_REMOVE(&waiting, &waiting_last, tale);
+    if (target->wait != NULL) {
+        timeout_remove(&target->wait);
+        DLLIST2_REMOVE(&waiting, &waiting_last, target);
     }
-    tale->told = i_nanoseconds();
-    hint_send(&tale->hint, tale->event);
+    target->told = i_nanoseconds();
+    hint_send(&target->hint, target->event);
 }
 
 /* Those that wait go first: a moved mail's arrival is hinted before its removal. */
@@ -122,21 +122,21 @@ static void tell_waiting(void)
         tell(waiting);
 }
 
-static void on_wait(struct tale *tale ATTR_UNUSED)
+static void on_wait(struct target *target ATTR_UNUSED)
 {
     tell_waiting();
 }
 
-static void tale_end(struct tale **_tale)
+static void target_end(struct target **_target)
 {
-    struct tale *tale = *_tale;
+    struct target *target = *_target;
 
-    *_tale = NULL;
-    if (tale == NULL)
+    *_target = NULL;
+    if (target == NULL)
         return;
-    if (tale->wait != NULL)
+    if (target->wait != NULL)
         tell_waiting();
-    pool_unref(&tale->pool);
+    pool_unref(&target->pool);
 }
 
 /* An open mailbox whose name is another one's by now has another one of these. */
@@ -145,42 +145,42 @@ static uint32_t uid_validity(struct mailbox *box)
     return strcmp(box->storage->name, "maildir") == 0 ? 0 : mail_index_get_header(box->view)->uid_validity;
 }
 
-static struct tale *tale_make(struct plugin_mailbox *pbox, struct mailbox *box)
+static struct target *target_make(struct plugin_mailbox *pbox, struct mailbox *box)
 {
-    pool_t pool = pool_alloconly_create("dovelane tale", 1024);
-    struct tale *tale = p_new(pool, struct tale, 1);
+    pool_t pool = pool_alloconly_create("dovelane target", 1024);
+    struct target *target = p_new(pool, struct target, 1);
 
-    tale->pool = pool;
-    tale->list = box->list;
-    tale->vname = p_strdup(pool, box->vname);
-    tale->owner = p_strdup(pool, pbox->owner);
-    tale->uid_validity = uid_validity(box);
-    tale->event = box->storage->user->event;
+    target->pool = pool;
+    target->list = box->list;
+    target->vname = p_strdup(pool, box->vname);
+    target->owner = p_strdup(pool, pbox->owner);
+    target->uid_validity = uid_validity(box);
+    target->event = box->storage->user->event;
     T_BEGIN {
-        tale->hint = make_hint(pool, pbox, box, hint_guid(box));
+        target->hint = make_hint(pool, pbox, box, hint_guid(box));
     }
     T_END;
-    return tale;
+    return target;
 }
 
-static bool told_just_now(const struct tale *tale)
+static bool told_just_now(const struct target *target)
 {
-    return i_nanoseconds() - tale->told < HINT_GAP * 1000000ULL;
+    return i_nanoseconds() - target->told < HINT_GAP * 1000000ULL;
 }
 
 /* An open mailbox's. */
-static struct tale *tale_of(struct plugin_mailbox *pbox, struct mailbox *box)
+static struct target *target_of(struct plugin_mailbox *pbox, struct mailbox *box)
 {
-    struct tale **left = &pbox->puser->left;
+    struct target **left = &pbox->puser->left;
 
-    if (pbox->tale == NULL && *left != NULL && (*left)->list == box->list && strcmp((*left)->vname, box->vname) == 0 &&
+    if (pbox->target == NULL && *left != NULL && (*left)->list == box->list && strcmp((*left)->vname, box->vname) == 0 &&
         strcmp((*left)->owner, pbox->owner) == 0 && (*left)->uid_validity == uid_validity(box) && told_just_now(*left)) {
-        pbox->tale = *left;
+        pbox->target = *left;
         *left = NULL;
     }
-    if (pbox->tale == NULL)
-        pbox->tale = tale_make(pbox, box);
-    return pbox->tale;
+    if (pbox->target == NULL)
+        pbox->target = target_make(pbox, box);
+    return pbox->target;
 }
 
 /* Of a mailbox that is not open, whose GUID may be another one from now on. */
@@ -197,7 +197,7 @@ static void hint_with(struct plugin_mailbox *pbox, struct mailbox *box, const ch
 
 static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
 {
-    struct tale *tale;
+    struct target *target;
 
     if (box->deleting)
         return; /* delete_box() sends one for all */
@@ -206,52 +206,52 @@ static void hint(struct plugin_mailbox *pbox, struct mailbox *box)
         hint_with(pbox, box, NULL);
         return;
     }
-    tale = tale_of(pbox, box);
+    target = target_of(pbox, box);
     /* The timer is of the loop that lives as long as the process: others come and go within a command. A process that does not return to it is
      * told by the clock. */
-    if (io_loop_get_root() == NULL || !told_just_now(tale)) {
-        bool waited = tale->wait != NULL;
+    if (io_loop_get_root() == NULL || !told_just_now(target)) {
+        bool waited = target->wait != NULL;
 
         tell_waiting(); /* in their order, this one among them */
         if (!waited)
-            tell(tale);
+            tell(target);
         return;
     }
-    if (tale->wait == NULL)
-        tale->wait = timeout_add_short_to(io_loop_get_root(), HINT_GAP, on_wait, tale);
+    if (target->wait == NULL)
+        target->wait = timeout_add_short_to(io_loop_get_root(), HINT_GAP, on_wait, target);
     else
-        DLLIST2_REMOVE(&waiting, &waiting_last, tale); /* what happened here now is younger than what the others wait with */
-    DLLIST2_APPEND(&waiting, &waiting_last, tale);
+        DLLIST2_REMOVE(&waiting, &waiting_last, target); /* what happened here now is younger than what the others wait with */
+    DLLIST2_APPEND(&waiting, &waiting_last, target);
 }
 
 /* The mailbox is closed, and the next command may open it again. Another user's has nothing but the GUID to be found by, and what does not come back to the
  * process' loop soon (doveadm, loops within loops) would leave the last hint waiting. */
-static void leave_tale(struct plugin_mailbox *pbox)
+static void leave_target(struct plugin_mailbox *pbox)
 {
-    struct tale *tale = pbox->tale;
+    struct target *target = pbox->target;
 
-    if (tale == NULL)
+    if (target == NULL)
         return;
-    if (tale->list->ns->type == MAIL_NAMESPACE_TYPE_SHARED ||
-        (tale->wait != NULL && (current_ioloop != io_loop_get_root() || !io_loop_is_running(current_ioloop)))) {
-        tale_end(&pbox->tale);
+    if (target->list->ns->type == MAIL_NAMESPACE_TYPE_SHARED ||
+        (target->wait != NULL && (current_ioloop != io_loop_get_root() || !io_loop_is_running(current_ioloop)))) {
+        target_end(&pbox->target);
         return;
     }
-    tale_end(&pbox->puser->left);
-    pbox->puser->left = tale;
-    pbox->tale = NULL;
+    target_end(&pbox->puser->left);
+    pbox->puser->left = target;
+    pbox->target = NULL;
 }
 
 /* Its GUID, or that of its name, may be another one from now on. */
-static void forget_tale(struct plugin_mailbox *pbox)
+static void forget_target(struct plugin_mailbox *pbox)
 {
-    tale_end(&pbox->puser->left);
-    tale_end(&pbox->tale);
+    target_end(&pbox->puser->left);
+    target_end(&pbox->target);
 }
 
 void plugin_mailbox_user_ends(struct plugin_user *puser)
 {
-    tale_end(&puser->left);
+    target_end(&puser->left);
 }
 
 /* --- mails ------------------------------------------------------------------------------------------------------ */
@@ -344,11 +344,11 @@ static void close_box(struct mailbox *box)
 
     if (pbox->expunged) /* by a sync that a save did on its own and then failed */
         hint(pbox, box);
-    leave_tale(pbox);
+    leave_target(pbox);
     if (is_found_broken(box)) /* an mdbox is rebuilt here, too */
         keep_log(box);
     pbox->module_ctx.super.close(box);
-    leave_tale(pbox); /* what another plugin did on the way */
+    leave_target(pbox); /* what another plugin did on the way */
 }
 
 /* --- folders ---------------------------------------------------------------------------------------------------- */
@@ -358,7 +358,7 @@ static int create_box(struct mailbox *box, const struct mailbox_update *update, 
     struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
     int ret = pbox->module_ctx.super.create_box(box, update, directory);
 
-    forget_tale(pbox);
+    forget_target(pbox);
     if (ret == 0)
         hint(pbox, box);
     return ret;
@@ -369,7 +369,7 @@ static int update_box(struct mailbox *box, const struct mailbox_update *update)
     struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
     int ret = pbox->module_ctx.super.update_box(box, update);
 
-    forget_tale(pbox);
+    forget_target(pbox);
     if (ret == 0)
         hint(pbox, box);
     return ret;
@@ -385,7 +385,7 @@ static int delete_box(struct mailbox *box)
     intent_begin(&intent, box, guid);
     ret = pbox->module_ctx.super.delete_box(box);
     intent_end(&intent, ret == 0);
-    forget_tale(pbox);
+    forget_target(pbox);
     hint_with(pbox, box, guid); /* it is closed now */
     return ret;
 }
@@ -397,7 +397,7 @@ static int rename_box(struct mailbox *src, struct mailbox *dest)
     struct plugin_mailbox *pdest = MODULE_CONTEXT(dest, plugin_mailbox_module);
     int ret = pbox->module_ctx.super.rename_box(src, dest);
 
-    forget_tale(pbox);
+    forget_target(pbox);
     if (ret < 0)
         return ret;
     hint(pbox, src);

@@ -8,12 +8,12 @@
 
 #define GUID_128_HEX_SIZE 32
 
-struct tale;
+struct target;
 
 struct plugin_user {
     union mail_user_module_context module_ctx;
     struct dovelane_settings set;
-    struct tale *left; /* of the mailbox that was closed last (mailbox.c) */
+    struct target *left; /* of the mailbox that was closed last (mailbox.c) */
     /* While a gateway delivery to this user is under way: the GUID that its mail gets; else "". */
     char delivery_guid[GUID_128_HEX_SIZE + 1];
     /* Storages that cannot be replicated were named in the log. */
