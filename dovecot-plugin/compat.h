@@ -20,6 +20,7 @@
 #include <mail-storage.h>
 #include <mail-storage-service.h>
 #include <mail-storage-settings.h>
+#include <mailbox-list-private.h>
 #include <master-service.h>
 #include <master-service-settings.h>
 
@@ -204,6 +205,26 @@ static inline void compat_index_forget_modseqs(struct mail_index *index)
 {
 #if !COMPAT_24
     index->modseqs_enabled = FALSE;
+#endif
+}
+
+/* Whether who lists the mailboxes removes empty directories among them (2.4 does, 2.3 with NO-NOSELECT). */
+static inline bool compat_list_drops_empty(const struct mailbox_list *list)
+{
+#if COMPAT_24
+    return list->mail_set->mailbox_list_drop_noselect;
+#else
+    return list->set.no_noselect;
+#endif
+}
+
+static inline void compat_list_drop_empty(struct mailbox_list *list, bool drop)
+{
+#if COMPAT_24
+    bool *setting = (bool *)(uintptr_t)&list->mail_set->mailbox_list_drop_noselect; /* the list's own copy */
+    *setting = drop;
+#else
+    list->set.no_noselect = drop;
 #endif
 }
 

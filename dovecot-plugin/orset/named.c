@@ -132,6 +132,26 @@ int orset_local_subscribe(struct orset *os, const char *name, size_t len, bool o
     return orset_emit(os, 0);
 }
 
+int orset_local_subscription_shown(struct orset *os, const char *name, size_t len, bool on)
+{
+    struct orset_dot d;
+    struct orset_key t = {0};
+    int r = orset_need_transaction(os);
+    if (r < 0)
+        return r;
+    if (!orset_name_valid(name, len))
+        return ORSET_KNOWN;
+    orset_key_num(&t, ORSET_TODO_SUBSCRIPTION);
+    orset_key_num(&t, 0);
+    orset_key_put(&t, name, len);
+    int n = orset_subscription_dots(os, name, len, &d, 1);
+    if (n < 0)
+        return n;
+    if (on == (n > 0))
+        return orset_row_del(os, ORSET_T_TODO, &t) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN;
+    return orset_row_put(os, ORSET_T_TODO, &t, NULL);
+}
+
 /* --- attributes
  * ----------------------------------------------------------------------------------------------------- */
 
@@ -234,7 +254,8 @@ int orset_attribute_exec(struct orset *os, uint32_t folder, const void *key, siz
     return orset_row_put(os, ORSET_T_TODO, &t, &os->row);
 }
 
-int orset_local_attribute_missing(struct orset *os, uint32_t folder, const char *key, size_t key_len)
+int orset_local_attribute_shown(struct orset *os, uint32_t folder, const char *key, size_t key_len,
+                                const uint8_t *value, size_t len)
 {
     struct orset_key k, t = {0};
     struct attribute a;
@@ -242,13 +263,16 @@ int orset_local_attribute_missing(struct orset *os, uint32_t folder, const char 
     if (r < 0)
         return r;
     attribute_key(&k, folder, key, key_len);
-    if ((r = attribute_load(os, &k, &a)) <= 0 || !a.set)
-        return r < 0 ? r : ORSET_KNOWN;
+    if ((r = attribute_load(os, &k, &a)) < 0)
+        return r;
     orset_key_num(&t, ORSET_TODO_ATTRIBUTE);
     orset_key_num(&t, folder);
     orset_key_put(&t, key, key_len);
+    uint64_t shown = value_hash(value, len, value != NULL);
+    if (value_hash(a.value, a.len, a.set) == shown)
+        return orset_row_del(os, ORSET_T_TODO, &t) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN;
     os->row.len = 0;
-    orset_buf_u64(&os->row, value_hash(NULL, 0, false));
+    orset_buf_u64(&os->row, shown);
     return orset_row_put(os, ORSET_T_TODO, &t, &os->row);
 }
 

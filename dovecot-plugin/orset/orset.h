@@ -300,11 +300,14 @@ int orset_local_delete_moved(struct orset *, uint32_t folder);
 /* A UID is missing without evidence: damage. The message stays and is to be placed again. */
 int orset_local_missing(struct orset *, uint32_t folder, uint32_t uid);
 int orset_local_subscribe(struct orset *, const char *name, size_t len, bool on);
+/* It is shown so by no user's doing: it is to be made as the state has it. ORSET_KNOWN: it is. */
+int orset_local_subscription_shown(struct orset *, const char *name, size_t len, bool on);
 /* value NULL: unset. */
-/* The mailbox has lost it, and no user unset it: it is to be set again. ORSET_KNOWN: it is not set. */
-int orset_local_attribute_missing(struct orset *, uint32_t folder, const char *key, size_t key_len);
 int orset_local_attribute(struct orset *, uint32_t folder, const char *key, size_t key_len,
                           const uint8_t *value, size_t len);
+/* The mailbox has this value (NULL: none) by no user's doing: it is to get the state's. ORSET_KNOWN: that is the same. */
+int orset_local_attribute_shown(struct orset *, uint32_t folder, const char *key, size_t key_len,
+                                const uint8_t *value, size_t len);
 /* Raises the folder's UIDVALIDITY; lower or equal is ORSET_KNOWN. now: the caller's clock in seconds, the
  * bound of F23 (values above now + 1 day are ORSET_E_LIMIT). */
 int orset_local_uid_validity(struct orset *, uint32_t folder, uint32_t value, int64_t now);

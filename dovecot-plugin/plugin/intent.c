@@ -18,17 +18,27 @@
 #define LOCK_TRIES 100
 #define LOCK_PAUSE_US 1000
 
-static struct mailbox_list *journal_list(struct mailbox *box)
+static struct mailbox_list *journal_list(struct mailbox_list *list)
 {
-    struct mail_namespace *ns = box->list->ns;
+    struct mail_namespace *ns = list->ns;
 
     if (ns->type != MAIL_NAMESPACE_TYPE_PRIVATE)
-        return box->list;
+        return list;
     for (ns = ns->user->namespaces; ns != NULL; ns = ns->next) {
         if ((ns->flags & NAMESPACE_FLAG_INBOX_USER) != 0)
             return ns->list;
     }
-    return box->list;
+    return list;
+}
+
+/* Whose subscriptions the mailbox's name is among: where its namespace has none, a parent's. */
+static struct mailbox_list *subscriptions_list(struct mailbox *box)
+{
+    struct mail_namespace *ns = box->list->ns;
+
+    if ((ns->flags & NAMESPACE_FLAG_SUBSCRIPTIONS) == 0)
+        ns = mail_namespace_find_subscribable(ns->user->namespaces, box->vname);
+    return ns == NULL ? box->list : ns->list;
 }
 
 /* Makes the journal, with the permissions of the mail directory. Its descriptor, or -1. */
@@ -97,27 +107,43 @@ static bool write_line(const struct intent *intent, enum line_intent what)
     return FALSE;
 }
 
-void intent_begin(struct intent *intent_r, struct mailbox *box, const char *guid)
+static void begin(struct intent *intent_r, struct mailbox *box, struct mailbox_list *list, const char *guid,
+                  enum line_intent what, const char *else_what)
 {
     intent_r->box = box;
     intent_r->guid = guid;
     intent_r->path = "";
-    intent_r->fd = journal_open(journal_list(box), &intent_r->path);
-    if (intent_r->fd != -1 && write_line(intent_r, LINE_INTENT_DELETE))
+    intent_r->fd = journal_open(journal_list(list), &intent_r->path);
+    if (intent_r->fd != -1 && write_line(intent_r, what))
         return;
-    e_warning(box->event,
-              "dovelane: cannot write to the journal of deletions %s (%m): the replicator will take this deletion for damage "
-              "and bring the folder back",
-              intent_r->path);
+    e_warning(box->event, "dovelane: cannot write to the journal of intents %s (%m): the replicator will take this for damage and %s",
+              intent_r->path, else_what);
     if (intent_r->fd != -1)
         i_close_fd(&intent_r->fd);
+}
+
+void intent_begin(struct intent *intent_r, struct mailbox *box, const char *guid)
+{
+    begin(intent_r, box, box->list, guid, LINE_INTENT_DELETE, "bring the folder back");
 }
 
 void intent_end(struct intent *intent, bool done)
 {
     if (intent->fd == -1)
         return;
-    if (!write_line(intent, done ? LINE_INTENT_DONE : LINE_INTENT_VOID))
+    if (!done && !write_line(intent, LINE_INTENT_VOID))
         e_warning(intent->box->event, "dovelane: write(%s): %m", intent->path);
     i_close_fd(&intent->fd);
+}
+
+void intent_subscription_begin(struct intent *intent_r, struct mailbox *box, bool set)
+{
+    begin(intent_r, box, subscriptions_list(box), NULL, set ? LINE_INTENT_SUBSCRIBE : LINE_INTENT_UNSUBSCRIBE,
+          "undo it, where the name was subscribed before");
+}
+
+void intent_subscription_end(struct intent *intent)
+{
+    if (intent->fd != -1)
+        i_close_fd(&intent->fd);
 }

@@ -1,12 +1,12 @@
-/* intent - journal of folder deletions, so that a folder that is gone is known to be wanted gone (F10).
+/* intent - journal of folder deletions and of subscriptions, so that what is gone is known to be wanted gone (F10).
  *
- * File <control root>/dovelane/intents, a line before and one after each deletion. "Deleted" is only ever concluded from a
- * line that was written before the deletion began; a folder that is missing without one is damage and comes back from the
- * peers.
+ * File <control root>/dovelane/intents, a line before each deletion, and one after it that takes that back when it failed; and one
+ * before each SUBSCRIBE and UNSUBSCRIBE. "Deleted" is only ever concluded from a line that was written before the deletion began, and
+ * was not taken back; a folder that is missing without one is damage and comes back from the peers. So is a subscription.
  *
- * While a deletion is under way its process holds a shared flock() on the journal. The reader takes the journal away only
- * when it gets an exclusive one at once: else it would find the folder still there, drop the intent as void, and then find
- * the folder gone. A killed process's lock ends with it. */
+ * While what a line says is under way its process holds a shared flock() on the journal. The reader takes the journal away
+ * only when it gets an exclusive one at once: else it would find the folder still there, drop the intent as void, and then
+ * find the folder gone. A killed process's lock ends with it. */
 #ifndef PLUGIN_INTENT_H
 #define PLUGIN_INTENT_H
 
@@ -25,7 +25,12 @@ struct intent {
  * own namespace. A failure is logged; the deletion may go on: then the folder comes back, which loses nothing. */
 void intent_begin(struct intent *intent_r, struct mailbox *box, const char *guid);
 
-/* After it; done: the folder is gone. */
+/* After it; done: the folder is gone, else the intent is taken back. */
 void intent_end(struct intent *intent, bool done);
+
+/* Before box's name is subscribed or unsubscribed, and after it, whatever came of it. The control root is that of the
+ * namespace which keeps the subscription. A failure is logged: then the change is undone. */
+void intent_subscription_begin(struct intent *intent_r, struct mailbox *box, bool set);
+void intent_subscription_end(struct intent *intent);
 
 #endif

@@ -61,7 +61,7 @@ size_t line_intent(char out[LINE_INTENT_MAX], enum line_intent what, const char 
     add(&o, &letter, 1);
     add(&o, "\t", 1);
     add_escaped(&o, guid == NULL ? "-" : guid);
-    if (what == LINE_INTENT_DELETE) {
+    if (what != LINE_INTENT_VOID) {
         add(&o, "\t", 1);
         add_escaped(&o, vname);
     }

@@ -22,12 +22,13 @@ size_t line_hint(char out[LINE_HINT_MAX], const char *user, const char *guid, co
 
 /* What a journal line says of a folder. */
 enum line_intent {
-    LINE_INTENT_DELETE = 'D', /* it is about to be deleted; with its name */
-    LINE_INTENT_DONE = 'd',   /* it was */
-    LINE_INTENT_VOID = 'x'    /* it was not: the intent is taken back */
+    LINE_INTENT_DELETE = 'D',     /* it is about to be deleted; with its name */
+    LINE_INTENT_VOID = 'x',       /* it was not: one such intent is taken back */
+    LINE_INTENT_SUBSCRIBE = 'S',  /* its name is about to be subscribed; with it, and no GUID */
+    LINE_INTENT_UNSUBSCRIBE = 'U' /* or unsubscribed */
 };
 
-/* "what TAB guid [TAB vname] LF" into out; vname only with LINE_INTENT_DELETE. Length, or 0 when it does not fit. */
+/* "what TAB guid [TAB vname] LF" into out; vname only with capital letters. Length, or 0 when it does not fit. */
 size_t line_intent(char out[LINE_INTENT_MAX], enum line_intent what, const char *guid, const char *vname);
 
 /* The file name of a user's dirty mark, 0-terminated: bytes outside [A-Za-z0-9_-] as %XX; longer than LINE_MARK_MAX:

@@ -5,7 +5,8 @@
  *     save, copy, flags, keywords, METADATA   at the transaction's commit
  *     expunge                                 at the end of the sync that removed the mails, by the one session that did:
  *                                             the request alone, at the commit, has changed nothing yet
- *     create, update, rename, subscribe       when done
+ *     create, update, rename                  when done
+ *     subscribe                               when done; the journal of intents before
  *     delete                                  when done, also in vain, for what it expunged on its way;
  *                                             the journal of intents before and after
  *
@@ -409,8 +410,12 @@ static int rename_box(struct mailbox *src, struct mailbox *dest)
 static int set_subscribed(struct mailbox *box, bool set)
 {
     struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
-    int ret = pbox->module_ctx.super.set_subscribed(box, set);
+    struct intent intent;
+    int ret;
 
+    intent_subscription_begin(&intent, box, set);
+    ret = pbox->module_ctx.super.set_subscribed(box, set);
+    intent_subscription_end(&intent);
     if (ret == 0)
         hint(pbox, box);
     return ret;

@@ -308,7 +308,7 @@ class World:
         return self.mail / domain / name
 
     def journal(self, user):
-        """The lines of the user's journal of deletions, each as a list of fields."""
+        """The lines of the user's journal of intents, each as a list of fields."""
         path = self.home(user) / FOLDERS[self.form] / "dovelane" / "intents"
         return [line.split("\t") for line in path.read_text().splitlines()] if path.exists() else []
 

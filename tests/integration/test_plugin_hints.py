@@ -3,11 +3,14 @@
 A hint is written before the command that made it is answered, or, less than 2 ms behind another one of its mailbox, when the session
 waits again: after the answer to what settle() asks the FIFO holds all there is.
 """
+from pathlib import Path
+
 import pytest
 
 from lane_server import wait_for
 from plugin_fixtures import COUNT, emptied, needs_root, started, user, world
 from plugin_world import PUBLIC_USER
+from stack import modules
 from stack.dovecot import version
 
 pytestmark = needs_root
@@ -55,6 +58,20 @@ def test_each_change_by_imap_is_one_hint(world, user):
             return  # "Renaming INBOX isn't supported"
         session.do("rename", "INBOX", "old")
         assert set(world.named()) == {(user, "INBOX"), (user, "old")}
+
+
+@pytest.mark.skipif(version() >= (2, 4), reason="2.4 sets plugins up in sections, which -o cannot")
+def test_rights_and_scripts_that_dovecot_changes_are_hinted(world, user):
+    emptied(world, user)
+
+    def gave(settings, *words, stdin=None):
+        world.doveadm(*[word for setting in settings for word in ("-o", setting)], *words, stdin=stdin)
+        return set(world.named())
+    acl = ["mail_plugins=acl dovelane", "plugin/acl=vfile"]
+    assert gave(acl, "acl", "set", "-u", user, "INBOX", "user=bob", "lookup") == {(user, "INBOX")}
+    assert gave(acl, "acl", "delete", "-u", user, "INBOX", "user=bob") == {(user, "INBOX")}
+    if Path(modules.module_directory(), "doveadm", "lib10_doveadm_sieve_plugin.so").exists():
+        assert gave(["plugin/sieve=file:~/sieve;active=~/.dovecot.sieve"], "sieve", "put", "-u", user, "x", stdin="keep;\n") == {(user, "INBOX")}
 
 
 def test_a_change_of_many_mails_is_one_hint(world, user):

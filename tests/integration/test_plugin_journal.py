@@ -18,7 +18,7 @@ def test_a_deletion_is_in_the_journal(world, user):
     guid = world.doveadm("-f", "tab", "mailbox", "status", "-u", user, "guid", "F").split()[-1]
     with world.imap(user) as session:
         session.do("delete", "F")
-    assert world.journal(user) == [["D", guid, "F"], ["d", guid]]
+    assert world.journal(user) == [["D", guid, "F"]]
     world.hints()
 
 
@@ -29,19 +29,35 @@ def test_a_deletion_that_fails_takes_its_intent_back(world, user):
     world.hints()
 
 
+def test_subscriptions_are_said_before_they_change(world, user):
+    """Also of a name that has no mailbox; not what changes nothing."""
+    emptied(world, user)
+    with world.imap(user) as session:
+        session.do("create", "F")
+        session.do("subscribe", "F")
+        session.do("subscribe", "F")
+        session.do("subscribe", "INBOX")
+        session.do("unsubscribe", "F")
+        session.do("unsubscribe", "F")
+    for what in ("subscribe", "unsubscribe"):
+        world.doveadm("mailbox", what, "-u", user, "no such")
+    assert world.journal(user) == [["S", "-", "F"], ["S", "-", "INBOX"], ["U", "-", "F"], ["S", "-", "no such"], ["U", "-", "no such"]]
+    world.hints()
+
+
 def test_a_parent_that_is_only_a_name_has_an_intent_too(world, user):
     with world.imap(user) as session:
         session.do("create", "P")
         session.do("create", "P/C")
         session.do("delete", "P")
-        (_, parent, _), _ = world.journal(user)
+        (_, parent, _), = world.journal(user)
         session.do("delete", "P/C")
         journal = world.journal(user)
-        assert [line[0] for line in journal] == ["D", "d", "D", "d"]
-        assert journal[2][2] == "P/C" and journal[2][1] not in (parent, "-")
+        assert [line[0] for line in journal] == ["D", "D"]
+        assert journal[1][2] == "P/C" and journal[1][1] not in (parent, "-")
         if world.form != "maildir" and version() < (2, 4):  # else it went with its last child
             session.do("delete", "P")
-            assert world.journal(user)[4:] == [["D", "-", "P"], ["d", "-"]]
+            assert world.journal(user)[2:] == [["D", "-", "P"]]
     world.hints()
 
 
@@ -85,7 +101,7 @@ def test_a_journal_that_cannot_be_written_does_not_hinder_a_deletion(started, us
         session.do("create", "F")
         (world.home(user) / "sdbox" / "dovelane").write_text("in the way")
         session.do("delete", "F")
-    said = [line for line in world.log.read_text().splitlines() if "journal of deletions" in line]
+    said = [line for line in world.log.read_text().splitlines() if "journal of intents" in line]
     assert len(said) == 1 and "bring the folder back" in said[0]
 
 
@@ -116,5 +132,5 @@ def test_the_journal_is_locked_while_a_deletion_is_under_way(world, user):
     path.rename(path.with_suffix(".work"))
     with world.imap(user) as session:
         session.do("delete", "G")
-    assert [line[0] for line in world.journal(user)] == ["D", "d"]
+    assert [line[0] for line in world.journal(user)] == ["D"]
     world.hints()

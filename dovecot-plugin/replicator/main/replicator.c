@@ -105,8 +105,13 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     r->config = c;
     r->boot = boot_hash();
     group_init(&r->group, c, self);
-    if (reserve_open(&r->reserve, path) < 0)
-        log_error("%s: %s", path, errno == EILSEQ ? "is no file of reserved numbers" : strerror(errno));
+    if (reserve_open(&r->reserve, path) < 0) {
+        bool broken = errno == EILSEQ;
+        log_error("%s: %s", path, broken ? "is no file of reserved numbers" : strerror(errno));
+        if (!broken)
+            log_error("the directory %s must be there and belong to this user: `systemd-sysusers && systemd-tmpfiles --create` makes it",
+                      c->replicator_dir);
+    }
     free(path);
     r->ledger = r->reserve ? ledger_open(r) : NULL;
     if (!r->ledger) {

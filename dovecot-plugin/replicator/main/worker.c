@@ -463,7 +463,8 @@ static struct worker *connect_one(struct workers *ws)
     snprintf(a.sun_path, sizeof a.sun_path, "%s", ws->path);
     if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a) < 0) {
         if (replicator_may_say(&ws->said, 30.))
-            log_warning("%s: %s: no worker can be reached", ws->path, strerror(errno));
+            log_warning("%s: %s: no worker can be reached: service dovelane-worker needs a unix_listener dovelane-worker that this user may open "
+                        "(user = dovelane)", ws->path, strerror(errno));
         if (fd >= 0)
             close(fd);
         ws->connect_after = clock_monotonic() + CONNECT_AGAIN;

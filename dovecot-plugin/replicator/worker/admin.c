@@ -41,8 +41,9 @@ static enum frame_result status(struct session *s)
         if (orset_folder_get(s->os, i, &f) < 0 || !f.live || f.home != i)
             continue;
         struct box *x = box_by_folder(s, i);
+        unsigned held = x == NULL ? 0 : seq_range_count(&x->held);
         link_reply(s->link, "folder\t%s\tmessages=%llu\tuids-to-settle=%d%s%s", folder_text(s, &f), (unsigned long long)f.messages,
-                   orset_uid_mismatches(s->os, i), x == NULL || x->gone ? "\tnot-here" : "", x != NULL && x->held ? "\theld" : "");
+                   orset_uid_mismatches(s->os, i), x == NULL || x->gone ? "\tnot-here" : "", held == 0 ? "" : t_strdup_printf("\theld=%u", held));
     }
     return FRAME_OK;
 }
@@ -242,11 +243,16 @@ static bool named(const char *const *args, const char *vname)
     return *args == NULL || str_array_find(args, vname);
 }
 
-/* accept | restore [mailbox ...]: what was held is a removal, or damage. */
+/* accept | restore [mailbox ...]: what is held is a removal, or damage. */
 static enum frame_result decide(struct session *s, bool accept, const char *const *args)
 {
     struct box *const *x;
     unsigned n = 0;
+    /* After a commit that failed this reads all mailboxes' rows anew: not while they are gone through. */
+    if (session_begin(s) < 0 || session_commit(s) < 0) {
+        link_reply(s->link, "-%s", shown(session_error(s)));
+        return FRAME_TEMPORARY;
+    }
     for (const char *const *a = args; *a != NULL; a++)
         if (!is_mailbox(s, *a)) {
             link_reply(s->link, "-no mailbox %s is replicated here: see status", shown(*a));
@@ -254,13 +260,14 @@ static enum frame_result decide(struct session *s, bool accept, const char *cons
         }
     array_foreach(&s->boxes, x)
     {
-        if (!(*x)->held || !named(args, (*x)->vname))
+        if (array_count(&(*x)->held) == 0 || !named(args, (*x)->vname))
             continue;
-        if (ingest_decide(s, *x, accept) < 0) {
+        int decided = held_decide(s, *x, accept);
+        if (decided < 0) {
             link_reply(s->link, "-%s: %s", shown((*x)->vname), shown(session_error(s)));
             return FRAME_REFUSED;
         }
-        link_reply(s->link, "%s\t%s", shown((*x)->vname), accept ? "accepted" : "restored");
+        link_reply(s->link, "%s\t%s=%d", shown((*x)->vname), accept ? "accepted" : "restored", decided);
         n++;
     }
     if (n == 0) {

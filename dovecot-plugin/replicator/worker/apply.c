@@ -245,6 +245,13 @@ static bool is_being_adopted(struct session *s, uint32_t folder)
     return FALSE;
 }
 
+/* It was held here and is removed by another site: nobody is to decide on it any more. */
+static bool is_let_go(struct run *r, uint32_t uid)
+{
+    return r->x != NULL && seq_range_exists(&r->x->held, uid) && orset_message_by_uid(r->s->os, r->x->folder, uid, NULL) == 0 &&
+           seq_range_array_remove(&r->x->held, uid);
+}
+
 static int remove_run(struct run *r)
 {
     struct session *s = r->s;
@@ -282,6 +289,8 @@ static int remove_run(struct run *r)
     {
         if (e >= 0)
             e = orset_done_remove(s->os, r->folder, item->uid);
+        if (e >= 0 && is_let_go(r, item->uid) && rows_put_box(s, r->x) < 0)
+            e = ORSET_E_STORAGE;
         if (e >= 0 && item->expunged && mdbox_expunged(s, r->x->folder, item->guid) < 0)
             e = ORSET_E_STORAGE;
     }
@@ -362,7 +371,7 @@ static void count_held(struct session *s)
 {
     struct box *const *x;
     s->held = 0;
-    array_foreach(&s->boxes, x) s->held += (*x)->held;
+    array_foreach(&s->boxes, x) s->held += seq_range_count(&(*x)->held);
 }
 
 int apply(struct session *s, uint64_t ask)

@@ -206,7 +206,7 @@ int copy_mail(struct mail_save_context **ctx, struct mail *mail)
     uoff_t size;
     /* Dovecot names the copy of a Maildir file after the size of its LF form when it does not know that of the CRLF form
      * (",S=42" without ",W="), and shows only that many bytes of it from then on. */
-    if (strcmp(mail->box->storage->name, "maildir") == 0 && mail_get_virtual_size(mail, &size) < 0) {
+    if (is_maildir(mail->box) && mail_get_virtual_size(mail, &size) < 0) {
         mailbox_save_cancel(ctx);
         return -1;
     }

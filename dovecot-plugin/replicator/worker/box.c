@@ -18,6 +18,7 @@ static void box_free(struct box *x)
 {
     if (array_is_created(&x->moved))
         array_free(&x->moved);
+    array_free(&x->held);
     i_free(x->vname);
     i_free(x->moving);
     i_free(x);
@@ -120,6 +121,7 @@ struct box *box_add(struct session *s, uint32_t folder)
     struct box *x = i_new(struct box, 1);
     x->folder = folder;
     x->rewound = s->rewound;
+    i_array_init(&x->held, 1);
     array_push_back(&s->boxes, &x);
     hash_table_insert(s->by_folder, folder_key(folder), x);
     return x;
@@ -163,7 +165,9 @@ void box_set_guid(struct session *s, struct box *x, const uint8_t guid[GUID_128_
 void box_unread(struct box *x)
 {
     i_zero(&x->at);
+    i_zero(&x->reasserted);
     x->adopted = 0;
+    array_clear(&x->held); /* what is missing is damage */
 }
 
 struct box *box_by_folder(struct session *s, uint32_t folder)
@@ -193,7 +197,7 @@ struct box *box_first_of_vname(struct session *s, const char *vname)
 struct box *box_by_vname(struct session *s, const char *vname)
 {
     struct box *first = box_first_of_vname(s, vname), *x = first;
-    while (x != NULL && x->gone)
+    while (x != NULL && (x->gone || x->leaving))
         x = x->next_vname;
     return x != NULL ? x : first;
 }

@@ -1,18 +1,13 @@
 /* boxes - which mailboxes there are, against those that were there: creates, renames, deletes (F10, F22, F25).
  *
- * A mailbox is known by its GUID. One that is gone was deleted when the plugin wrote an intent for it, else it is damage and is
+ * A mailbox is known by its GUID. One that is gone was deleted when the plugin wrote an intent for it (journal.c), else it is damage and is
  * made again. One with another GUID under a known name whose mailbox is gone is that mailbox, damaged. */
-#include "worker.h"
+#include "look.h"
 
 #include <mailbox-list-iter.h>
 #include <mail-storage-private.h>
-#include <str.h>
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#define INTENTS_MAX (64 * 1048576) /* bytes of one journal: half a million deletions */
+#include <sys/stat.h>
 
 struct found {
     const char *vname;
@@ -22,30 +17,27 @@ struct found {
     struct box *x;
 };
 
-struct intent {
-    guid_128_t guid;
-};
-
 struct tree {
     struct session *s;
+    struct ingest *in;
     ARRAY(struct found) found;
-    ARRAY_TYPE(const_string) journals; /* directories of the plugin's journals of deletions */
-    string_t *intents;                 /* their text */
-    ARRAY(struct intent) deletions;    /* what they say was deleted, by GUID */
-    bool taken;        /* some of it was taken away */
+    struct journal *journal;
 };
 
 /* --- what is there -------------------------------------------------------------------------------------------------- */
 
 /* Whoever was deleting it was killed between marking its index and removing it: nobody can open it, and Dovecot itself lets it be seen
- * again after a while. Nobody was told that it is gone; what this program was about to delete, it deletes anew. */
+ * again after a while. Nobody was told that it is gone; what this program was about to delete, it deletes anew. Who deletes without the
+ * plugin, or could not write his line, has the lists' lock. */
 static bool undelete(struct session *s, struct mailbox **box, const char *vname)
 {
-    if (!(*box)->mailbox_deleted || session_deleting(s))
+    if (!(*box)->mailbox_deleted || journal_in_use(s) || session_lock_lists(s) < 0)
         return FALSE;
     mailbox_free(box);
     *box = session_mailbox(s, vname, 0);
-    if (mailbox_mark_index_deleted(*box, FALSE) < 0)
+    bool undone = mailbox_mark_index_deleted(*box, FALSE) == 0;
+    session_unlock_lists(s);
+    if (!undone)
         return FALSE;
     mailbox_free(box);
     *box = session_mailbox(s, vname, 0);
@@ -68,7 +60,7 @@ static void add_found(struct tree *t, const char *vname)
     const struct box *x = box_by_vname(t->s, vname);
     uint64_t stamp = x == NULL || x->gone || x->at.stamp == 0 ? 0 : ingest_stamp(box);
     if (x != NULL && stamp == 0 && session_index_is_lost(t->s, x, box)) { /* where there is a stamp, there is a log */
-        f.unreadable = TRUE;
+        f.unreadable = t->in->locked = TRUE;
         array_push_back(&t->found, &f);
     } else if (stamp != 0 && stamp == x->at.stamp) {
         memcpy(f.guid, x->guid, sizeof f.guid); /* nothing was written to it since it was read */
@@ -83,14 +75,39 @@ static void add_found(struct tree *t, const char *vname)
         array_push_back(&t->found, &f);
     } else {
         const char *text = mailbox_get_last_internal_error(box, &error);
-        if (error != MAIL_ERROR_NOTFOUND) {
-            if (!session_box_is_locked(t->s, box))
+        bool going = session_box_is_going(t->s, box);
+        if (going || error != MAIL_ERROR_NOTFOUND) {
+            if (!going && session_box_is_locked(t->s, box))
+                t->in->locked = TRUE;
+            else if (!going)
                 session_note(t->s, NOTE_WARNING, "%s cannot be read and waits: %s", vname, text);
             f.unreadable = TRUE;
             array_push_back(&t->found, &f);
         }
     }
     mailbox_free(&box);
+}
+
+static bool is_symlink(struct mailbox_list *list, const char *name)
+{
+    const char *path;
+    struct stat st;
+    return mailbox_list_get_path(list, name, MAILBOX_LIST_PATH_TYPE_DIR, &path) > 0 && lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
+/* Another name of a mailbox, or of one of its parents. The iteration could leave these out itself, and would fail for each mailbox that
+ * somebody deletes meanwhile. */
+static bool is_alias(struct mailbox_list *list, const char *vname)
+{
+    const char *name = mailbox_list_get_storage_name(list, vname), *end = name;
+    char sep = mailbox_list_get_hierarchy_sep(list);
+    bool alias = FALSE;
+    while (!alias && end != NULL && *end != '\0') {
+        end = strchr(end + 1, sep);
+        const char *part = end == NULL ? name : t_strdup_until(name, end);
+        alias = strcmp(part, "INBOX") != 0 && is_symlink(list, part); /* that one's directory may be the root, which is often a link */
+    }
+    return alias;
 }
 
 /* One error and nothing is concluded: a list that was not read to its end lacks mailboxes that are there. */
@@ -102,135 +119,16 @@ static int find_mailboxes(struct tree *t)
         if (!session_has_namespace(t->s, ns))
             continue;
         /* The list index is not asked: it opens each mailbox that it does not know yet. */
-        struct mailbox_list_iterate_context *iter = mailbox_list_iter_init(
-            ns->list, "*", MAILBOX_LIST_ITER_RAW_LIST | MAILBOX_LIST_ITER_SKIP_ALIASES | MAILBOX_LIST_ITER_NO_AUTO_BOXES);
+        struct mailbox_list_iterate_context *iter =
+            mailbox_list_iter_init(ns->list, "*", MAILBOX_LIST_ITER_RAW_LIST | MAILBOX_LIST_ITER_NO_AUTO_BOXES);
         while ((info = mailbox_list_iter_next(iter)) != NULL)
-            if ((info->flags & (MAILBOX_NOSELECT | MAILBOX_NONEXISTENT)) == 0)
+            if ((info->flags & (MAILBOX_NOSELECT | MAILBOX_NONEXISTENT)) == 0 && !is_alias(ns->list, info->vname))
                 add_found(t, info->vname);
         if (mailbox_list_iter_deinit(&iter) < 0)
             r = session_fail(t->s, "namespace %s cannot be listed: %s", compat_namespace_name(ns),
                              mailbox_list_get_last_internal_error(ns->list, NULL));
     }
     return r;
-}
-
-static const char *intents_path(const char *dir, bool work)
-{
-    return t_strconcat(dir, work ? "/intents.work" : "/intents", NULL);
-}
-
-/* Where the plugin writes them: with the user's INBOX, and of each public namespace that is kept here in that one's own control
- * root, since who deletes there may not reach this user's. */
-static void find_journals(struct tree *t)
-{
-    const char *root, *dir = t->s->dir;
-    t_array_init(&t->journals, 2);
-    array_push_back(&t->journals, &dir);
-    for (struct mail_namespace *ns = t->s->user->namespaces; ns != NULL; ns = ns->next) {
-        if (ns->type != MAIL_NAMESPACE_TYPE_PUBLIC || !session_has_namespace(t->s, ns) ||
-            !mailbox_list_get_root_path(ns->list, MAILBOX_LIST_PATH_TYPE_CONTROL, &root))
-            continue;
-        dir = t_strconcat(root, "/dovelane", NULL);
-        if (strcmp(dir, t->s->dir) != 0)
-            array_push_back(&t->journals, &dir);
-    }
-}
-
-/* The directory is the user's own, and may hold a FIFO or a sparse file of terabytes. */
-static int read_text(struct session *s, const char *path, string_t *text)
-{
-    size_t limit = str_len(text) + INTENTS_MAX;
-    int fd = session_open_file(s, path);
-    ssize_t n = 1;
-    if (fd == -1)
-        return errno == ENOENT ? 0 : session_fail(s, "open(%s): %m", path);
-    while (str_len(text) < limit && n > 0) {
-        n = read(fd, buffer_append_space_unsafe(text, 65536), 65536);
-        str_truncate(text, str_len(text) - 65536 + (n > 0 ? (size_t)n : 0));
-    }
-    int r = n < 0 ? session_fail(s, "read(%s): %m", path) : 0;
-    if (n > 0)
-        session_note(s, NOTE_WARNING, "%s has more than %d MiB: what was deleted behind that is taken for damage", path,
-                     INTENTS_MAX / 1048576);
-    i_close_fd(&fd);
-    return r;
-}
-
-/* What the plugin wrote before folders were deleted, taken away to be removed when all of it is committed; what a crash left is
- * taken first. Not while a deletion is under way, which the plugin's lock tells: the folder may still be there then, and the
- * intent would be dropped as void. */
-static int take_journal(struct tree *t, const char *dir)
-{
-    struct session *s = t->s;
-    const char *path = intents_path(dir, FALSE), *work = intents_path(dir, TRUE);
-    if (access(work, F_OK) < 0) {
-        int fd = session_open_file(s, path);
-        if (fd < 0)
-            return errno == ENOENT ? 0 : session_fail(s, "open(%s): %m", path);
-        int r = flock(fd, LOCK_EX | LOCK_NB) < 0 ? 0 : rename(path, work);
-        i_close_fd(&fd);
-        if (r < 0)
-            return session_fail(s, "rename(%s): %m", work);
-    }
-    if (read_text(s, work, t->intents) < 0)
-        return -1;
-    t->taken = t->taken || str_len(t->intents) > 0;
-    return 0;
-}
-
-static int take_intents(struct tree *t)
-{
-    const char *const *dir;
-    t->intents = str_new(default_pool, 256);
-    find_journals(t);
-    array_foreach(&t->journals, dir)
-    {
-        if (take_journal(t, *dir) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* And what it wrote since, before a folder that was not listed any more went: evidence now, and still there next time. */
-static int look_at_intents(struct tree *t)
-{
-    const char *const *dir;
-    array_foreach(&t->journals, dir)
-    {
-        if (read_text(t->s, intents_path(*dir, FALSE), t->intents) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int by_guid(const struct intent *a, const struct intent *b)
-{
-    return memcmp(a->guid, b->guid, sizeof a->guid);
-}
-
-/* "D", the GUID, the name. After a power loss zeros may stand before a line. */
-static void parse_intents(struct tree *t)
-{
-    const char *at = str_c(t->intents), *end = at + str_len(t->intents), *lf;
-    array_clear(&t->deletions);
-    for (; (lf = memchr(at, '\n', (size_t)(end - at))) != NULL; at = lf + 1) {
-        const char *zero = memrchr(at, '\0', (size_t)(lf - at)), *line = zero == NULL ? at : zero + 1;
-        char hex[33] = "";
-        struct intent i;
-        if (lf - line < 35 || line[0] != 'D' || line[1] != '\t' || line[34] != '\t')
-            continue;
-        memcpy(hex, line + 2, 32);
-        if (guid_128_from_string(hex, i.guid) == 0)
-            array_push_back(&t->deletions, &i);
-    }
-    array_sort(&t->deletions, by_guid);
-}
-
-static bool has_intent(struct tree *t, const guid_128_t guid)
-{
-    struct intent wanted;
-    memcpy(wanted.guid, guid, sizeof wanted.guid);
-    return array_bsearch(&t->deletions, &wanted, by_guid) != NULL;
 }
 
 /* --- what it means -------------------------------------------------------------------------------------------------- */
@@ -283,57 +181,28 @@ static int renamed(struct session *s, struct box *x, const struct found *f)
     return rows_put_box(s, x);
 }
 
-struct placed {
-    ARRAY(uint32_t) uids;
-};
-
-static int collect_placed(void *arg, const struct orset_message *m, const struct orset_flags *own)
+/* What is in it is known; its mails leave behind all adds (leave.c). */
+static void leaves(struct box *x)
 {
-    struct placed *p = arg;
-    (void)own;
-    if (m->uid != 0)
-        array_push_back(&p->uids, &m->uid);
-    return 0;
+    x->leaving = x->waits = TRUE;
+    x->absent = FALSE;
 }
 
-/* fn: orset_local_missing or orset_local_expunge, for each mail the mailbox had. */
-static int all_mails(struct session *s, struct box *x, int (*fn)(struct orset *, uint32_t, uint32_t))
+/* RENAME INBOX x: its id is a constant, so this is a create of x and a move of what was seen in INBOX (F25), and not held there. Until its
+ * mails have left, both rows have the mailbox' GUID, which tells of it. */
+static int inbox_renamed(struct session *s, struct box *x, const struct found *f)
 {
-    struct placed p;
-    const uint32_t *uid;
-    t_array_init(&p.uids, 64);
-    for (uint32_t i = 0; i < orset_folders(s->os); i++) {
-        struct orset_folder f;
-        if (orset_folder_get(s->os, i, &f) == 0 && f.home == x->folder && orset_each_message(s->os, i, collect_placed, &p) < 0)
-            return session_core_failed(s, x->vname);
-    }
-    array_foreach(&p.uids, uid)
-    {
-        if (fn(s->os, x->folder, *uid) < 0)
-            return session_core_failed(s, x->vname);
-    }
-    return 0;
-}
-
-/* RENAME INBOX x: its id is a constant, so this is a create of x and a move of what was seen in INBOX (F25). */
-static int inbox_renamed(struct tree *t, struct box *x, struct found *f)
-{
-    struct session *s = t->s;
+    leaves(x);
+    if (x->next_guid != NULL)
+        return 0;
     session_note(s, NOTE_INFO, "INBOX was renamed to %s: its mails move there", f->vname);
-    if (create_folder(s, f) < 0 || all_mails(s, x, orset_local_expunge) < 0)
-        return -1;
-    box_set_guid(s, x, NULL);
-    box_unread(x);
-    x->absent = TRUE;
-    return rows_put_box(s, x);
+    return held_end(s, x, orset_local_missing) < 0 ? -1 : create_folder(s, f);
 }
 
 static int match_known(struct tree *t)
 {
     struct session *s = t->s;
     struct found *f;
-    struct box *const *xp;
-    array_foreach(&s->boxes, xp) (*xp)->absent = !(*xp)->found;
     array_foreach_modifiable(&t->found, f)
     {
         struct box *x = f->x;
@@ -341,11 +210,13 @@ static int match_known(struct tree *t)
             continue;
         x->found = FALSE; /* under a second name it is no other one */
         if (x->folder == ORSET_INBOX && !vname_is_inbox(s, f->vname)) {
-            if (inbox_renamed(t, x, f) < 0)
+            if (inbox_renamed(s, x, f) < 0)
                 return -1;
-        } else if (strcmp(x->vname, f->vname) != 0 && renamed(s, x, f) < 0) {
-            return -1;
+            if ((x = x->next_guid) == NULL)
+                continue;
         }
+        if (strcmp(x->vname, f->vname) != 0 && renamed(s, x, f) < 0)
+            return -1;
         if (x->deleting || x->moving != NULL) {
             /* It was about to be; if the state still wants it, it will be. */
             x->deleting = FALSE;
@@ -385,6 +256,12 @@ static struct box *damaged_as(struct tree *t, const struct found *f)
     return x != NULL && take_absent(x) ? x : NULL;
 }
 
+static bool inbox_leaves(struct session *s)
+{
+    const struct box *x = box_by_folder(s, ORSET_INBOX);
+    return x != NULL && x->leaving;
+}
+
 static int match_new(struct tree *t)
 {
     struct session *s = t->s;
@@ -393,6 +270,10 @@ static int match_new(struct tree *t)
     {
         if (f->x != NULL || f->unreadable)
             continue;
+        if (vname_is_inbox(s, f->vname) && inbox_leaves(s)) {
+            t->in->inbox = TRUE;
+            continue;
+        }
         struct box *x = damaged_as(t, f);
         if (x != NULL && x->vname != NULL && !x->gone && !guid_128_is_empty(x->guid))
             session_note(s, NOTE_WARNING, "%s: its mailbox is another one (GUID %s): what is missing in it is damage", f->vname,
@@ -405,11 +286,79 @@ static int match_new(struct tree *t)
 
 static int make_again(struct session *s, struct box *x)
 {
-    x->absent = FALSE;
+    x->absent = x->waits = FALSE;
     x->gone = TRUE;
     box_set_guid(s, x, NULL);
     box_unread(x);
     return rows_put_box(s, x);
+}
+
+/* What the state calls the folder while its mails leave, where another one has its name by now: as tree.c's make_room(). False: nothing. */
+static bool name_aside(struct session *s, const struct box *x, buffer_t *name)
+{
+    return name_of_vname(s, t_strdup_printf("%s-dovelane-%s", x->vname, t_strndup(guid_128_to_string(x->guid), 8)), name);
+}
+
+/* The new one must not be shown in the mailbox of the one that is not there any more. */
+static int make_room(struct tree *t, struct box *x)
+{
+    buffer_t *name = t_buffer_create(128);
+    const struct found *f;
+    array_foreach(&t->found, f)
+    {
+        if (strcmp(f->vname, x->vname) == 0 && name_aside(t->s, x, name))
+            return core(t->s, orset_local_rename(t->s->os, x->folder, name->data, name->used), x->vname);
+    }
+    return 0;
+}
+
+/* What lives on, by mails that came at another site, has its name. */
+static int take_name_back(struct session *s, struct box *x, const struct orset_folder *f)
+{
+    buffer_t *aside = t_buffer_create(128), *name = t_buffer_create(128);
+    if (!name_aside(s, x, aside) || f->name_len != aside->used || memcmp(f->name, aside->data, aside->used) != 0 ||
+        !name_of_vname(s, x->vname, name))
+        return 0;
+    return core(s, orset_local_rename(s->os, x->folder, name->data, name->used), x->vname);
+}
+
+enum fate {
+    FATE_DEAD,  /* in the state, too */
+    FATE_MOVED, /* shown in another one's mailbox by now */
+    FATE_LIVE
+};
+
+static enum fate fate_of(struct session *s, const struct box *x, struct orset_folder *f)
+{
+    if (orset_folder_get(s->os, x->folder, f) < 0 || !f->live)
+        return FATE_DEAD;
+    return f->home != x->folder ? FATE_MOVED : FATE_LIVE;
+}
+
+int box_say_deleted(struct session *s, struct box *x)
+{
+    struct orset_folder f;
+    enum fate fate = fate_of(s, x, &f);
+    /* What the user had before another site's folder of that name was known here; of the other one he has seen nothing. */
+    if (fate == FATE_MOVED && core(s, orset_local_delete_moved(s->os, x->folder), x->vname) < 0)
+        return -1;
+    if (fate == FATE_LIVE && x->adopted != 0)
+        return core(s, orset_local_delete_moved(s->os, x->adopted - 1), x->vname) < 0 ? -1 : make_again(s, x);
+    if (fate == FATE_LIVE && (take_name_back(s, x, &f) < 0 || core(s, orset_local_delete(s->os, x->folder), x->vname) < 0))
+        return -1;
+    box_forget(s, x);
+    return 0;
+}
+
+/* It may have been looked at just before it went. */
+static void forget(struct tree *t, struct box *x)
+{
+    for (unsigned i = array_count(&t->in->looked); i-- > 0;) {
+        const struct looked *looked = array_idx(&t->in->looked, i);
+        if (looked->x == x)
+            array_delete(&t->in->looked, i, 1);
+    }
+    box_forget(t->s, x);
 }
 
 /* Deleted by a user, by this program, or lost. */
@@ -426,39 +375,66 @@ static int judge_deleted(struct tree *t)
         struct orset_folder f;
         if (!x->absent || x->gone || guid_128_is_empty(x->guid))
             continue;
-        bool known = orset_folder_get(s->os, x->folder, &f) == 0, moved = known && f.live && f.home != x->folder;
-        bool dead = !known || !f.live || moved;
-        if (x->folder == ORSET_INBOX || (!x->deleting && !dead && !has_intent(t, x->guid)))
-            continue;
-        /* What the user had before another site's folder of that name was known here; of the other one he has seen nothing. */
-        if (!x->deleting && moved && has_intent(t, x->guid) && core(s, orset_local_delete_moved(s->os, x->folder), x->vname) < 0)
-            return -1;
-        if (!x->deleting && !dead && x->adopted != 0) {
-            if (core(s, orset_local_delete_moved(s->os, x->adopted - 1), x->vname) < 0 || make_again(s, x) < 0)
+        enum fate fate = fate_of(s, x, &f);
+        if (x->folder == ORSET_INBOX) {
+            if (x->next_guid != NULL || journal_deleted(t->journal, x->guid))
+                leaves(x); /* it was renamed, and then deleted under that name */
+        } else if (x->deleting || fate == FATE_DEAD || (fate == FATE_MOVED && !journal_deleted(t->journal, x->guid))) {
+            forget(t, x);
+        } else if (journal_deleted(t->journal, x->guid)) {
+            leaves(x);
+            if (fate == FATE_LIVE && x->adopted == 0 && make_room(t, x) < 0)
                 return -1;
-            continue;
         }
-        if (!x->deleting && !dead && core(s, orset_local_delete(s->os, x->folder), x->vname) < 0)
-            return -1;
-        box_forget(s, x);
     }
     return 0;
+}
+
+static int all_missing(struct session *s, struct box *x)
+{
+    ARRAY_TYPE(seq_range) uids;
+    struct seq_range_iter iter;
+    uint32_t uid;
+    t_array_init(&uids, 16);
+    if (look_bound_uids(s, x->folder, &uids) < 0)
+        return -1;
+    seq_range_array_iter_init(&iter, &uids);
+    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++)
+        if (orset_local_missing(s->os, x->folder, uid) < 0)
+            return session_core_failed(s, x->vname);
+    return 0;
+}
+
+/* One that was renamed may be it. */
+static bool any_nameless(struct tree *t)
+{
+    const struct found *f;
+    array_foreach(&t->found, f)
+    {
+        if (f->unreadable && f->x == NULL)
+            return TRUE;
+    }
+    return FALSE;
 }
 
 static int judge_lost(struct tree *t)
 {
     struct session *s = t->s;
     struct box *const *xp;
+    bool wait = any_nameless(t);
     array_foreach(&s->boxes, xp)
     {
         struct box *x = *xp;
         if (!x->absent || x->gone)
             continue;
+        if (wait && !guid_128_is_empty(x->guid)) {
+            s->look_again = TRUE;
+            session_want_tick(s, t->in->locked ? 1000 : 60000); /* a lock goes; what else keeps it from being read will mostly be the same then */
+            continue;
+        }
         if (!guid_128_is_empty(x->guid))
             session_note(s, NOTE_WARNING, "%s is gone though nobody deleted it: it is made again", x->vname);
-        if (all_mails(s, x, orset_local_missing) < 0)
-            return -1;
-        if (make_again(s, x) < 0)
+        if (all_missing(s, x) < 0 || make_again(s, x) < 0)
             return -1;
     }
     return 0;
@@ -470,37 +446,52 @@ static int find(struct tree *t)
     struct found *f;
     struct box *const *x;
     array_clear(&t->found);
-    if (find_mailboxes(t) < 0 || look_at_intents(t) < 0)
+    if (find_mailboxes(t) < 0 || journal_read(t->journal) < 0)
         return -1;
-    parse_intents(t);
-    array_foreach(&s->boxes, x) (*x)->found = FALSE;
+    array_foreach(&s->boxes, x) (*x)->found = (*x)->leaving = FALSE;
     array_foreach_modifiable(&t->found, f)
     {
         f->x = f->unreadable ? box_by_vname(s, f->vname) : box_by_guid(s, f->guid);
         if (f->x != NULL)
             f->x->found = TRUE;
+        if (f->x != NULL && f->x->next_guid != NULL && !vname_is_inbox(s, f->vname))
+            f->x->next_guid->found = TRUE; /* INBOX was renamed to it */
+        /* A deleted one may have had the name before: its line is needed when this one can be read. */
+        if (f->unreadable && f->x != NULL && journal_deleted(t->journal, f->x->guid))
+            t->in->staying = TRUE;
     }
+    array_foreach(&s->boxes, x) (*x)->absent = !(*x)->found;
     return 0;
 }
 
-static bool any_missing(struct session *s)
+/* Mailboxes that are not there; of them, such as no client's deletion explains. */
+static void count_missing(struct tree *t, unsigned *missing_r, unsigned *unexplained_r)
 {
-    struct box *const *x;
-    array_foreach(&s->boxes, x)
+    struct box *const *xp;
+    *missing_r = *unexplained_r = 0;
+    array_foreach(&t->s->boxes, xp)
     {
-        if (!(*x)->found && !(*x)->gone && !guid_128_is_empty((*x)->guid))
-            return TRUE;
+        const struct box *x = *xp;
+        if (x->found || x->gone || guid_128_is_empty(x->guid))
+            continue;
+        ++*missing_r;
+        *unexplained_r += !journal_deleted(t->journal, x->guid);
     }
-    return FALSE;
 }
 
 /* One that was renamed while the list was read is found under both names, or under neither, and a Maildir's children are renamed one by
- * one: before any is missed, nobody may rename or delete. Not at first: clients would wait for each look. */
+ * one: before any is missed, nobody may rename or delete. Not at first, and not while clients delete one mailbox after the other: they
+ * would wait for each look, and who wants to miss a deleted one wrongly has to rename it in both readings. */
 static int find_all(struct tree *t)
 {
-    if (take_intents(t) < 0 || find(t) < 0)
+    unsigned missing, unexplained;
+    if (journal_take(t->s, &t->journal, &t->in->intents) < 0 || find(t) < 0)
         return -1;
-    if (!any_missing(t->s))
+    count_missing(t, &missing, &unexplained);
+    if (missing > 0 && find(t) < 0)
+        return -1;
+    count_missing(t, &missing, &unexplained);
+    if (unexplained == 0)
         return 0;
     if (session_lock_lists(t->s) < 0)
         return -1;
@@ -513,25 +504,14 @@ static int conclude(struct tree *t)
 {
     if (find_all(t) < 0)
         return -1;
-    return match_known(t) < 0 || judge_deleted(t) < 0 || match_new(t) < 0 ? -1 : judge_lost(t);
+    return judge_deleted(t) < 0 || match_known(t) < 0 || match_new(t) < 0 ? -1 : judge_lost(t);
 }
 
-int boxes_ingest(struct session *s)
+int boxes_ingest(struct session *s, struct ingest *in)
 {
-    struct tree t = {.s = s};
-    const char *const *dir;
+    struct tree t = {.s = s, .in = in};
     t_array_init(&t.found, 16);
-    i_array_init(&t.deletions, 64);
-    int r = conclude(&t);
-    str_free(&t.intents);
-    array_free(&t.deletions);
-    if (r < 0 || !t.taken)
-        return r;
-    crash_at("intents");
-    /* Nothing else tells of a deletion: after a power loss a state without it would have the folder made again. */
-    if (session_commit(s) < 0 || (state_sqlite_checkpoint(s->db) < 0 && session_fail(s, "state: %s", state_sqlite_error(s->db)) < 0) ||
-        session_begin(s) < 0)
-        return -1;
-    array_foreach(&t.journals, dir) (void)unlink(intents_path(*dir, TRUE));
-    return 0;
+    int r = conclude(&t) < 0 ? -1 : subscriptions_ingest(s, t.journal);
+    journal_free(&t.journal);
+    return r;
 }

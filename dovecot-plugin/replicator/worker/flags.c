@@ -1,7 +1,9 @@
 /* flags - flags and keywords between Dovecot and the core. */
 #include "worker.h"
 
-#include <mail-storage-private.h>
+#include <maildir-keywords.h>
+#include <maildir-storage.h>
+#include <maildir-uidlist.h>
 #include <sort.h>
 #include <str.h>
 
@@ -65,7 +67,7 @@ static bool is_nameless(struct session *s, uint16_t keyword)
 bool flags_drop_nameless(struct session *s, const struct mailbox *box, struct orset_flags *f)
 {
     uint16_t n = 0, had = f->nkeywords;
-    if (strcmp(box->storage->name, "maildir") != 0)
+    if (!is_maildir(box))
         return FALSE;
     for (uint16_t i = 0; i < had; i++)
         if (!is_nameless(s, f->keyword[i]))
@@ -129,6 +131,30 @@ void flags_holdable(struct session *s, struct mailbox *box, const struct orset_f
     }
 }
 
+/* Ends ctx, which writes the letters that it gave. Whether all have one. */
+static bool have_letters(struct maildir_keywords_sync_ctx *ctx, const struct mail_keywords *keywords)
+{
+    bool all = TRUE;
+    for (unsigned i = 0; i < keywords->count; i++)
+        if (maildir_keywords_idx_char(ctx, keywords->idx[i]) == '\0')
+            all = FALSE;
+    maildir_keywords_sync_deinit(&ctx);
+    return all;
+}
+
+/* The name of a Maildir's file tells its keywords by letters, and dovecot-keywords what they mean. Dovecot gives files a new letter first and
+ * writes then what it means; who is killed between has left a letter that the next new keyword gets, whatever was meant. So it is written
+ * before. Where that fails, Dovecot's own order is left. */
+static void list_keywords(struct mailbox *box, const struct mail_keywords *keywords)
+{
+    struct maildir_mailbox *maildir = (struct maildir_mailbox *)box;
+    if (have_letters(maildir_keywords_sync_init_readonly(maildir->keywords, box->index), keywords) ||
+        maildir_uidlist_lock(maildir->uidlist) <= 0)
+        return;
+    (void)have_letters(maildir_keywords_sync_init(maildir->keywords, box->index), keywords);
+    maildir_uidlist_unlock(maildir->uidlist);
+}
+
 void flags_to_dovecot(struct session *s, struct mailbox *box, const struct orset_flags *f, enum mail_flags *flags,
                       struct mail_keywords **keywords)
 {
@@ -145,4 +171,6 @@ void flags_to_dovecot(struct session *s, struct mailbox *box, const struct orset
     names[f->nkeywords] = NULL;
     /* What this storage cannot hold stays in the state (F29). */
     *keywords = f->nkeywords == 0 ? NULL : mailbox_keywords_create_valid(box, names);
+    if (*keywords != NULL && is_maildir(box))
+        list_keywords(box, *keywords);
 }

@@ -2,7 +2,7 @@
  *
  * A UID that is bound in the state and not in the mailbox is
  *     a removal     when a client asked for it in an unbroken log
- *     a removal     when only a sync of a Maildir noticed it, up to the brake; above it the mailbox is held until an admin decides
+ *     a removal     when only a sync of a Maildir noticed it, up to the brake; above it the UIDs are held until an admin decides
  *     damage        when a dbox noticed it, when all mails went at once, or when the index is another one: the mail is placed
  *                   again from the peers, nothing is published (F1)
  *     our own move  when a RENUMBER row names it: it is bound again by its GUID
@@ -158,10 +158,10 @@ static int end_join(struct look *l)
     return look_changed(l, r);
 }
 
-static void wait_for_lock(struct look *l)
+static void wait_until(struct look *l, const char *what)
 {
-    l->in->locked = l->x->waits = TRUE;
-    session_explain(l->s, "%s: its dovecot-uidlist is locked; it waits", l->x->vname);
+    l->in->locked = l->x->waits = l->s->look_again = TRUE;
+    session_explain(l->s, "%s: %s; it waits", l->x->vname, what);
 }
 
 /* Which mails these are cannot be known now. What is known by now stays known; all else is found again by the next look. */
@@ -170,7 +170,7 @@ static void look_later(struct look *l)
     l->x->all = TRUE;
     l->x->looked = FALSE;
     l->x->at.stamp = 0;
-    wait_for_lock(l);
+    wait_until(l, "its dovecot-uidlist is locked");
 }
 
 /* What was begun in the mailbox and is not known to have ended: the log says what became of it, and then what clients did since. The row goes
@@ -235,6 +235,7 @@ static int choose_uids(struct look *l)
         mail_set_seq(l->mail, seq);
         seq_range_array_add(&l->uids, l->mail->uid);
     }
+    seq_range_array_merge(&l->uids, &l->x->held);
     return look_bound_uids(l->s, l->x->folder, &l->uids);
 }
 
@@ -251,15 +252,17 @@ static int registers(struct look *l)
     return look_changed(l, orset_local_uid_next(s->os, l->x->folder, l->scan.end.uid_next) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN);
 }
 
-/* Who unset one is told by the log of this index alone. Of another index, what is missing went with the one before; so it did where this one's
- * log is there from its first record on, and tells of nobody. Where a part of the log is gone, who unset it may have stood there. */
+/* Who set or unset one is told by the log of this index. Of another index, what is missing went with the one before; so it did where this one's
+ * log is there from its first record on, and tells of nobody; and what is there may be a backup's, but for what its log says of the time since.
+ * Where a part of the log is gone, who unset it may have stood there. */
 static int look_at_attributes(struct look *l, bool all)
 {
     struct session *s = l->s;
     bool unbroken = l->scan.verdict == SCAN_UNBROKEN && l->x->adopted == 0, broken = l->scan.verdict == SCAN_BROKEN || l->x->adopted != 0;
-    if (!broken && attributes_ingest_changed(s, l->box, l->x->folder, &l->scan.attributes) < 0)
+    if (l->x->adopted == 0 && attributes_ingest_changed(s, l->box, l->x->folder, &l->scan.attributes, broken) < 0)
         return -1;
-    if ((all || !unbroken) && attributes_ingest(s, l->box, l->x->folder) < 0)
+    if ((all || !unbroken) &&
+        attributes_ingest(s, l->box, l->x->folder, broken || l->x->restored ? ATTRIBUTES_OTHER : ATTRIBUTES_UNSAID) < 0)
         return -1;
     return unbroken ? 0 : attributes_restore(s, l->box, l->x->folder, broken || l->scan.begins);
 }
@@ -309,8 +312,8 @@ static int look(struct look *l)
     l->x->looked = TRUE;
     l->x->restored = l->x->rewound = l->x->rebuilt = l->x->lost = FALSE;
     l->x->adopted = 0;
-    array_push_back(&l->in->looked, &l->x);
-    array_push_back(&l->in->cursors, &l->scan.end);
+    struct looked looked = {.x = l->x, .cursor = l->scan.end, .was = l->was, .end = log_end(l->box)};
+    array_push_back(&l->in->looked, &looked);
     return registers(l);
 }
 
@@ -334,7 +337,7 @@ uint64_t ingest_stamp(struct mailbox *box)
     w[n++] = (uint64_t)st.st_size;
     w[n++] = (uint64_t)st.st_ctim.tv_sec;
     w[n++] = (uint64_t)st.st_ctim.tv_nsec;
-    if (strcmp(box->storage->name, "maildir") == 0) {
+    if (is_maildir(box)) {
         if (mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) <= 0)
             return 0;
         for (const char *const *p = maildir_parts; *p != NULL; p++) {
@@ -361,18 +364,22 @@ static int open_and_look(struct look *l)
 {
     struct session *s = l->s;
     /* dbox is complete in its log; a Maildir shows deliveries and other programs' doings only after a sync. */
-    bool sync = l->maildir = strcmp(l->box->storage->name, "maildir") == 0;
+    bool sync = l->maildir = is_maildir(l->box);
     if (session_open_mailbox(s, l->x, l->box) < 0 || (sync && mailbox_sync(l->box, 0) < 0)) {
         enum mail_error error;
         const char *text = mailbox_get_last_internal_error(l->box, &error);
         bool lost = session_index_is_lost(s, l->x, l->box);
         /* Which mailboxes there are is the tree's to find out; one that cannot be read says nothing. */
         l->x->at.stamp = 0;
-        if (error == MAIL_ERROR_NOTFOUND)
-            s->tree_changed = TRUE;
+        if (session_box_is_going(s, l->box))
+            wait_until(l, "it is being deleted, which may be refused yet");
+        else if (error == MAIL_ERROR_NOTFOUND)
+            s->tree_changed = l->x->waits = TRUE;
         else if (session_box_is_locked(s, l->box))
-            wait_for_lock(l);
-        else if (!lost)
+            wait_until(l, "its dovecot-uidlist is locked");
+        else if (lost)
+            l->in->locked = TRUE;
+        else
             session_note(s, NOTE_WARNING, "%s: cannot be opened: %s", l->x->vname, text);
         return 0;
     }
@@ -385,10 +392,11 @@ static int open_and_look(struct look *l)
      * others came. */
     if (sync && !session_is_box(s, l->x, l->box)) {
         l->x->at.stamp = 0;
+        l->x->waits = TRUE;
         return 0;
     }
     if (!mend(l)) {
-        l->in->locked = TRUE;
+        l->in->locked = l->x->waits = TRUE;
         l->x->at.stamp = 0;
         return 0;
     }
@@ -413,10 +421,12 @@ static int open_and_look(struct look *l)
     mail_free(&l->mail);
     session_read_end(&l->trans);
     /* Not done: what said so is to be found again. */
-    if (r >= 0 && !l->locked && array_count(&l->seconds) > 0 && look_expunge_seconds(l) < 0)
-        *array_idx_modifiable(&l->in->cursors, array_count(&l->in->cursors) - 1) = l->x->at;
-    else if (r >= 0 && !l->locked)
+    if (r >= 0 && !l->locked && array_count(&l->seconds) > 0 && look_expunge_seconds(l) < 0) {
+        struct looked *last = array_idx_modifiable(&l->in->looked, array_count(&l->in->looked) - 1);
+        last->cursor = l->x->at;
+    } else if (r >= 0 && !l->locked) {
         spare_logs_pass(&l->spare, &l->in->spare);
+    }
     spare_logs_forget(&l->spare);
     pool_unref(&l->pool);
     return r;
@@ -424,21 +434,20 @@ static int open_and_look(struct look *l)
 
 int ingest_box(struct session *s, struct ingest *in, struct box *x, bool sweep)
 {
-    struct look l = {.s = s, .in = in, .x = x};
+    struct look l = {.s = s, .in = in, .x = x, .was = *x};
     struct orset_folder f;
     int r = 0;
-    if (x->gone || x->vname == NULL || orset_folder_get(s->os, x->folder, &f) < 0 || f.home != x->folder)
+    if (x->gone || x->leaving || x->absent || x->vname == NULL || orset_folder_get(s->os, x->folder, &f) < 0 || f.home != x->folder)
         return 0;
     T_BEGIN {
         l.box = session_mailbox(s, x->vname, 0);
         uint64_t stamp = ingest_stamp(l.box);
         if (!sweep || stamp == 0 || stamp != x->at.stamp || x->all || x->rewound || x->at.indexid == 0) {
             r = open_and_look(&l);
-            unsigned n = array_count(&in->cursors);
-            if (r == 0 && n > 0 && array_idx_elem(&in->looked, n - 1) == x) {
-                struct cursor *at = array_idx_modifiable(&in->cursors, n - 1);
-                at->stamp = l.again ? 0 : stamp;
-            }
+            unsigned n = array_count(&in->looked);
+            struct looked *last = n > 0 ? array_idx_modifiable(&in->looked, n - 1) : NULL;
+            if (r == 0 && last != NULL && last->x == x)
+                last->cursor.stamp = l.again ? 0 : stamp;
         }
         mailbox_free(&l.box);
     }
@@ -451,7 +460,7 @@ static void ingest_init(struct ingest *in)
     i_zero(in);
     i_array_init(&in->removals, 16);
     i_array_init(&in->looked, 16);
-    i_array_init(&in->cursors, 16);
+    i_array_init(&in->unread, 4);
     i_array_init(&in->spare, 4);
 }
 
@@ -459,30 +468,34 @@ static void ingest_deinit(struct ingest *in)
 {
     array_free(&in->removals);
     array_free(&in->looked);
-    array_free(&in->cursors);
+    array_free(&in->unread);
     spare_logs_forget(&in->spare);
 }
 
-/* Removals behind all adds: a MOVE's add is there before its removal (F17). With them, in one commit, the cursors. */
+/* Removals behind all adds, and with them, in one commit, the cursors. */
 static int ingest_finish(struct session *s, struct ingest *in)
 {
-    const struct removal *r;
-    array_foreach(&in->removals, r)
+    const struct looked *l;
+    if (mails_leave(s, in) < 0)
+        return -1;
+    array_foreach(&in->looked, l)
     {
-        if (orset_local_expunge(s->os, r->folder, r->uid) < 0)
-            return session_core_failed(s, "expunge");
-    }
-    for (unsigned i = 0; i < array_count(&in->looked); i++) {
-        struct box *x = array_idx_elem(&in->looked, i);
-        x->at = *array_idx(&in->cursors, i);
-        if (rows_put_box(s, x) < 0)
+        if (l->undone)
+            continue;
+        l->x->at = l->cursor;
+        i_zero(&l->x->reasserted);
+        if (rows_put_box(s, l->x) < 0)
             return -1;
     }
+    if (mailboxes_leave(s, in) < 0)
+        return -1;
     crash_at("ingest-commit");
     if (session_commit(s) < 0)
         return -1;
-    spare_logs_remove(&in->spare);
-    return 0;
+    /* What tells of it is needed again. */
+    if (!in->postponed && !in->staying)
+        spare_logs_remove(&in->spare);
+    return in->intents && !in->staying ? journal_drop(s) : 0;
 }
 
 /* Which mailboxes the question is about. True when all of them are where they were. */
@@ -505,23 +518,60 @@ static bool take_hints(struct session *s, const struct frame_ingest *f)
     return known;
 }
 
-static int ingest_all(struct session *s, const struct frame_ingest *f, struct ingest *in)
+static bool any_leaving(struct session *s)
 {
     struct box *const *x;
-    bool known = take_hints(s, f);
-    s->tree_changed = s->look_again = FALSE;
-    s->look_due = 0;
-    if (!known && (boxes_ingest(s) < 0 || subscriptions_ingest(s) < 0))
-        return -1;
-    if (!known)
-        (void)take_hints(s, f); /* some have other names by now */
     array_foreach(&s->boxes, x)
     {
-        if (((*x)->hinted || (*x)->all || (*x)->at.indexid == 0) && ingest_box(s, in, *x, f->sweep) < 0)
-            return -1;
+        if ((*x)->leaving)
+            return TRUE;
     }
+    return FALSE;
+}
+
+/* Those that the question is about, and those that have to be. Where a mailbox is gone, what was moved out of it may be in any other one. */
+static int look_at_boxes(struct session *s, const struct frame_ingest *f, struct ingest *in)
+{
+    struct box *const *x;
+    bool leaving = any_leaving(s);
+    array_foreach(&s->boxes, x)
+    {
+        bool now = (*x)->hinted || (*x)->all || (*x)->waits || (*x)->at.indexid == 0;
+        if ((now || leaving) && ingest_box(s, in, *x, f->sweep || !now) < 0)
+            return -1;
+        (*x)->hinted = FALSE;
+    }
+    return 0;
+}
+
+static int look_at_tree(struct session *s, const struct frame_ingest *f, struct ingest *in, bool looked)
+{
+    int r;
+    s->tree_changed = FALSE;
+    if (boxes_ingest(s, in) < 0)
+        return -1;
+    if (!looked)
+        (void)take_hints(s, f); /* some have other names by now */
+    if (look_at_boxes(s, f, in) < 0 || (r = inbox_leave(s, in)) < 0)
+        return -1;
+    if (r > 0 && (boxes_ingest(s, in) < 0 || look_at_boxes(s, f, in) < 0))
+        return -1;
+    if (s->tree_changed) { /* meanwhile */
+        in->locked = s->look_again = TRUE;
+        session_want_tick(s, 100);
+    }
+    return 0;
+}
+
+static int ingest_all(struct session *s, const struct frame_ingest *f, struct ingest *in)
+{
+    bool known = take_hints(s, f) && !any_leaving(s);
+    s->tree_changed = s->look_again = FALSE;
+    s->look_due = 0;
+    if (known && look_at_boxes(s, f, in) < 0)
+        return -1;
     /* A hint about a mailbox that is gone. */
-    if (known && s->tree_changed && boxes_ingest(s) < 0)
+    if ((!known || s->tree_changed) && look_at_tree(s, f, in, known) < 0)
         return -1;
     if (!known && server_attributes_ingest(s) < 0)
         return -1;
@@ -530,17 +580,32 @@ static int ingest_all(struct session *s, const struct frame_ingest *f, struct in
     return ingest_finish(s, in);
 }
 
+/* Not all are looked at: what was removed is said when they are. */
+static int some_begin(struct session *s, struct ingest *in)
+{
+    if (session_begin(s) < 0)
+        return -1;
+    ingest_init(in);
+    in->locked = TRUE;
+    return 0;
+}
+
+static int some_finish(struct session *s, struct ingest *in, int r)
+{
+    if (r < 0 || (r = ingest_finish(s, in)) < 0)
+        session_rollback(s);
+    if (in->postponed) {
+        s->look_again = TRUE;
+        session_want_tick(s, array_count(&in->unread) == 0 ? 1000 : 60000); /* what cannot be read will mostly be the same then */
+    }
+    ingest_deinit(in);
+    return r;
+}
+
 int ingest_one(struct session *s, struct box *x)
 {
     struct ingest in;
-    if (session_begin(s) < 0)
-        return -1;
-    ingest_init(&in);
-    int r = ingest_box(s, &in, x, FALSE);
-    if (r < 0 || (r = ingest_finish(s, &in)) < 0)
-        session_rollback(s);
-    ingest_deinit(&in);
-    return r;
+    return some_begin(s, &in) < 0 ? -1 : some_finish(s, &in, ingest_box(s, &in, x, FALSE));
 }
 
 int ingest_marked(struct session *s)
@@ -552,18 +617,14 @@ int ingest_marked(struct session *s)
     array_foreach(&s->boxes, x) n += (*x)->all && !(*x)->gone;
     if (n == 0)
         return 0;
-    if (session_begin(s) < 0)
+    if (some_begin(s, &in) < 0)
         return -1;
-    ingest_init(&in);
     array_foreach(&s->boxes, x)
     {
         if (r == 0 && (*x)->all)
             r = ingest_box(s, &in, *x, FALSE);
     }
-    if (r < 0 || (r = ingest_finish(s, &in)) < 0)
-        session_rollback(s);
-    ingest_deinit(&in);
-    return r;
+    return some_finish(s, &in, r);
 }
 
 /* A state that is new, or lost numbers, hears what the others know before it says anything (F12, F36). */
@@ -606,34 +667,4 @@ int ingest(struct session *s, const struct frame_ingest *f)
         r = ship_kept(s);
     kept_free(&s->kept);
     return r < 0 ? -1 : apply(s, 0);
-}
-
-/* --- what was held -------------------------------------------------------------------------------------------------- */
-
-int ingest_decide(struct session *s, struct box *x, bool accept)
-{
-    struct mailbox *box = session_mailbox(s, x->vname, 0);
-    ARRAY_TYPE(seq_range) uids;
-    struct seq_range_iter iter;
-    uint32_t uid, seq1, seq2;
-    int r = session_open_mailbox(s, x, box) < 0 ? session_fail(s, "%s: %s", x->vname, mailbox_get_last_internal_error(box, NULL)) : 0;
-    t_array_init(&uids, 64);
-    if (r == 0 && ((r = session_begin(s)) < 0 || (r = look_bound_uids(s, x->folder, &uids)) < 0))
-        session_rollback(s);
-    seq_range_array_iter_init(&iter, &uids);
-    for (unsigned i = 0; r == 0 && seq_range_array_iter_nth(&iter, i, &uid); i++) {
-        mailbox_get_seq_range(box, uid, uid, &seq1, &seq2);
-        if (seq1 != 0)
-            continue;
-        if ((accept ? orset_local_expunge(s->os, x->folder, uid) : orset_local_missing(s->os, x->folder, uid)) < 0) {
-            r = session_core_failed(s, x->vname);
-            session_rollback(s);
-        }
-    }
-    x->held = FALSE;
-    x->brake_used = 0;
-    if (r == 0 && (r = rows_put_box(s, x)) == 0)
-        r = session_commit(s);
-    mailbox_free(&box);
-    return r;
 }

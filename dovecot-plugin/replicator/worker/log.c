@@ -24,6 +24,7 @@ struct reading {
     struct session *s;
     const struct box *x;
     struct scan *scan;
+    const struct mail_transaction_log *log;
     struct log_pos at; /* of the record */
     bool words; /* who said what of which flag counts */
     ARRAY_TYPE(seq_range) fresh; /* saved by the transaction in which the record is, if that is no client's */
@@ -38,6 +39,17 @@ static bool is_behind(const struct log_pos *at, const struct log_pos *from)
 static bool is_own(const struct reading *in, const struct mail_transaction_header *hdr)
 {
     return (hdr->type & MAIL_TRANSACTION_SYNC) != 0 && is_behind(&in->at, &in->x->writing);
+}
+
+/* Of the file in which the record is, when it was made, in seconds; 0: not known, or it is the one in which reading stopped. */
+static uint32_t born_behind(const struct reading *in)
+{
+    struct statx st;
+    for (const struct mail_transaction_log_file *f = in->log->files; f != NULL; f = f->next)
+        if (f->hdr.file_seq == in->at.seq && in->x->at.log_id != 0 && log_identity(f->fd, "") != in->x->at.log_id &&
+            statx(f->fd, "", AT_EMPTY_PATH, STATX_BTIME, &st) == 0 && (st.stx_mask & STATX_BTIME) != 0)
+            return (uint32_t)st.stx_btime.tv_sec;
+    return 0;
 }
 
 static void add_range(ARRAY_TYPE(seq_range) *to, uint32_t uid1, uint32_t uid2, uint32_t next_uid)
@@ -63,13 +75,21 @@ static struct late *late_of(struct scan *scan, uint32_t uid, bool add)
     return l;
 }
 
+/* Not told by a look already whose cursor stayed where it was. */
+static bool is_news(const struct reading *in)
+{
+    const struct log_pos *told = &in->x->reasserted;
+    return in->at.seq > told->seq || (in->at.seq == told->seq && in->at.offset >= told->offset);
+}
+
 /* set, cut: what a client's record says of each of these UIDs, or NULL: expunged. */
 static void take_late(struct reading *in, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2,
                       const struct orset_flags *set, const struct orset_flags *cut)
 {
     struct late *l;
     unsigned low = 0, high, n;
-    if ((hdr->type & (MAIL_TRANSACTION_SYNC | MAIL_TRANSACTION_EXTERNAL)) != 0 || !array_is_created(&in->x->moved))
+    if ((hdr->type & (MAIL_TRANSACTION_SYNC | MAIL_TRANSACTION_EXTERNAL)) != 0 || !array_is_created(&in->x->moved) ||
+        (set != NULL && !is_news(in)))
         return;
     /* Under its new UID, what it is by now is what counts. */
     array_foreach_modifiable(&in->scan->late, l)
@@ -198,7 +218,7 @@ static void take_flags(struct reading *in, const struct mail_transaction_header 
     const struct mail_transaction_flag_update *rec = data, *end = CONST_PTR_OFFSET(data, hdr->size);
     bool by_client = (hdr->type & (MAIL_TRANSACTION_SYNC | MAIL_TRANSACTION_EXTERNAL)) == 0;
     each_flags(hdr, data, take_change, in);
-    for (; by_client && rec + 1 <= end; rec++) {
+    for (; by_client && is_news(in) && rec + 1 <= end; rec++) {
         for (uint32_t uid = rec->uid1; rec->add_flags != 0 && uid <= rec->uid2 && uid < scan->end.uid_next; uid++) {
             struct reassert r = {uid, rec->add_flags};
             array_push_back(&scan->reasserts, &r);
@@ -211,12 +231,22 @@ static void take_keywords(struct reading *in, const struct mail_transaction_head
     each_keyword(in->s, hdr, data, array_is_created(&in->x->moved) || in->words, take_change, in);
 }
 
-static void take_attributes(struct scan *scan, const struct mail_transaction_header *hdr, const void *data)
+/* The keys, a NUL, and from the next multiple of 4 on the time of each, with the value's length behind it where it was set. */
+static void take_attributes(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
 {
     const char *p = data;
-    for (unsigned i = 0; i < hdr->size && p[i] != '\0'; i += (unsigned)strlen(p + i) + 1) {
-        const char *key = t_strdup(p + i); /* '+' or '-', 'p' or 's', then the key */
-        array_push_back(&scan->attributes, &key);
+    uint32_t keys = 0, written, born = born_behind(in);
+    while (keys < hdr->size && p[keys] != '\0')
+        keys += (uint32_t)strlen(p + keys) + 1;
+    uint32_t at = (keys + 1 + 3) & ~3U;
+    for (uint32_t i = 0; i < keys; i += (uint32_t)strlen(p + i) + 1) {
+        struct attribute_change *change = array_append_space(&in->scan->attributes);
+        change->what = t_strdup(p + i);
+        if (at + sizeof written > hdr->size)
+            continue;
+        memcpy(&written, p + at, sizeof written);
+        change->fresh = born != 0 && written > born;
+        at += p[i] == '+' ? 2 * sizeof written : sizeof written;
     }
 }
 
@@ -283,7 +313,7 @@ static void take_record(struct reading *in, const struct mail_transaction_header
     }
     case MAIL_TRANSACTION_EXPUNGE: take_expunges(in, hdr, data, FALSE); break;
     case MAIL_TRANSACTION_EXPUNGE_GUID: take_expunges(in, hdr, data, TRUE); break;
-    case MAIL_TRANSACTION_ATTRIBUTE_UPDATE: take_attributes(scan, hdr, data); break;
+    case MAIL_TRANSACTION_ATTRIBUTE_UPDATE: take_attributes(in, hdr, data); break;
     default: return;
     }
     scan->anything = TRUE;
@@ -463,7 +493,7 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     struct mail_index_view *view = box->view;
     const struct mail_index_header *hdr = mail_index_get_header(view);
     struct mail_transaction_log_view *log_view;
-    struct reading in = {s, x, scan, {0, 0}, FALSE, ARRAY_INIT};
+    struct reading in = {s, x, scan, view->index->log, {0, 0}, FALSE, ARRAY_INIT};
     struct orset_folder f;
     t_array_init(&in.fresh, 8);
     i_zero(scan);

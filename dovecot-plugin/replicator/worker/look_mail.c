@@ -169,6 +169,14 @@ static int flags_of_bound(struct look *l, const struct orset_message *m, const s
     return 0;
 }
 
+/* Where not even its GUID can be read, nobody waits for it: a file may stay spoilt for ever (F14). */
+static void say_unread(struct look *l)
+{
+    struct mail_guid unread;
+    if (look_guid(l, unread.guid))
+        array_push_back(&l->in->unread, &unread);
+}
+
 /* 1; 0: it cannot be read, or will not be replicated; -1 */
 static int add_mail(struct look *l, const struct orset_flags *now)
 {
@@ -181,6 +189,7 @@ static int add_mail(struct look *l, const struct orset_flags *now)
             session_note(l->s, NOTE_WARNING, "%s: UID %u cannot be read and waits: %s", l->x->vname, l->mail->uid,
                          mailbox_get_last_internal_error(l->box, NULL));
             l->x->all = TRUE;
+            say_unread(l);
         } else if (l->scan.verdict == SCAN_BROKEN) {
             l->other = TRUE; /* its index named files that its new uidlist does not have: they have other UIDs by now */
         }
@@ -196,8 +205,10 @@ static int add_mail(struct look *l, const struct orset_flags *now)
     }
     /* One that this program was about to save there is matched with what it was to be. */
     bool match = l->join != NULL && (l->scan.verdict == SCAN_BROKEN || saved_by(l->mail, l->x->saver));
-    int r = match ? orset_join_add(l->s->os, l->join, l->mail->uid, &facts, now, NULL)
-                            : orset_local_add(l->s->os, l->x->folder, l->mail->uid, &facts, now, NULL);
+    int r = match ? 0 : look_held_back(l, &facts);
+    if (r == 0)
+        r = match ? orset_join_add(l->s->os, l->join, l->mail->uid, &facts, now, NULL)
+                  : orset_local_add(l->s->os, l->x->folder, l->mail->uid, &facts, now, NULL);
     if (r == ORSET_E_LIMIT) {
         session_note(l->s, NOTE_WARNING, "%s: UID %u is not replicated: %s", l->x->vname, l->mail->uid,
                      orset_error_text(l->s->os));
@@ -478,6 +489,7 @@ int look_at_other(struct look *l, uint32_t uid)
     struct orset_message m;
     struct orset_facts facts;
     int r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
+    seq_range_array_remove(&l->x->held, uid);
     if (r <= 0 || same_mail(l, &m))
         return look_changed(l, r < 0 ? r : ORSET_KNOWN);
     uint8_t sha256[32];

@@ -21,6 +21,7 @@
 
 #define LOCK_WAIT_SECS 3   /* for a Maildir's uidlist: longer than Dovecot needs to see that a lock's process is gone */
 #define LOCKED_AGAIN 1000  /* milliseconds until a mailbox that was locked is tried again */
+#define DELETED_AGAIN 2000 /* the same, where it is being deleted: a hint follows that, or its process was killed */
 
 struct opened {
     union mailbox_module_context module_ctx;
@@ -55,7 +56,7 @@ static bool has_index(struct mailbox *box)
     return made;
 }
 
-static bool is_maildir(const struct mailbox *box)
+bool is_maildir(const struct mailbox *box)
 {
     return strcmp(box->storage->name, "maildir") == 0;
 }
@@ -133,6 +134,15 @@ bool session_box_is_locked(struct session *s, struct mailbox *box)
     return TRUE;
 }
 
+bool session_box_is_going(struct session *s, const struct mailbox *box)
+{
+    if (!box->mailbox_deleted)
+        return FALSE;
+    s->look_again = TRUE;
+    session_want_tick(s, DELETED_AGAIN);
+    return TRUE;
+}
+
 bool session_sync_whole(struct session *s, struct mailbox *box)
 {
     if (!is_maildir(box))
@@ -189,8 +199,31 @@ void open_deinit(void)
 
 /* --- the lists' lock ------------------------------------------------------------------------------------------------ */
 
+/* A client that makes a mailbox has an empty directory first, and holds this lock. Whoever lists the mailboxes meanwhile must not remove it: the CREATE would
+ * be answered NO. So this program does under the lock only. */
+static void drop_empty(struct session *s, bool drop)
+{
+    struct mailbox_list *const *list;
+    array_foreach(&s->dropping, list) compat_list_drop_empty(*list, drop);
+}
+
+void session_lists_init(struct session *s)
+{
+    i_array_init(&s->dropping, 4);
+    for (struct mail_namespace *ns = s->user->namespaces; ns != NULL; ns = ns->next)
+        if (compat_list_drops_empty(ns->list))
+            array_push_back(&s->dropping, &ns->list);
+    drop_empty(s, FALSE);
+}
+
+void session_lists_deinit(struct session *s)
+{
+    array_free(&s->dropping);
+}
+
 void session_unlock_lists(struct session *s)
 {
+    drop_empty(s, FALSE);
     for (struct mail_namespace *ns = s->user->namespaces; ns != NULL; ns = ns->next)
         if (ns->list->lock_refcount > 0 && session_has_namespace(s, ns))
             mailbox_list_unlock(ns->list);
@@ -204,6 +237,7 @@ int session_lock_lists(struct session *s)
             session_unlock_lists(s);
             return -1;
         }
+    drop_empty(s, TRUE);
     return 0;
 }
 

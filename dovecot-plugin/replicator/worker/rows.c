@@ -76,13 +76,35 @@ static int put_buf(struct session *s, char kind, const struct orset_key *k, stru
 
 /* --- mailboxes ------------------------------------------------------------------------------------------------------ */
 
+static void put_held(struct orset_buf *b, const struct box *x)
+{
+    const struct seq_range *range;
+    uint32_t last = 0;
+    array_foreach(&x->held, range)
+    {
+        orset_buf_num(b, range->seq1 - last);
+        orset_buf_num(b, range->seq2 - range->seq1);
+        last = range->seq2;
+    }
+}
+
+static void read_held(struct orset_reader *r, struct box *x)
+{
+    for (uint32_t last = 0; !r->bad && r->at != r->end;) {
+        uint32_t first = last + (uint32_t)orset_read_num(r, UINT32_MAX - last);
+        last = first + (uint32_t)orset_read_num(r, UINT32_MAX - first);
+        if (!r->bad)
+            seq_range_array_add_range(&x->held, first, last);
+    }
+}
+
 int rows_put_box(struct session *s, const struct box *x)
 {
     struct orset_buf b = value_buf();
     struct orset_key k = {0};
     orset_key_num(&k, x->folder);
     orset_buf_u8(&b, ROWS_VERSION);
-    orset_buf_u8(&b, (uint8_t)(x->gone | x->deleting << 1 | x->held << 2 | x->all << 3 | x->astray << 4 | x->rewound << 5));
+    orset_buf_u8(&b, (uint8_t)(x->gone | x->deleting << 1 | (array_count(&x->held) > 0) << 2 | x->all << 3 | x->astray << 4 | x->rewound << 5));
     orset_buf_put(&b, x->guid, sizeof x->guid);
     put_str(&b, x->vname);
     put_str(&b, x->moving);
@@ -100,6 +122,7 @@ int rows_put_box(struct session *s, const struct box *x)
     orset_buf_num(&b, (uint64_t)x->vanished_since);
     orset_buf_num(&b, x->adopted);
     orset_buf_u64(&b, x->at.log_id);
+    put_held(&b, x);
     return put_buf(s, 'b', &k, &b);
 }
 
@@ -114,8 +137,7 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     uint8_t bits = orset_read_u8(&r);
     x->gone = (bits & 1) != 0;
     x->deleting = (bits & 2) != 0;
-    x->held = (bits & 4) != 0;
-    x->all = (bits & 8) != 0;
+    x->all = (bits & (4 | 8)) != 0; /* 4: something is held. A crash may have cut short what became of it; earlier versions did not say which it is */
     x->astray = (bits & 16) != 0;
     x->rewound = (bits & 32) != 0;
     box_set_guid(s, x, orset_read_bytes(&r, sizeof x->guid));
@@ -142,6 +164,7 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
         x->adopted = (uint32_t)orset_read_num(&r, UINT32_MAX);
         x->at.log_id = orset_read_u64(&r);
     }
+    read_held(&r, x);
     return r.bad ? -1 : 0;
 }
 
@@ -212,7 +235,7 @@ int rows_say_saving(struct session *s, struct mailbox *box, struct box *x)
 {
     struct orset_buf b = value_buf();
     struct orset_key k = {0};
-    if (x->saving || strcmp(box->storage->name, "maildir") != 0)
+    if (x->saving || !is_maildir(box))
         return 0;
     orset_key_num(&k, x->folder);
     orset_buf_num(&b, (uint64_t)getpid());

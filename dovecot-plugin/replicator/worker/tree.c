@@ -6,6 +6,8 @@
 
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
+#include <mailbox-list-index-sync.h>
+#include <mailbox-list-index.h>
 #include <str.h>
 
 struct wanted {
@@ -13,6 +15,43 @@ struct wanted {
     const char *name;
     size_t len;
 };
+
+/* Whoever makes or deletes a mailbox, or looks for one that is not there, has the list's index read all names: once for each of a thousand. Meanwhile
+ * it is not read, and once when all is done (list_indexes_catch_up). NULL: nothing to wake. */
+static struct mailbox_list_index *list_index_rest(struct mailbox_list *list)
+{
+    struct mailbox_list_index *index = INDEX_LIST_CONTEXT(list);
+    if (index == NULL || !index->has_backing_store || index->syncing)
+        return NULL;
+    index->syncing = TRUE;
+    return index;
+}
+
+static void list_index_wake(struct mailbox_list_index *index)
+{
+    if (index != NULL)
+        index->syncing = FALSE;
+}
+
+/* Reading the names makes it, under the list's lock. */
+static bool is_without_inbox(struct session *s, const struct mail_namespace *ns)
+{
+    const struct box *x = box_by_folder(s, ORSET_INBOX);
+    return (ns->flags & NAMESPACE_FLAG_INBOX_USER) != 0 && (x == NULL || x->gone || guid_128_is_empty(x->guid));
+}
+
+/* Under the index's lock: a client's process that read the names before the last change would else say that all are read. No other lock is
+ * held, nor taken then: a CREATE has the list's first and the index's second, who reads and makes an INBOX has them the other way round, and the kernel
+ * lets one of the two die. Where it is not read, it is marked as old. */
+static void list_indexes_catch_up(struct session *s)
+{
+    for (struct mail_namespace *ns = s->user->namespaces; s->reshaped && ns != NULL; ns = ns->next) {
+        struct mailbox_list_index *index = session_has_namespace(s, ns) ? INDEX_LIST_CONTEXT(ns->list) : NULL;
+        if (index != NULL && index->has_backing_store && !is_without_inbox(s, ns))
+            (void)mailbox_list_index_sync(ns->list, TRUE); /* it logs what fails */
+    }
+    s->reshaped = FALSE;
+}
 
 static int put_box(struct session *s, struct box *x)
 {
@@ -43,9 +82,20 @@ static int folder_done(struct session *s, uint32_t folder, bool created)
 static bool is_there(struct session *s, const char *vname)
 {
     struct mailbox *box = session_mailbox(s, vname, 0);
+    struct mailbox_list_index *index = list_index_rest(box->list);
     bool is = session_open_refreshed(box) == 0 || box->mailbox_deleted;
+    list_index_wake(index);
     mailbox_free(&box);
     return is;
+}
+
+static bool create_mailbox(struct session *s, struct mailbox *box, const struct mailbox_update *update)
+{
+    struct mailbox_list_index *index = list_index_rest(box->list);
+    bool created = mailbox_create(box, update, FALSE) == 0;
+    list_index_wake(index);
+    s->reshaped = s->reshaped || created;
+    return created;
 }
 
 static int create(struct session *s, struct box *x, const struct orset_folder *f, const char *vname)
@@ -76,7 +126,7 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     if (put_box(s, x) < 0)
         r = -1;
     crash_at("create");
-    bool created = r == 0 && mailbox_create(box, &update, FALSE) == 0;
+    bool created = r == 0 && create_mailbox(s, box, &update);
     if (r == 0 && !created && mailbox_get_last_mail_error(box) != MAIL_ERROR_EXISTS) {
         session_note(s, NOTE_WARNING, "%s: cannot be created and waits: %s", vname, mailbox_get_last_internal_error(box, NULL));
         x->gone = TRUE;
@@ -207,7 +257,7 @@ static int raise_uid_validity(struct session *s, struct box *x, const struct ors
         session_note(s, NOTE_WARNING, "%s: %s", x->vname, mailbox_get_last_internal_error(box, NULL));
     } else {
         /* A Maildir's index is made anew by this, without the keywords that only it had (M7). */
-        if (strcmp(mailbox_get_storage(box)->name, "maildir") == 0)
+        if (is_maildir(box))
             i_zero(&x->at);
         x->at.uid_validity = f->uid_validity;
         x->all = TRUE;
@@ -229,6 +279,8 @@ static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq
     int r;
     if (orset_folder_get(s->os, w->folder, &f) < 0)
         return session_core_failed(s, "folder");
+    if (x != NULL && x->leaving)
+        return 0;
     if (x != NULL && !x->gone && !x->astray && !is_pending(pending, w->folder))
         return raise_uid_validity(s, x, &f);
     const char *vname = w->folder == ORSET_INBOX ? "INBOX" : vname_of_name(s, w->name, w->len);
@@ -321,7 +373,6 @@ static int adopt_one(struct session *s, struct box *x, struct box *home, uint32_
     home->astray = x->astray;
     home->rewound = home->rewound || x->rewound;
     home->restored = x->restored;
-    home->held = x->held;
     home->gone = home->looked = FALSE;
     home->at = x->at;
     home->adopted = x->at.indexid == 0 ? 0 : x->adopted != 0 ? x->adopted : x->folder + 1;
@@ -350,7 +401,7 @@ static int adopt(struct session *s)
         if (orset_folder_get(s->os, x->folder, &f) < 0 || f.home == x->folder)
             continue;
         home = box_by_folder(s, f.home);
-        if (x->gone || x->vname == NULL || !f.live || (home != NULL && !home->gone))
+        if (x->gone || x->leaving || x->vname == NULL || !f.live || (home != NULL && !home->gone))
             continue;
         if (adopt_one(s, x, home, f.home) < 0)
             return -1;
@@ -407,6 +458,7 @@ static int tree_pass(struct session *s)
         }
     }
     T_END;
+    list_indexes_catch_up(s);
     /* What was bound, raised or made is compared before anything is placed in it. */
     return r < 0 ? -1 : ingest_marked(s);
 }
@@ -427,7 +479,10 @@ static bool delete_locked(struct session *s, struct box *x)
         return FALSE;
     struct mailbox *box = session_mailbox(s, x->vname, 0);
     crash_while_deleting(box);
+    struct mailbox_list_index *index = list_index_rest(box->list);
     done = mailbox_delete_empty(box) == 0 || mailbox_get_last_mail_error(box) == MAIL_ERROR_NOTFOUND;
+    list_index_wake(index);
+    s->reshaped = TRUE;
     if (!done)
         session_note(s, NOTE_INFO, "%s: not deleted: %s", x->vname, mailbox_get_last_internal_error(box, NULL));
     mailbox_free(&box);
@@ -470,7 +525,7 @@ static bool is_unclear(struct session *s, const struct box *x, const struct orse
     const struct box *home = box_by_folder(s, f->home), *other = x->vname != NULL ? box_first_of_vname(s, x->vname) : NULL;
     bool unclear = f->live && f->home != x->folder && (home == NULL || home->gone);
     for (; other != NULL; other = other->next_vname)
-        unclear = unclear || (other != x && !other->gone);
+        unclear = unclear || (other != x && !other->gone && !other->leaving);
     if (unclear) {
         s->look_again = TRUE;
         session_want_tick(s, 100);
@@ -504,5 +559,6 @@ int tree_apply_deletions(struct session *s)
         }
     }
     T_END;
+    list_indexes_catch_up(s);
     return r;
 }

@@ -248,14 +248,6 @@ int session_open_file(struct session *s, const char *path)
     return -1;
 }
 
-bool session_deleting(struct session *s)
-{
-    int fd = session_open_file(s, t_strconcat(s->dir, "/intents", NULL));
-    bool held = fd != -1 && flock(fd, LOCK_EX | LOCK_NB) < 0;
-    i_close_fd(&fd);
-    return held;
-}
-
 /* --- the directory, its lock, the state ----------------------------------------------------------------------------- */
 
 static int open_directory(struct session *s, const char **error_r)
@@ -498,6 +490,7 @@ struct session *session_open(struct link *link, struct group *group, struct mail
     event_add_category(s->event, &event_category_dovelane);
     event_set_append_log_prefix(s->event, "dovelane: ");
     boxes_init(s);
+    session_lists_init(s);
     i_array_init(&s->wanted, 16);
     i_array_init(&s->failing, 4);
     /* Quotas were asked and rights were checked where the change was made. */
@@ -563,6 +556,7 @@ void session_close(struct session **_s)
     if (s->db != NULL)
         close_state(s);
     boxes_deinit(s);
+    session_lists_deinit(s);
     array_free(&s->wanted);
     array_free(&s->failing);
     i_close_fd(&s->lock_fd);

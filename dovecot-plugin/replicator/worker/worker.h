@@ -2,8 +2,9 @@
  *
  *     main ──frames──▶ link.c ──▶ user.c     OPEN and CLOSE: the user, the lock, the state, commits
  *                             ├─▶ ingest.c   mailboxes ─▶ ops:   boxes.c (which there are), log.c (what was touched), look_mail.c, look_absent.c
- *                             │              (what became of it), guids.c, named.c
- *                             ├─▶ apply.c    state ─▶ mailboxes: tree.c (folders), place.c, sync.c, renumber.c (mails), named.c (all else);
+ *                             │              (what became of it), guids.c, attributes.c,
+ *                             │              subscriptions.c; journal.c (what the plugin says was wanted)
+ *                             ├─▶ apply.c    state ─▶ mailboxes: tree.c (folders), place.c, sync.c, renumber.c (mails), attributes.c, subscriptions.c;
  *                             │              writing.c (what is begun there), redate.c (modseqs)
  *                             ├─▶ ship.c     ops ─▶ parcels for a peer
  *                             ├─▶ peer.c     a peer's parcels: ops, exchanges, bodies; rounds.c: UID rounds
@@ -88,7 +89,6 @@ struct box {
     uint32_t folder;
     bool gone;         /* it was there and is not: made again from the state (F1), or deleted by the state's word */
     bool deleting;     /* the state said so and this program is about to do it */
-    bool held;         /* removals wait for accept or restore */
     bool all;          /* look at the whole mailbox at the next ingest */
     bool restored;     /* by an old backup, so that its flags are old ones; in memory only */
     bool rewound;      /* not looked at since the state was found to be older than the mailbox */
@@ -100,8 +100,10 @@ struct box {
     struct cursor at;
     time_t brake_since; /* removals without a client's request since then */
     uint32_t brake_used;
-    unsigned vanished;      /* mails that went without a client's request and are not judged yet */
+    ARRAY_TYPE(seq_range) held; /* UIDs whose mails went without a client's request, of which an admin was told: they wait for accept or restore */
+    unsigned vanished;      /* mails that went since, and are not judged yet */
     time_t vanished_since;  /* as many since then */
+    struct log_pos reasserted; /* until there a look whose cursor stayed told which flags clients set though they were set. In memory only */
     bool saving;       /* a row says that this process saves there (Maildir) */
     pid_t saver;       /* it says so of an earlier one, which did not end well: what that had not finished looks like new mail. 0: none */
     struct log_pos writing; /* a row says what this program was about to commit behind there (writing.c) */
@@ -114,6 +116,7 @@ struct box {
     uint64_t modseq;  /* the highest, as the last scan saw it; 0: none since the user was opened. In memory only */
     bool found;  /* when mailboxes were listed last */
     bool absent; /* and then not, nor one that has its place */
+    bool leaving; /* a client deleted it, or renamed the INBOX, and the state is not told yet (leave.c); in memory only */
     bool hinted; /* the question is about this one */
     struct box *next_guid, *next_vname; /* another one of that GUID, that name (box.c) */
     bool looked; /* ingested since this session began, and nothing was placed that the state does not know of */
@@ -122,6 +125,22 @@ struct box {
 /* A mail of a mailbox that is to go. */
 struct removal {
     uint32_t folder, uid;
+    guid_128_t guid; /* another mail may have the UID by the time it leaves */
+    bool mdbox; /* its bytes stay there for a while */
+};
+
+struct mail_guid {
+    guid_128_t guid;
+};
+ARRAY_DEFINE_TYPE(mail_guid, struct mail_guid);
+
+/* A mailbox that was looked at. */
+struct looked {
+    struct box *x;
+    struct cursor cursor; /* which moves to here with the look's last commit */
+    struct box was;       /* before the look */
+    struct log_pos end;   /* of the log, as it saw it */
+    bool undone;          /* not all of what it found could be said: the cursor stays, and another look finds it again */
 };
 
 /* A mail that could not be saved: a full disk is not asked several times a second. */
@@ -197,6 +216,8 @@ struct session {
     struct kept *kept;           /* that the ingest in work has read and not sent yet, or NULL */
     uint64_t unplaced, held;     /* as counted last */
     bool tree_changed;           /* a mailbox was not where it was */
+    ARRAY(struct mailbox_list *) dropping; /* whose empty directories are removed by who lists them */
+    bool reshaped;               /* mailboxes were made or deleted that the list's index does not know yet */
     bool index_lost;             /* the session is to be opened again */
     bool served;                 /* a question since it was opened */
     bool look_again;             /* at all mailboxes: one was half made, or changes */
@@ -296,6 +317,8 @@ bool session_deleting(struct session *);
 void open_init(void);
 void open_deinit(void);
 struct mailbox *session_mailbox(struct session *, const char *vname, enum mailbox_flags);
+void session_lists_init(struct session *);
+void session_lists_deinit(struct session *);
 /* Until unlocked nobody makes, renames or deletes a mailbox: Dovecot does that under this lock. Not for
  * long: clients wait. May be nested. */
 int session_lock_lists(struct session *);
@@ -305,8 +328,11 @@ void session_unlock_lists(struct session *);
 int session_open_refreshed(struct mailbox *);
 /* Whether what failed with the mailbox just now was the lock of a Maildir's uidlist, which is not waited for: all are looked at again soon then. */
 bool session_box_is_locked(struct session *, struct mailbox *);
+/* Or that it is being deleted, which may be refused yet. */
+bool session_box_is_going(struct session *, const struct mailbox *);
 /* A sync of a Maildir whose uidlist is locked leaves out what is new there, and does not say so: with that lock it finds all. False: not now. */
 bool session_sync_whole(struct session *, struct mailbox *);
+bool is_maildir(const struct mailbox *);
 /* Opens the row's mailbox as its index is now. Without a sync, which would keep others waiting (F9). */
 int session_open_mailbox(struct session *, const struct box *, struct mailbox *);
 /* Or has another one its name by now? Then all are looked at soon. */
@@ -342,13 +368,13 @@ int rows_del(struct session *, char kind, const void *key, size_t key_len);
 int rows_get(struct session *, char kind, const void *key, size_t key_len, const uint8_t **value, size_t *len);
 int rows_each(struct session *, char kind, orset_row_fn *, void *arg);
 /* Kinds of rows() above that have no struct: */
-#define ROW_SUBSCRIPTIONS 's' /* names as seen last, each with a length */
+#define ROW_SUBSCRIPTIONS 's' /* names as seen last, each with a length; "-": those that went (subscriptions.c) */
 #define ROW_RENUMBER 'r'      /* folder: UIDs that a move is about to expunge */
 #define ROW_ROUND 'u'         /* folder: a UID round under way */
 #define ROW_ROUND_ANSWER 'v'  /* folder, site: its bytes */
 #define ROW_ROOT 'd'          /* the mail directory: struct file_id */
 #define ROW_SIEVE 'e'         /* the directory of Sieve scripts, when one was last seen in it: struct file_id, path */
-#define ROW_ATTRIBUTES 'a'    /* folder, key: hash of the value seen last */
+#define ROW_ATTRIBUTES 'a'    /* folder, key: hash of the value seen last, since when, and of those before it (attributes.c) */
 #define ROW_SAVING 'm'        /* folder, a Maildir: process that saves there */
 #define ROW_WRITING 'w'       /* folder: what is about to be committed to its mailbox (writing.c) */
 #define ROW_MOVED 'o'         /* folder: UIDs that got another one lately */
@@ -424,6 +450,12 @@ struct word {
 };
 ARRAY_DEFINE_TYPE(word, struct word *);
 
+struct attribute_change {
+    const char *what; /* '+' or '-': unset; 'p' or 's'; the key */
+    bool fresh; /* it stands in another file than the cursor, and was written after that file was made: a backup has no such record */
+};
+ARRAY_DEFINE_TYPE(attribute_change, struct attribute_change);
+
 struct former {
     guid_128_t guid;
     uint32_t uid;
@@ -438,7 +470,7 @@ struct scan {
     ARRAY_TYPE(seq_range) by_clients; /* those of clients alone */
     ARRAY_TYPE(seq_range) saved;     /* by this program, or another one that acts for no client */
     ARRAY(struct reassert) reasserts; /* system flags set by an explicit local request, by UID */
-    ARRAY_TYPE(const_string) attributes; /* '+' or '-': unset; 'p' or 's'; the key; in the log's order */
+    ARRAY_TYPE(attribute_change) attributes; /* in the log's order */
     ARRAY(struct late) late;
     ARRAY_TYPE(word) words;       /* in order; of a mailbox that is rewound, adopted, or whose log began anew */
     /* Of a rewound mailbox only: */
@@ -510,30 +542,44 @@ bool writing_assign(const ARRAY_TYPE(seq_range) *saved, const uint32_t *asked, u
 int moved_add(struct session *, struct box *, const struct moved *, unsigned n);
 int moved_load(struct session *, struct box *, const uint8_t *value, size_t len);
 
-/* --- ingest.c, boxes.c ---------------------------------------------------------------------------------------------- */
+/* --- ingest.c, boxes.c, leave.c ---------------------------------------------------------------------------------------------- */
 
 /* INGEST: n 0 looks at all mailboxes. */
 int ingest(struct session *, const struct frame_ingest *);
-/* The tree: mailboxes against rows and folders. Inside a transaction. */
-int boxes_ingest(struct session *);
 /* One mailbox, committed in parts; its expunges go into later. */
 struct ingest {
     ARRAY(struct removal) removals; /* made into ops when all adds are (F17) */
-    ARRAY(struct box *) looked;     /* whose cursors move with them */
-    ARRAY(struct cursor) cursors;
+    ARRAY(struct looked) looked;    /* whose cursors move with them */
     ARRAY_TYPE(spare_log) spare;    /* that were read */
+    ARRAY_TYPE(mail_guid) unread;   /* new mails whose bytes could not be read: what they are copies of stays */
     unsigned pending;               /* changes since the last commit */
     bool ships;                     /* its parts go to the peers as they are committed, with the bodies of session.kept */
-    bool locked;                    /* a mailbox could not be looked at */
+    bool locked;                    /* a mailbox could not be looked at: nothing is removed, since what was moved may be there */
+    bool postponed;                 /* a mail was not removed yet */
+    bool staying;                   /* a mailbox was not deleted yet: the journal that says so is needed again */
+    bool intents;                   /* some were read, which go when all that they say is committed */
+    bool inbox;                     /* there is another one than the one that was renamed */
 };
+/* The tree: mailboxes against rows and folders; and subscriptions. Inside a transaction. */
+int boxes_ingest(struct session *, struct ingest *);
+/* A client deleted the mailbox; forgets the row. Inside a transaction. */
+int box_say_deleted(struct session *, struct box *);
+/* Behind all adds: removals, then deletions. Inside a transaction. */
+int mails_leave(struct session *, struct ingest *);
+int mailboxes_leave(struct session *, struct ingest *);
+/* Of an INBOX that was renamed, behind the adds of what it was renamed to. 1: its mails have left it, and the one that is there now is to be looked
+ * at; 0: nothing, or not now; -1 */
+int inbox_leave(struct session *, struct ingest *);
 int ingest_box(struct session *, struct ingest *, struct box *, bool sweep);
 /* The mailboxes that are to be compared whole, now. */
 int ingest_marked(struct session *);
 int ingest_one(struct session *, struct box *);
 /* What a sweep compares: files that change when the mailbox does. 0: unknown, look. */
 uint64_t ingest_stamp(struct mailbox *);
-/* Decides what was held. */
-int ingest_decide(struct session *, struct box *, bool accept);
+/* Ends the holding by orset_local_expunge or orset_local_missing of each mail that is held. How many they were, or -1. In a transaction. */
+int held_end(struct session *, struct box *, int (*fn)(struct orset *, uint32_t folder, uint32_t uid));
+/* Decides on what is held and is gone still; what went besides is the next look's to judge. How many mails that were, or -1. */
+int held_decide(struct session *, struct box *, bool accept);
 
 /* --- guids.c: Maildir only --- */
 
@@ -645,7 +691,22 @@ bool want_awaited(struct wants *, const struct orset_todo *row);
 /* Who was asked has not got it: somebody else is asked at a later TICK. */
 void want_missed(struct session *, struct wanted_body *);
 
-/* --- apply.c, tree.c, place.c, named.c ------------------------------------------------------------------------------ */
+/* --- journal.c, subscriptions.c -------------------------------------------------------------------------------------- */
+
+/* The plugin's journal. NULL is freed, too. */
+struct journal;
+int journal_take(struct session *, struct journal **, bool *taken); /* TRUE when there was something; it stays until it is dropped */
+int journal_read(struct journal *); /* with what was written since */
+bool journal_deleted(struct journal *, const guid_128_t guid);
+bool journal_in_use(struct session *); /* what its last lines say is under way */
+bool journal_subscription(struct journal *, const char *vname, bool on);
+int journal_drop(struct session *); /* all that was concluded from it is committed */
+void journal_free(struct journal **);
+
+int subscriptions_ingest(struct session *, struct journal *);
+int subscription_apply(struct session *, const char *name, size_t len);
+
+/* --- apply.c, tree.c, place.c, attributes.c -------------------------------------------------------------------------- */
 
 /* Does what the mailboxes still lack, in the core's order. Mails without a body are asked for from ask (0: nobody). */
 int apply(struct session *, uint64_t ask);
@@ -664,16 +725,20 @@ int renumber_recover(struct session *, struct mailbox *, struct box *, const uin
 int redate_say(struct session *, uint64_t confirmed);
 int redate_apply(struct session *);
 int redate_load(struct session *);
-int subscriptions_ingest(struct session *);
 /* All that are there, or those that the log says were changed: only such a one was unset by somebody. In a transaction. */
-int attributes_ingest(struct session *, struct mailbox *, uint32_t folder);
-int attributes_ingest_changed(struct session *, struct mailbox *, uint32_t folder, const ARRAY_TYPE(const_string) *changes);
+enum attributes_said {
+    ATTRIBUTES_BY_USER, /* somebody changed them */
+    ATTRIBUTES_UNSAID,  /* nothing is known to tell of a change */
+    ATTRIBUTES_OTHER    /* the same, and the mailbox is another one, of an old backup perhaps */
+};
+int attributes_ingest(struct session *, struct mailbox *, uint32_t folder, enum attributes_said);
+/* fresh: only changes that are */
+int attributes_ingest_changed(struct session *, struct mailbox *, uint32_t folder, const ARRAY_TYPE(attribute_change) *changes, bool fresh);
 /* Behind a look whose log does not tell all. lost: what is missing went with the index, and is set again; but no access rights, which only a
  * mailbox that was made again gets back. In a transaction, both. */
 int attributes_restore(struct session *, struct mailbox *, uint32_t folder, bool lost);
 int rights_restore(struct session *, uint32_t folder);
-int server_attributes_ingest(struct session *); /* those that no index log tells of */
-int subscription_apply(struct session *, const char *name, size_t len);
+int server_attributes_ingest(struct session *); /* Sieve scripts, also those that no log tells of */
 int attribute_apply(struct session *, uint32_t folder, const char *key, size_t len); /* 1: it waits */
 
 /* The mail with that UID, or NULL. */

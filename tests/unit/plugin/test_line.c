@@ -74,8 +74,12 @@ START_TEST(test_intents_are_lines_of_a_journal)
     ck_assert_uint_eq(size, strlen("D\t" GUID "\ta\001tb\n"));
     size = line_intent(line, LINE_INTENT_DELETE, NULL, "x");
     ck_assert_mem_eq(line, "D\t-\tx\n", size);
-    size = line_intent(line, LINE_INTENT_DONE, GUID, NULL);
-    ck_assert_mem_eq(line, "d\t" GUID "\n", size);
+    size = line_intent(line, LINE_INTENT_SUBSCRIBE, NULL, "x");
+    ck_assert_mem_eq(line, "S\t-\tx\n", size);
+    size = line_intent(line, LINE_INTENT_UNSUBSCRIBE, NULL, "a\tb");
+    ck_assert_mem_eq(line, "U\t-\ta\001tb\n", size);
+    size = line_intent(line, LINE_INTENT_VOID, GUID, NULL);
+    ck_assert_mem_eq(line, "x\t" GUID "\n", size);
     ck_assert_uint_eq(size, 35);
     size = line_intent(line, LINE_INTENT_VOID, NULL, NULL);
     ck_assert_mem_eq(line, "x\t-\n", size);

@@ -1,8 +1,11 @@
 """What one site does, the others show; and what several do at once ends in one."""
+import ctypes
+import os
+import struct
 import time
 
 import pytest
-from worker_sites import append, delete, equal, imap, make_world, needs_dovecot, subjects
+from worker_sites import append, delete, equal, imap, mail, make_world, needs_dovecot, subjects, subscribe
 from worker_world import CLOSE, USER
 
 pytestmark = needs_dovecot
@@ -26,7 +29,7 @@ def test_changes_of_one_site_reach_the_other(world):
     assert subjects(equal(world), "Other") == 2
     assert b"Work/Sub" in world[2].doveadm("mailbox", "list", "-s", "-u", USER)
     delete(a, "Other")
-    imap(a, None, ("unsubscribe", '"Work/Sub"'))
+    subscribe(a, "Work/Sub", on=False)
     world.settle()
     assert "Other" not in equal(world)
     assert b"Work/Sub" not in world[2].doveadm("mailbox", "list", "-s", "-u", USER)
@@ -238,3 +241,42 @@ def test_mails_that_were_copied_by_hand_are_those_that_were_waited_for(world):
     world.settle()
     shown = [sorted((digest, flags) for _, flags, _, digest in each.contents()["INBOX"][1]) for each in world.sites.values()]
     assert len(shown[0]) == 3 and shown[0] == shown[1] and all(flags == {"\\Seen"} for _, flags in shown[0]), shown
+
+
+def names_moved_in(queue):
+    """What inotify saw moved into its directories, in order."""
+    data, at, names = os.read(queue, 1 << 16), 0, []
+    while at < len(data):
+        _, _, _, size = struct.unpack_from("iIII", data, at)
+        names.append(data[at + 16:at + 16 + size].rstrip(b"\0").decode())
+        at += 16 + size
+    return names
+
+
+@pytest.mark.parametrize("how", ["store", "append"])
+def test_what_a_letter_means_is_written_before_a_file_has_it(tmp_path_factory, how):
+    """A worker killed between the two would have left a letter that the next new keyword gets, at all sites."""
+    world = make_world(tmp_path_factory, ["maildir", "sdbox"])
+    try:
+        append(world[2], "INBOX", "one")
+        world.settle()
+        libc, moved_to, nonblock = ctypes.CDLL(None, use_errno=True), 0x80, os.O_NONBLOCK
+        queue = libc.inotify_init1(nonblock)
+        root = world[1].root()
+        for path in (root, root / "cur"):
+            assert libc.inotify_add_watch(queue, os.fsencode(path), moved_to) >= 0
+        if how == "store":
+            imap(world[2], "INBOX", ("store", "1", "+FLAGS", "(later)"))
+        else:
+            append(world[2], "INBOX", "two", "(later)")
+        world.settle()
+        seen = [name for name in names_moved_in(queue) if name == "dovecot-keywords" or name.endswith("a")]
+        os.close(queue)
+        assert seen[0] == "dovecot-keywords" and len(seen) > 1, seen
+        assert (root / "dovecot-keywords").read_text() == "0 later\n"
+        imap(world[1], None, ("append", "INBOX", "(work)", None, mail("three")))
+        world.settle()
+        shown = [set(flags) for _, flags, *_ in equal(world)["INBOX"][1]]
+        assert shown == [*([set()] if how == "append" else []), {"later"}, {"work"}]
+    finally:
+        world.stop()

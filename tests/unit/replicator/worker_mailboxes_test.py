@@ -1,9 +1,10 @@
-"""Mailboxes that clients make, rename and delete while the worker looks; the journal of deletions."""
+"""Mailboxes that clients make, rename and delete while the worker looks; the journal of intents."""
 import contextlib
 import fcntl
 import os
 import re
 import shutil
+import socket
 import threading
 import time
 from pathlib import Path
@@ -86,6 +87,23 @@ def test_a_mailbox_that_is_being_made_is_not_opened(world):
     assert {"F1", "F2"} <= set(equal(world))
 
 
+def test_nobody_waits_for_a_look_at_what_clients_deleted(world):
+    """Their next DELETE would: for as long as all names take to be read, each time. What no client deleted is looked for while nobody can rename it."""
+    a = world[1]
+    imap(a, None, ("create", "Gone"), ("create", "Lost"))
+    world.settle()
+    delete(a, "Gone")
+    with changing(a):
+        a.ingest(sweep=True)
+    world.settle()
+    assert "Gone" not in equal(world)
+    imap(a, None, ("delete", "Lost"))   # without the plugin
+    with changing(a) as start:
+        start(a.ingest)
+    world.settle()
+    assert "Lost" in equal(world)
+
+
 def records(log):
     """Where the records of an index log end."""
     data, at = log.read_bytes(), 40
@@ -121,6 +139,43 @@ def test_a_mailbox_without_uidvalidity_is_not_opened(tmp_path_factory, formats, 
                 log.write_bytes(whole)
         world.settle()
         assert {"F1", "F2"} <= set(equal(world))
+    finally:
+        world.stop()
+
+
+def test_a_symbolic_link_to_a_mailbox_is_no_other_one(world):
+    """Nor is a mailbox below a link to its parent."""
+    for site in world.sites.values():
+        parent, child = f"P{site.number}", f"P{site.number}/child"
+        site.doveadm("mailbox", "create", "-u", USER, parent, child)
+        append(site, child, f"m{site.number}")
+        names = {f"{parent}-again": parent}
+        if site.format == "maildir":
+            names[f"{parent}-again.child"] = f"{parent}.child"
+        for name, target in names.items():
+            directory(site, name).symlink_to(directory(site, target).name)
+    world.settle()
+    for site in world.sites.values():
+        other, verdict = 3 - site.number, site.admin("verify")
+        assert verdict[-1] == "verdict\tsame", verdict
+        assert subjects(site.contents(), f"P{other}/child") == 1
+        assert not {name for name in site.contents() if f"P{other}-" in name}
+
+
+@pytest.mark.parametrize("formats", ["maildir,sdbox"])
+def test_an_inbox_below_a_symbolic_link_is_the_inbox(tmp_path_factory, formats):
+    """The root of a Maildir is its INBOX, and often a link."""
+    world = make_world(tmp_path_factory, formats.split(","))
+    try:
+        site = world[1]
+        append(site, "INBOX", "m")
+        moved = site.root().with_name("elsewhere")
+        site.root().rename(moved)
+        site.root().symlink_to(moved.name)
+        for _ in range(2):
+            world.settle()
+            assert subjects(equal(world), "INBOX") == 1
+        assert not [text for _, text in site.notes if "INBOX is gone" in text]
     finally:
         world.stop()
 
@@ -240,9 +295,9 @@ def test_a_folder_that_lives_on_by_mails_not_placed_yet_is_made_again(world, ren
     assert subjects(now, "G" if renamed else "F") == 1
 
 
-def mark_deleted(site, folder):
+def mark_deleted(root, folder):
     """What a process leaves that was killed in the middle of deleting a mailbox: its index says so, and it is there still."""
-    log, = (path for path in site.root().rglob("dovecot.index.log") if path.parent.name == f".{folder}" or folder in path.parts)
+    log, = (path for path in root.rglob("dovecot.index.log") if path.parent.name == f".{folder}" or folder in path.parts)
     with open(log, "ab") as f:
         f.write(bytes.fromhex("80808083") + (0x10020000).to_bytes(4, "little") + bytes(4))
 
@@ -255,12 +310,12 @@ def test_a_deletion_that_was_cut_short_is_taken_back(world, under_way):
         imap(site, None, ("create", f"F{site.number}"))
         append(site, f"F{site.number}", "m")
     world.settle()
-    held = []
+    held, before = [], [site.admin("status")[0] for site in world.sites.values()]
     for n, site in world.sites.items():
         journal = site.state() / "intents"
         journal.write_text(f"D\t{guid_of(site, f'F{n}')}\tF{n}\n")
         shutil.chown(journal, "nobody", "nogroup")
-        mark_deleted(site, f"F{n}")
+        mark_deleted(site.root(), f"F{n}")
         assert b"F%d" % n in site.doveadm("mailbox", "list", "-u", USER)
         if under_way:
             held.append(open(journal))
@@ -269,6 +324,10 @@ def test_a_deletion_that_was_cut_short_is_taken_back(world, under_way):
     if under_way:
         for site in world.sites.values():
             assert "cut short" not in "".join(said for _, said in site.notes)
+        # Nor is it taken for done: it may be refused yet.
+        assert b"messages=1" in world[1].doveadm("mailbox", "status", "-u", USER, "messages", "F2")
+        assert b"messages=1" in world[2].doveadm("mailbox", "status", "-u", USER, "messages", "F1")
+        assert [site.admin("status")[0] for site in world.sites.values()] == before
     for journal in held:
         journal.close()
     world.settle()
@@ -276,6 +335,98 @@ def test_a_deletion_that_was_cut_short_is_taken_back(world, under_way):
     for n, site in world.sites.items():
         assert site.doveadm("mailbox", "status", "-u", USER, "messages", f"F{n}")
     assert {"F1", "F2"} <= set(equal(world))
+
+
+def test_a_deletion_that_is_under_way_in_a_public_namespace_is_not_taken_back(tmp_path_factory):
+    """Whoever deletes there holds the lock of the journal that is there."""
+    world = make_world(tmp_path_factory, ["sdbox", "maildir"], public=True)
+    try:
+        site = world[1]
+        imap(site, None, ("create", "Public/F"))
+        append(site, "Public/F", "m")
+        world.settle()
+        journal = site.base / "public" / "dovelane" / "intents"
+        journal.parent.mkdir(exist_ok=True)
+        journal.write_text(f"D\t{guid_of(site, 'Public/F')}\tPublic/F\n")
+        for path in (journal.parent, journal):
+            shutil.chown(path, "nobody", "nogroup")
+        mark_deleted(site.base / "public", "F")
+        with open(journal) as held:
+            fcntl.flock(held, fcntl.LOCK_SH)
+            world.settle()
+            assert "cut short" not in "".join(said for _, said in site.notes)
+            assert b"messages=1" in world[2].doveadm("mailbox", "status", "-u", USER, "messages", "Public/F")
+        world.settle()
+        world.settle()
+        assert "cut short" in "".join(said for _, said in site.notes)
+        assert subjects(equal(world, uids=False), "Public/F") == 1
+    finally:
+        world.stop()
+
+
+def locked(site, folder):
+    lock = site.root() / f".{folder}" / "dovecot-uidlist.lock"
+    lock.write_text(f"{os.getpid()}:{socket.gethostname()}")
+    time.sleep(4)  # a younger one is waited for
+    return lock
+
+
+def test_a_folder_that_cannot_be_read_under_its_new_name_is_not_lost(tmp_path_factory):
+    world = make_world(tmp_path_factory, ["maildir", "sdbox"])
+    try:
+        site = world[1]
+        imap(site, None, ("create", "F"))
+        append(site, "F", "m")
+        world.settle()
+        lock = locked(site, "F")
+        imap(site, None, ("rename", "F", "G"))
+        for _ in range(2):
+            assert site.ingest()["tick"] > 0
+        (site.root() / ".G" / lock.name).unlink()
+        world.settle()
+        world.settle()
+        now = equal(world)
+        assert set(now) == {"INBOX", "G"} and subjects(now, "G") == 1
+        assert not [said for _, said in site.notes if "gone though" in said]
+    finally:
+        world.stop()
+
+
+def test_a_deleted_folder_whose_name_another_one_has_that_cannot_be_read_is_deleted(tmp_path_factory):
+    """The line that says so waits with it."""
+    world = make_world(tmp_path_factory, ["maildir", "sdbox"])
+    try:
+        site = world[1]
+        imap(site, None, ("create", "F"))
+        append(site, "F", "m")
+        world.settle()
+        delete(site, "F")
+        imap(site, None, ("create", "F"))
+        lock = locked(site, "F")
+        for _ in range(2):
+            site.ingest()
+        lock.unlink()
+        world.settle()
+        world.settle()
+        assert subjects(equal(world), "F") == 0
+        assert not list(site.state().glob("intents*"))
+    finally:
+        world.stop()
+
+
+def test_an_empty_journal_that_was_taken_is_no_end_of_it(world):
+    """Of a process that made it and could not write, or was killed before."""
+    site = world[1]
+    imap(site, None, ("create", "F"))
+    world.settle()
+    empty = site.state() / "intents.work"
+    empty.touch()
+    shutil.chown(empty, "nobody", "nogroup")
+    delete(site, "F")
+    world.settle()
+    world.settle()
+    assert "F" not in equal(world)
+    assert not list(site.state().glob("intents*"))
 
 
 def test_a_journal_of_many_deletions(tmp_path_factory):
@@ -290,7 +441,7 @@ def test_a_journal_of_many_deletions(tmp_path_factory):
         journal = site.state() / "intents"
         with open(journal, "w", encoding="ascii") as file:
             for n in range(60000):
-                file.write(f"D\t{n:032x}\tgone{n}\nd\t{n:032x}\n")
+                file.write(f"D\t{n:032x}\tgone{n}\n" + (f"x\t{n:032x}\n" if n % 2 else ""))
             file.write("\0" * 4096)
         for n in range(30):
             delete(site, f"F{n}")
@@ -300,6 +451,31 @@ def test_a_journal_of_many_deletions(tmp_path_factory):
         assert not any("nobody deleted" in said for _, said in site.notes), site.notes
     finally:
         world.stop()
+
+
+@pytest.mark.parametrize("words,deleted", [("D x", False), ("D x D", True), ("D D x", True)])
+@pytest.mark.parametrize("under_way", [False, True])
+def test_a_deletion_that_was_refused_is_no_evidence(world, words, deleted, under_way):
+    """A DELETE is answered NO, and the folder is lost before all are listed again. Several processes write to one journal, and one that is
+    killed writes no outcome: each takes back its own alone. under_way: the journal is read where it is, twice."""
+    for site in world.sites.values():
+        imap(site, None, ("create", f"F{site.number}"))
+        append(site, f"F{site.number}", "m")
+    world.settle()
+    with contextlib.ExitStack() as held:
+        for n, site in world.sites.items():
+            guid, journal = guid_of(site, f"F{n}"), site.state() / "intents"
+            journal.write_text("".join(f"{word}\t{guid}" + f"\tF{n}" * (word == "D") + "\n" for word in words.split()))
+            shutil.chown(journal, "nobody", "nogroup")
+            if under_way:
+                fcntl.flock(held.enter_context(open(journal)), fcntl.LOCK_SH)
+            shutil.rmtree(site.root() / (f".F{n}" if site.format == "maildir" else f"mailboxes/F{n}"))
+        world.settle()
+    world.settle()
+    now = equal(world, uids=False)
+    assert set(now) == ({"INBOX"} if deleted else {"INBOX", "F1", "F2"})
+    for folder in set(now) - {"INBOX"}:
+        assert subjects(now, folder) == 1
 
 
 @pytest.mark.parametrize("name", ["intents", "intents.work"])

@@ -1,8 +1,10 @@
-"""What goes by a name: folders' names in other layouts, keywords, METADATA, Sieve scripts."""
+"""What goes by a name: folders' names in other layouts, keywords, METADATA, Sieve scripts, subscriptions."""
+import os
 import shutil
+import time
 
 import pytest
-from worker_sites import MIXES, append, equal, imap, mail, make_world, needs_dovecot, rotate_log, subjects
+from worker_sites import MIXES, append, copy_owned, equal, imap, mail, make_world, needs_dovecot, rotate_log, subjects, subscribe
 from worker_world import CLOSE, USER, pigeonhole
 
 pytestmark = needs_dovecot
@@ -226,6 +228,312 @@ def test_sieve_scripts_and_the_active_one(world):
     world[2].doveadm("sieve", "delete", "-u", USER, "mine")
     world.settle()
     assert scripts(world[1]) == [] and scripts(world[2]) == []
+
+
+def directory_of(site, folder):
+    (path,) = [p for p in site.root().rglob("*") if p.is_dir() and p.name in (folder, f".{folder}")]
+    return path
+
+
+def next_second():
+    """A change that is later than a file's birth, or than what was seen, is in another second."""
+    time.sleep(1.1)
+
+
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_right_that_was_revoked_does_not_come_back_with_a_backup(rights, number, opened):
+    """Of the mailbox' directory alone, while the state is kept, and the user is open there or not. Nor does one that was reduced."""
+    world, granted, _ = rights
+    site, backup = world[number], world[number].base / "backup"
+
+    def grant(each, who, *what):
+        each.doveadm("acl", "set", "-u", USER, "F", f"user={who}", *what)
+
+    def carol(each):
+        return each.doveadm("acl", "get", "-u", USER, "F").decode().split("user=carol")[1].split("\n")[0].split()
+    grant(site, "carol", "lookup", "read", "write", "insert")
+    world.settle()
+    site.work(CLOSE)
+    copy_owned(directory_of(site, "F"), backup)
+    site.doveadm("acl", "delete", "-u", USER, "F", "user=bob")
+    grant(site, "carol", "lookup", "read", "write")
+    world.settle()
+    assert [granted(each) for each in world.sites.values()] == [{"carol"}] * 2
+    if not opened:
+        site.work(CLOSE)
+        site.disconnect()
+    copy_owned(backup, directory_of(site, "F"))
+    assert granted(site) == {"bob", "carol"}
+    world.settle()
+    world.settle()
+    assert [granted(each) for each in world.sites.values()] == [{"carol"}] * 2
+    assert [carol(each) for each in world.sites.values()] == [["lookup", "read", "write"]] * 2
+    # What is granted afterwards is.
+    grant(site, "bob", "lookup", "read")
+    world.settle()
+    assert [granted(each) for each in world.sites.values()] == [{"bob", "carol"}] * 2
+
+
+def test_rights_that_an_editor_gave_are_found_by_a_resync(rights):
+    world, granted, _ = rights
+    site = world[2]
+    (path,) = directory_of(site, "F").rglob("dovecot-acl")
+    text = path.read_text()
+    path.write_text(text + "user=dave lr\n")
+    assert "user=dave" in path.read_text() and granted(site) == {"bob", "carol"}
+    site.admin("resync")
+    world.settle()
+    assert b"user=dave" in world[1].doveadm("acl", "get", "-u", USER, "F")
+
+
+def test_a_right_that_is_less_than_what_was_granted_is_left_as_it_is(rights):
+    """Of a backup, or its owner's word of which the index that is lost had told: nobody is granted anything."""
+    world, _, _ = rights
+    site, backup = world[2], world[2].base / "backup"
+
+    def carol(each):
+        return each.doveadm("acl", "get", "-u", USER, "F").decode().split("user=carol")[1].split("\n")[0].split()
+    site.work(CLOSE)
+    copy_owned(directory_of(site, "F"), backup)
+    site.doveadm("acl", "set", "-u", USER, "F", "user=carol", "lookup", "read", "write")
+    world.settle()
+    site.work(CLOSE)
+    site.disconnect()
+    copy_owned(backup, directory_of(site, "F"))
+    world.settle()
+    world.settle()
+    assert [carol(each) for each in world.sites.values()] == [["lookup", "read", "write"], ["lookup", "read"]]
+    assert any("user=carol has less rights" in said for _, said in site.notes), site.notes
+
+
+def test_a_right_that_is_granted_in_a_restored_mailbox_before_anybody_looks(rights):
+    world, granted, _ = rights
+    site, backup = world[2], world[2].base / "backup"
+    site.work(CLOSE)
+    copy_owned(directory_of(site, "F"), backup)
+    for who in ("bob", "carol"):
+        site.doveadm("acl", "delete", "-u", USER, "F", f"user={who}")
+    world.settle()
+    site.work(CLOSE)
+    site.disconnect()
+    copy_owned(backup, directory_of(site, "F"))
+    next_second()
+    site.doveadm("acl", "set", "-u", USER, "F", "user=bob", "lookup", "read")
+    world.settle()
+    world.settle()
+    assert [granted(each) for each in world.sites.values()] == [{"bob"}] * 2
+
+
+@pytest.mark.parametrize("restored", ["mailbox", "home", "values"])
+def test_old_metadata_do_not_come_back_with_a_backup(world, restored):
+    """The values are in a dictionary of their own: with the mailbox, with all of the home but the state, or alone."""
+    site, backup = world[2], world[2].base / "backup"
+
+    def put(key, value, each=site):
+        words = ["set" if value else "unset", "-u", USER, "F", f"/private/{key}"] + ([value] if value else [])
+        each.doveadm("mailbox", "metadata", *words)
+
+    def get(each, key):
+        return each.doveadm("mailbox", "metadata", "get", "-u", USER, "F", f"/private/{key}").strip().decode()
+    imap(world[1], None, ("create", "F"))
+    append(world[1], "F", "one")
+    for key in ("comment", "other"):
+        put(key, "old", world[1])
+    world.settle()
+    site.work(CLOSE)
+    copy_owned(site.home(), backup)
+    put("comment", "new")
+    put("other", None)
+    put("third", "here")
+    world.settle()
+    site.work(CLOSE)
+    site.disconnect()
+    shutil.copy2(backup / "attributes", site.home() / "attributes.new")
+    os.replace(site.home() / "attributes.new", site.home() / "attributes")
+    shutil.chown(site.home() / "attributes", "nobody", "nogroup")
+    folder = directory_of(site, "F")
+    if restored == "mailbox":
+        copy_owned(backup / folder.relative_to(site.home()), folder)
+    elif restored == "home":
+        copy_owned(site.state(), backup / site.root().name / "dovelane")
+        copy_owned(backup, site.home())
+    assert get(site, "comment") == "old"
+    world.settle()
+    site.work(CLOSE)
+    put("unrelated", "x")
+    world.settle()
+    told = [[get(each, key) for key in ("comment", "other")] for each in world.sites.values()]
+    if restored == "values":  # nothing tells that they changed: what is there is seen when all of the mailbox is looked at
+        site.admin("join")
+        for _ in range(2):
+            world.settle()
+        told = [[get(each, key) for key in ("comment", "other")] for each in world.sites.values()]
+    assert told == [["new", ""]] * 2
+    assert [get(each, "third") for each in world.sites.values()] == ["here"] * 2
+    # A user may say the old thing again.
+    put("comment", "old")
+    world.settle()
+    assert [get(each, "comment") for each in world.sites.values()] == ["old"] * 2
+
+
+def test_what_a_user_set_to_an_old_value_while_nobody_looked_is_his(world):
+    site = world[1]
+    imap(site, None, ("create", "F"))
+    for value in ("old", "new"):
+        site.doveadm("mailbox", "metadata", "set", "-u", USER, "F", "/private/comment", value)
+        world.settle()
+    site.work(CLOSE)
+    site.disconnect()
+    site.doveadm("mailbox", "metadata", "set", "-u", USER, "F", "/private/comment", "old")
+    world.settle()
+    assert [each.doveadm("mailbox", "metadata", "get", "-u", USER, "F", "/private/comment").strip() for each in world.sites.values()] == [b"old"] * 2
+
+
+@pytest.mark.skipif(not pigeonhole(), reason="Pigeonhole is not installed")
+def test_a_script_is_seen_while_nothing_happens_in_the_inbox(world):
+    """No log and no hint tells of it."""
+    script = world[1].base / "script"
+    append(world[1], "INBOX", "one")
+    world.settle()
+    world.settle()
+    for text in ("keep; # one", "keep; # two"):
+        script.write_text(text)
+        world[1].doveadm("sieve", "put", "-u", USER, "mine", str(script))
+        world.settle()
+        assert world[2].doveadm("sieve", "get", "-u", USER, "mine").decode().splitlines()[-1] == text
+
+
+@pytest.mark.skipif(not pigeonhole(), reason="Pigeonhole is not installed")
+@pytest.mark.parametrize("restored", ["the directory", "its files", "another one"])
+def test_old_sieve_scripts_do_not_come_back_with_a_backup(world, restored):
+    """The directory as it was, its files over those that are there (rsync), or one whose files have other times (cp)."""
+    site, backup = world[2], world[2].base / "backup"
+    scripts, active = site.home() / "sieve", site.home() / ".dovecot.sieve"
+
+    def put(name, text, each=site):
+        script = each.base / "script"
+        script.write_text(text)
+        each.doveadm("sieve", "put", "-u", USER, name, str(script))
+
+    def shown():
+        found = []
+        for each in world.sites.values():
+            names = [line.split() for line in each.doveadm("sieve", "list", "-u", USER).decode().splitlines()]
+            found.append({name: (each.doveadm("sieve", "get", "-u", USER, name).decode().splitlines()[-1], *more) for name, *more in names})
+        assert found[0] == found[1]
+        return found[0]
+    world.settle()
+    for name in ("changed", "gone", "kept"):
+        put(name, "keep; # old")
+    site.doveadm("sieve", "activate", "-u", USER, "kept")
+    world.settle()
+    copy_owned(scripts, backup)
+    link = os.readlink(active)
+    next_second()
+    put("changed", "keep; # new")
+    put("since", "keep; # since")
+    site.doveadm("sieve", "delete", "-u", USER, "gone")
+    site.doveadm("sieve", "activate", "-u", USER, "changed")
+    world.settle()
+    now = {"changed": ("keep; # new", "ACTIVE"), "kept": ("keep; # old",), "since": ("keep; # since",)}
+    assert shown() == now
+    site.work(CLOSE)
+    site.disconnect()
+    if restored == "its files":
+        for path in scripts.glob("*.sieve"):
+            path.unlink()
+        for path in backup.glob("*.sieve"):
+            shutil.copy2(path, scripts)
+            shutil.chown(scripts / path.name, "nobody", "nogroup")
+    else:
+        copy_owned(backup, scripts)
+        for path in scripts.glob("*.sieve") if restored == "another one" else []:
+            os.utime(path)
+    active.unlink()
+    active.symlink_to(link)
+    world.settle()
+    world.settle()
+    assert shown() == now
+    # A user may say the old thing again.
+    put("changed", "keep; # old")
+    put("gone", "keep; # old")
+    site.doveadm("sieve", "activate", "-u", USER, "kept")
+    world.settle()
+    assert shown() == {"changed": ("keep; # old",), "gone": ("keep; # old",), "kept": ("keep; # old", "ACTIVE"), "since": ("keep; # since",)}
+
+
+def subscribed(world):
+    """The names, alike at all sites."""
+    found = []
+    for each in world.sites.values():
+        box = each.imap()
+        found.append({line.split()[-1].decode().strip('"') for line in box.lsub()[1] if line})
+        box.logout()
+    assert found[0] == found[1]
+    return found[0]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_subscriptions_that_are_lost_come_back(world, number):
+    """Few of them or many; and what a client subscribed in the new file stays."""
+    site = world[number]
+    for names in ({"A", "B"}, {"A", "B", "C", "D", "E"}):
+        world.settle()
+        subscribe(world[1], *sorted(names))
+        world.settle()
+        site.work(CLOSE)
+        site.disconnect()
+        (site.root() / "subscriptions").unlink()
+        subscribe(site, "New")
+        for _ in range(2):
+            world.settle()
+        assert subscribed(world) == names | {"New"}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_clients_unsubscribe_goes_everywhere_however_much_it_is(world, number):
+    names = ["A", "B", "C", "D", "E"]
+    world.settle()
+    subscribe(world[1], *names, "INBOX")
+    world.settle()
+    assert subscribed(world) >= {*names, "INBOX"}
+    subscribe(world[number], *names, "INBOX", on=False)
+    world.settle()
+    assert not subscribed(world) & {*names, "INBOX"}
+    subscribe(world[number], "A")
+    world.settle()
+    assert "A" in subscribed(world)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_old_file_of_subscriptions_is_no_users_doing(world, number):
+    site = world[number]
+    world.settle()
+    subscribe(world[1], "A", "B", "C")
+    world.settle()
+    old = (site.root() / "subscriptions").read_bytes()
+    subscribe(world[1], "A", "B", on=False)
+    subscribe(world[2], "Since", "Also")
+    world.settle()
+    now = subscribed(world)
+    assert now == {"C", "Since", "Also"}
+    site.work(CLOSE)
+    site.disconnect()
+    (site.root() / "subscriptions").write_bytes(old)
+    subscribe(site, "B")
+    for _ in range(2):
+        world.settle()
+    assert subscribed(world) == now | {"B"}
+
+
+def test_what_is_unsubscribed_without_the_plugin_is_subscribed_again(world):
+    world.settle()
+    subscribe(world[1], "A", "B")
+    world.settle()
+    world[2].doveadm("mailbox", "unsubscribe", "-u", USER, "A")
+    world.settle()
+    assert subscribed(world) == {"A", "B"}
 
 
 def test_many_keywords(world):

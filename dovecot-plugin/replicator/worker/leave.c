@@ -1,0 +1,222 @@
+/* leave - what a look found removed becomes ops behind all that it found added (F17): a mail that was moved is never removed before it is there.
+ *
+ * So a peer that loses this site between two parcels still has the mail, and copies it instead of asking for its body. What cannot leave yet, since
+ * a mailbox or a mail that may be the moved one could not be read, is found again by a later look: the cursor stays where it was, the journal
+ * of deletions is kept, and the INBOX keeps the GUID of the mailbox that was renamed. */
+#include "look.h"
+
+#include <mail-storage-private.h>
+
+/* --- what has to wait ----------------------------------------------------------------------------------------------- */
+
+static bool is_among(const ARRAY_TYPE(mail_guid) *guids, const uint8_t guid[16])
+{
+    const struct mail_guid *g;
+    array_foreach(guids, g)
+    {
+        if (memcmp(g->guid, guid, sizeof g->guid) == 0)
+            return TRUE;
+    }
+    return FALSE;
+}
+
+struct search {
+    const ARRAY_TYPE(mail_guid) *guids;
+    bool found;
+};
+
+static int find_among(void *arg, const struct orset_message *m, const struct orset_flags *own)
+{
+    struct search *search = arg;
+    (void)own;
+    search->found = m->uid != 0 && is_among(search->guids, m->facts.guid);
+    return search->found;
+}
+
+/* 1: a mail of the mailbox was found elsewhere, and could not be read there; 0; -1 */
+static int any_unread(struct session *s, const struct ingest *in, const struct box *x)
+{
+    struct search search = {.guids = &in->unread};
+    for (uint32_t i = 0; array_count(&in->unread) > 0 && !search.found && i < orset_folders(s->os); i++) {
+        struct orset_folder f;
+        if (orset_folder_get(s->os, i, &f) == 0 && f.home == x->folder && orset_each_message(s->os, i, find_among, &search) < 0)
+            return session_core_failed(s, x->vname);
+    }
+    return search.found;
+}
+
+/* As if the mailbox had not been looked at: but what came into it is an op. */
+static void look_undone(struct looked *l)
+{
+    struct box *x = l->x;
+    x->all = x->all || l->was.all;
+    x->rewound = l->was.rewound;
+    x->restored = x->restored || l->was.restored;
+    x->rebuilt = x->rebuilt || l->was.rebuilt;
+    x->lost = x->lost || l->was.lost;
+    x->adopted = l->was.adopted;
+    x->brake_since = l->was.brake_since;
+    x->brake_used = l->was.brake_used;
+    x->vanished = l->was.vanished;
+    x->vanished_since = l->was.vanished_since;
+    x->reasserted = l->end;
+    x->at.stamp = 0;
+}
+
+static void postpone_removals(struct ingest *in, uint32_t folder)
+{
+    struct looked *l;
+    bool undone = FALSE;
+    array_foreach_modifiable(&in->looked, l)
+    {
+        if (l->x->folder != folder)
+            continue;
+        if (!undone && !l->undone)
+            look_undone(l);
+        undone = l->undone = TRUE; /* of several looks the first one's begin counts */
+    }
+    in->postponed = TRUE;
+}
+
+/* --- removals ------------------------------------------------------------------------------------------------------- */
+
+static int mail_leaves(struct session *s, struct ingest *in, const struct removal *r)
+{
+    struct orset_message m;
+    int got = in->locked ? 0 : orset_message_by_uid(s->os, r->folder, r->uid, &m);
+    if (in->locked || (got > 0 && is_among(&in->unread, m.facts.guid))) {
+        postpone_removals(in, r->folder);
+        return 0;
+    }
+    if (got > 0 && memcmp(m.facts.guid, r->guid, sizeof r->guid) != 0)
+        return 0; /* the mailbox is another one since */
+    if (got > 0 && r->mdbox && mdbox_expunged(s, r->folder, m.facts.guid) < 0)
+        return -1;
+    return got < 0 || orset_local_expunge(s->os, r->folder, r->uid) < 0 ? session_core_failed(s, "expunge") : 0;
+}
+
+int mails_leave(struct session *s, struct ingest *in)
+{
+    const struct removal *r;
+    array_foreach(&in->removals, r)
+    {
+        if (mail_leaves(s, in, r) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- the INBOX that was renamed ------------------------------------------------------------------------------------- */
+
+/* -1: they cannot be read now. */
+static int read_guids(struct mailbox *box, ARRAY_TYPE(mail_guid) *guids)
+{
+    struct mailbox_status status;
+    int r = 0;
+    if (session_open_refreshed(box) < 0 || mailbox_sync(box, 0) < 0)
+        return -1;
+    mailbox_get_open_status(box, STATUS_MESSAGES, &status);
+    struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane inbox");
+    struct mail *mail = mail_alloc(trans, MAIL_FETCH_GUID, NULL);
+    for (uint32_t seq = 1; r == 0 && seq <= status.messages; seq++) {
+        const char *text;
+        struct mail_guid g;
+        mail_set_seq(mail, seq);
+        if ((r = mail_get_special(mail, MAIL_FETCH_GUID, &text)) == 0) {
+            mail_generate_guid_128_hash(text, g.guid);
+            array_push_back(guids, &g);
+        }
+    }
+    mail_free(&mail);
+    session_read_end(&trans);
+    return r;
+}
+
+/* Of the INBOX that is there by now. False: not now. */
+static bool read_inbox(struct session *s, ARRAY_TYPE(mail_guid) *guids)
+{
+    struct mailbox *box = session_mailbox(s, "INBOX", MAILBOX_FLAG_READONLY);
+    int r = read_guids(box, guids);
+    if (r < 0 && !session_box_is_locked(s, box)) {
+        session_note(s, NOTE_WARNING, "INBOX cannot be read, and what was renamed waits: %s", mailbox_get_last_internal_error(box, NULL));
+        s->look_again = TRUE;
+        session_want_tick(s, 1000);
+    }
+    mailbox_free(&box);
+    return r == 0;
+}
+
+/* stay: what was moved back stays, and is bound by its GUID; so does what cannot be read where it is. */
+static int inbox_mails_leave(struct session *s, struct box *x, const ARRAY_TYPE(mail_guid) *stay)
+{
+    ARRAY_TYPE(seq_range) uids;
+    struct seq_range_iter iter;
+    struct orset_message m;
+    uint32_t uid;
+    t_array_init(&uids, 16);
+    if (look_bound_uids(s, x->folder, &uids) < 0)
+        return -1;
+    seq_range_array_iter_init(&iter, &uids);
+    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++) {
+        int r = orset_message_by_uid(s->os, x->folder, uid, &m);
+        if (r > 0)
+            r = is_among(stay, m.facts.guid) ? orset_local_missing(s->os, x->folder, uid) : orset_local_expunge(s->os, x->folder, uid);
+        if (r < 0)
+            return session_core_failed(s, x->vname);
+    }
+    return 0;
+}
+
+/* What was still to be removed from it is in the other folder by now; in the new one the same UIDs are other mails. */
+static int forget_removes(struct session *s, const struct box *x)
+{
+    struct orset_todo *t = i_new(struct orset_todo, 1);
+    int got = 1, r = 0;
+    t->at[0] = ORSET_TODO_REMOVE;
+    t->at_len = 1;
+    while (r >= 0 && (got = orset_todo_next(s->os, t)) > 0 && t->kind == ORSET_TODO_REMOVE)
+        if (t->folder == x->folder)
+            r = orset_done_remove(s->os, x->folder, t->uid);
+    i_free(t);
+    return r < 0 || got < 0 ? session_core_failed(s, x->vname) : 0;
+}
+
+int inbox_leave(struct session *s, struct ingest *in)
+{
+    struct box *x = box_by_folder(s, ORSET_INBOX);
+    ARRAY_TYPE(mail_guid) stay;
+    if (x == NULL || !x->leaving || in->locked)
+        return 0;
+    t_array_init(&stay, 16);
+    array_append_array(&stay, &in->unread);
+    const struct box *to = x->next_guid; /* one that was deleted since has nothing to read */
+    if ((to != NULL && !to->leaving && !to->looked && to->at.indexid == 0) || (in->inbox && !read_inbox(s, &stay))) {
+        in->locked = TRUE; /* where its mails are could not be read */
+        return 0;
+    }
+    if (inbox_mails_leave(s, x, &stay) < 0 || forget_removes(s, x) < 0)
+        return -1;
+    box_set_guid(s, x, NULL);
+    box_unread(x);
+    x->leaving = x->waits = FALSE;
+    return rows_put_box(s, x) < 0 ? -1 : 1;
+}
+
+/* --- mailboxes that were deleted ------------------------------------------------------------------------------------ */
+
+int mailboxes_leave(struct session *s, struct ingest *in)
+{
+    ARRAY(struct box *) boxes; /* some are forgotten by the way */
+    struct box *const *x;
+    t_array_init(&boxes, 16);
+    array_append_array(&boxes, &s->boxes);
+    array_foreach(&boxes, x)
+    {
+        int r = !(*x)->leaving ? 0 : in->locked || (*x)->folder == ORSET_INBOX ? 1 : any_unread(s, in, *x);
+        if (r > 0)
+            in->staying = TRUE;
+        if (r < 0 || (r == 0 && (*x)->leaving && box_say_deleted(s, *x) < 0))
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,217 @@
+/* subscriptions - names that a user subscribed, of which the core keeps what is wanted, and rows here what was seen last (F4).
+ *
+ * A name that was listed and is not any more was unsubscribed when the plugin wrote so (journal.c). Else the file is lost, or an
+ * old one: the name is subscribed again. A name that comes back into the list, and went from it on somebody's word, was subscribed
+ * again when the plugin wrote so; else it is unsubscribed again. A name that was never there is the user's. */
+#include "worker.h"
+
+#include <mail-storage-private.h>
+#include <mailbox-list-iter.h>
+
+#define LISTED ""  /* row: the names seen last */
+#define FORMER "-" /* row: those that went from the list on somebody's word */
+
+/* INBOX has no name as a folder, but one to subscribe to. */
+static bool subscription_name(struct session *s, const char *vname, buffer_t *name)
+{
+    if (!vname_is_inbox(s, vname))
+        return name_of_vname(s, vname, name);
+    const char *key = compat_namespace_name(mail_namespace_find(s->user->namespaces, vname));
+    buffer_set_used_size(name, 0);
+    buffer_append(name, key, strlen(key) + 1);
+    buffer_append(name, "INBOX", 5);
+    return TRUE;
+}
+
+static const char *subscription_vname(struct session *s, const char *name, size_t len)
+{
+    struct mail_namespace *ns = mail_namespace_find_inbox(s->user->namespaces);
+    size_t key_len = strnlen(name, len);
+    if (strcmp(compat_namespace_name(ns), t_strndup(name, key_len)) == 0 && len == key_len + 6 &&
+        memcmp(name + key_len + 1, "INBOX", 5) == 0)
+        return "INBOX";
+    return vname_of_name(s, name, len);
+}
+
+static int by_name(const char *const *a, const char *const *b)
+{
+    return strcmp(*a, *b);
+}
+
+static int list_subscriptions(struct session *s, ARRAY_TYPE(const_string) *names)
+{
+    int r = 0;
+    for (struct mail_namespace *ns = s->user->namespaces; ns != NULL && r == 0; ns = ns->next) {
+        const struct mailbox_info *info;
+        if (!session_has_namespace(s, ns))
+            continue;
+        struct mailbox_list_iterate_context *iter = mailbox_list_iter_init(
+            ns->list, "*", MAILBOX_LIST_ITER_SELECT_SUBSCRIBED | MAILBOX_LIST_ITER_RETURN_NO_FLAGS);
+        while ((info = mailbox_list_iter_next(iter)) != NULL) {
+            const char *vname = t_strdup(info->vname);
+            array_push_back(names, &vname);
+        }
+        if (mailbox_list_iter_deinit(&iter) < 0)
+            r = session_fail(s, "subscriptions cannot be listed: %s", mailbox_list_get_last_internal_error(ns->list, NULL));
+    }
+    array_sort(names, by_name);
+    return r;
+}
+
+/* --- sorted names, and their rows ----------------------------------------------------------------------------------- */
+
+static bool has(ARRAY_TYPE(const_string) *names, const char *vname)
+{
+    return array_bsearch(names, &vname, by_name) != NULL;
+}
+
+static void add(ARRAY_TYPE(const_string) *names, const char *vname)
+{
+    if (has(names, vname))
+        return;
+    array_push_back(names, &vname);
+    array_sort(names, by_name);
+}
+
+static void drop(ARRAY_TYPE(const_string) *names, const char *vname)
+{
+    for (unsigned i = 0; i < array_count(names); i++)
+        if (strcmp(array_idx_elem(names, i), vname) == 0)
+            array_delete(names, i--, 1);
+}
+
+static int load_names(struct session *s, const char *row, ARRAY_TYPE(const_string) *names)
+{
+    const uint8_t *v;
+    size_t len, n;
+    t_array_init(names, 16);
+    int r = rows_get(s, ROW_SUBSCRIPTIONS, row, strlen(row), &v, &len);
+    struct orset_reader in = {v, v + (r > 0 ? len : 0), r <= 0};
+    while (!in.bad && in.at != in.end) {
+        const uint8_t *p = orset_read_text(&in, FRAME_NAME_MAX, &n);
+        const char *vname = p == NULL ? NULL : t_strndup(p, n);
+        if (vname != NULL)
+            array_push_back(names, &vname);
+    }
+    array_sort(names, by_name);
+    return r < 0 ? -1 : 0;
+}
+
+static int put_names(struct session *s, const char *row, const ARRAY_TYPE(const_string) *names)
+{
+    struct orset_buf b = {.alloc = session_alloc()};
+    const char *const *n;
+    array_foreach(names, n) orset_buf_text(&b, *n, strlen(*n));
+    int r = b.failed ? session_fail(s, "out of memory")
+                     : rows_put(s, ROW_SUBSCRIPTIONS, row, strlen(row), b.len > 0 ? b.data : (const uint8_t *)"", b.len);
+    orset_buf_free(&b);
+    return r;
+}
+
+/* --- ingest --------------------------------------------------------------------------------------------------------- */
+
+struct look {
+    struct session *s;
+    struct journal *journal;
+    ARRAY_TYPE(const_string) now, seen, former;
+    unsigned lost, back; /* names that went, and came back, on nobody's word */
+    bool other;          /* the list is not the one seen last */
+};
+
+/* The mailbox list has the name, or has it no more: by somebody's doing, or as damage. */
+static int changed(struct look *l, const char *vname, bool on, bool said)
+{
+    struct session *s = l->s;
+    buffer_t *name = t_buffer_create(128);
+    l->other = TRUE;
+    if (!subscription_name(s, vname, name))
+        return 0;
+    int r = said ? orset_local_subscribe(s->os, name->data, name->used, on)
+                 : orset_local_subscription_shown(s->os, name->data, name->used, on);
+    l->back += !said && on && r == ORSET_OK;
+    l->lost += !said && !on && r == ORSET_OK;
+    return r < 0 && r != ORSET_E_LIMIT ? session_core_failed(s, vname) : 0;
+}
+
+static int came(struct look *l, const char *vname)
+{
+    bool said = l->s->rewound || !has(&l->former, vname) || journal_subscription(l->journal, vname, TRUE);
+    if (said)
+        drop(&l->former, vname);
+    return changed(l, vname, TRUE, said);
+}
+
+static int went(struct look *l, const char *vname)
+{
+    bool said = journal_subscription(l->journal, vname, FALSE);
+    if (said)
+        add(&l->former, vname);
+    return changed(l, vname, FALSE, said);
+}
+
+static int compare(struct look *l)
+{
+    const char *const *n;
+    array_foreach(&l->now, n)
+    {
+        if (!has(&l->seen, *n) && came(l, *n) < 0)
+            return -1;
+    }
+    array_foreach(&l->seen, n)
+    {
+        if (!has(&l->now, *n) && went(l, *n) < 0)
+            return -1;
+    }
+    if (l->lost + l->back > 0)
+        session_note(l->s, NOTE_WARNING, "the subscriptions are lost, or an old backup's (%u are missing and %u are back that nobody unsubscribed or "
+                     "subscribed): they are restored", l->lost, l->back);
+    if (!l->other)
+        return 0;
+    return put_names(l->s, LISTED, &l->now) < 0 ? -1 : put_names(l->s, FORMER, &l->former);
+}
+
+int subscriptions_ingest(struct session *s, struct journal *journal)
+{
+    struct look l = {.s = s, .journal = journal};
+    t_array_init(&l.now, 16);
+    /* What was written before a name went is read after it is missed. */
+    if (list_subscriptions(s, &l.now) < 0 || journal_read(journal) < 0 || load_names(s, LISTED, &l.seen) < 0 ||
+        load_names(s, FORMER, &l.former) < 0)
+        return -1;
+    return compare(&l);
+}
+
+/* --- apply ---------------------------------------------------------------------------------------------------------- */
+
+/* It is seen now as a peer, or the state, has it. */
+static int put_applied(struct session *s, const char *vname, bool on)
+{
+    ARRAY_TYPE(const_string) seen, former;
+    if (load_names(s, LISTED, &seen) < 0 || load_names(s, FORMER, &former) < 0)
+        return -1;
+    add(on ? &seen : &former, vname);
+    drop(on ? &former : &seen, vname);
+    return put_names(s, LISTED, &seen) < 0 ? -1 : put_names(s, FORMER, &former);
+}
+
+int subscription_apply(struct session *s, const char *name, size_t len)
+{
+    const char *vname = subscription_vname(s, name, len);
+    bool on = orset_subscribed(s->os, name, len);
+    if (vname == NULL)
+        return 0;
+    struct mailbox *box = session_mailbox(s, vname, 0);
+    int r = mailbox_set_subscribed(box, on);
+    if (r < 0)
+        session_note(s, NOTE_WARNING, "%s: cannot be %ssubscribed: %s", vname, on ? "" : "un", mailbox_get_last_internal_error(box, NULL));
+    mailbox_free(&box);
+    if (r < 0)
+        return 0;
+    if (session_begin(s) < 0)
+        return -1;
+    if (put_applied(s, vname, on) < 0 || orset_done_subscription(s->os, name, len) < 0) {
+        session_rollback(s);
+        return session_core_failed(s, vname);
+    }
+    return session_commit(s);
+}
