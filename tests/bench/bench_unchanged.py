@@ -8,7 +8,7 @@ import contextlib
 import statistics
 
 import replicas
-from bench_imap import TITLES, all_variants, choose_cores
+from bench_imap import PLACES, TITLES, all_variants, choose_cores
 from replicas import Timed, cpu_ms, made, mail, percentile, ratio_interval, wait_idle
 from report import median
 
@@ -84,5 +84,5 @@ def measure(report, options, chosen):
 def run(report, options):
     report.remark(f"Storage {options.storage}, files in memory; medians of ten blocks, 95 % interval of the ratio of medians by drawing blocks in pairs.")
     choose_cores(options)
-    with all_variants(options, disk=False) as variants:
+    with all_variants(options, PLACES["in memory"][1], 1) as variants:
         measure(report, options, variants)

@@ -7,6 +7,7 @@ Each row is a class of its own name with up to four steps, each given Sites of o
     after(a, b)      connected and equal again; then equal once more
     wanted           {folder: {mail: [flags of each copy]}}; or a function of the shape that returns None or a complaint
     look(site)       what else both must show alike (rights, scripts, annotations); found: what it must be, or a list of choices
+    journal          False: its commands are none that stack/journal.py has a model of; else the row is judged by it, too
 
 `wanted` says all that is there, INBOX included. The texts of `dsync` are what stock `doveadm sync` was seen to do.
 """
@@ -34,6 +35,7 @@ class Row:
     storages: tuple         # storage formats at site a that the row is about
     look: object
     found: object
+    journal: bool
 
     def complaint(self, shape):
         """None, or what is wrong with what a site shows."""
@@ -54,7 +56,8 @@ def row(definition):
     steps = [plain(get(name, nothing)) for name in ("before", "at_a", "at_b", "after")]
     name = definition.__name__
     ROWS[name] = Row(name, (definition.__doc__ or name).strip(), *steps, plain(definition.__dict__["wanted"]), get("stateful", True),
-                     get("storages", ("sdbox", "mdbox", "maildir")), plain(definition.__dict__.get("look")), definition.__dict__.get("found"))
+                     get("storages", ("sdbox", "mdbox", "maildir")), plain(definition.__dict__.get("look")), definition.__dict__.get("found"),
+                     get("journal", True))
     return definition
 
 
@@ -387,6 +390,7 @@ class rename_swap:
     at_a = lambda a: [a.rename("F", "T"), a.rename("G", "F"), a.rename("T", "G")]
     at_b = lambda b: b.append("F", "n")
     wanted = folders(F="g", G="f, n")
+    journal = False     # there a name is one folder's for ever
 
 
 @row
@@ -396,6 +400,7 @@ class rename_inbox:
     at_a = lambda a: a.rename("INBOX", "X")
     at_b = lambda b: b.deliver("n")
     wanted = folders(INBOX="n", X="m")
+    journal = False     # there a rename keeps the folder, and this one makes X of the mails of INBOX
     storages = ("sdbox", "mdbox")       # Dovecot refuses it on Maildir
 
 
@@ -547,6 +552,7 @@ class maildir_outside:
     at_a = lambda a: [a.maildir_drop("x"), a.maildir_flag("m", "F"), a.maildir_unlink("n")]
     wanted = folders(INBOX="m \\flagged, o, x")
     storages = ("maildir",)
+    journal = False     # nobody is answered
 
 
 @row

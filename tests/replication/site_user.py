@@ -2,7 +2,8 @@
 import re
 import smtplib
 
-from stack.imap import Imap, mailbox, parsed
+from stack import digest
+from stack.imap import Imap, mailbox
 
 LINE = b"All work and no play makes a test suite a dull reader; every mail says who it is. 0123456789\r\n"
 
@@ -105,12 +106,7 @@ class Site:
 
     def rights(self, folder):
         """{who: rights}, the owner's own left out."""
-        for line in self.imap.command(f"GETACL {mailbox(folder)}")[1]:
-            words = parsed(line)
-            if words[1:2] == [b"ACL"]:
-                found = {who.decode(): "".join(sorted(rights.decode())) for who, rights in zip(words[3::2], words[4::2])}
-                return {who: rights for who, rights in found.items() if who not in (self.user, "owner")}
-        return {}
+        return digest.rights(self.imap, folder)
 
     def script(self, name, text, active=False):
         self.replica.doveadm("sieve", "put", "-u", self.user, *(["-a"] if active else []), name, text=text.encode())
@@ -134,13 +130,7 @@ class Site:
 
     def annotations(self, *folders):
         """{(folder, entry): value} of the private and shared annotations."""
-        found = {}
-        for folder in folders:
-            for line in self.imap.command(f"GETMETADATA (DEPTH infinity) {mailbox(folder)} (/private /shared)")[1]:
-                words = parsed(line)
-                if len(words) >= 4 and words[1] == b"METADATA" and isinstance(words[3], list):
-                    found.update({(folder, entry.decode()): value.decode() for entry, value in zip(words[3][0::2], words[3][1::2])})
-        return found
+        return {key: value for folder in folders for key, value in digest.annotations(self.imap, folder).items()}
 
     # -- behind Dovecot's back (Maildir) ---------------------------------------------------------------------------------
 

@@ -3,11 +3,13 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 
-from site_user import Site  # noqa: F401 (re-exported for the tests)
+from journaled_site import JournaledSite
+from site_user import Site
 from stack import digest
 from stack.digest import Unequal
 from stack.failure import StackError
 from stack.imap import ImapError, Lost
+from stack.journal import Journal
 
 WITHIN = 420.0      # seconds: a guard against waiting for ever; how long it took stands in the report
 MISTAKES = (AssertionError, ImapError, Lost, OSError, StackError, ValueError)
@@ -18,9 +20,11 @@ class Outcome:
     """What became of one row."""
     row: object
     user: str
+    journal: Journal = None     # of what the clients were answered; None: dsync, or a row that it has no model of
     complaint: str = None
     shapes: dict = field(default_factory=dict)
     looked: dict = field(default_factory=dict)
+    digests: dict = field(default_factory=dict)
     same_uids: tuple = (0, 0)
     seconds: float = 0.0
 
@@ -44,6 +48,8 @@ def differences_of(group, outcome):
     dsync = group.replication == "dsync"        # leaves an empty INBOX its own UIDVALIDITY: no reason to end the row
     differences, digests = digest.compare(group.replicas, outcome.user, uids=not dsync)
     differences += digest.clashes(digests) if dsync else []
+    if not differences and outcome.journal:
+        differences = outcome.journal.moving(group.rebuilt)(outcome.user, digests)
     if not differences and outcome.row.look:
         looked = {}
         for replica in group.replicas:
@@ -68,7 +74,7 @@ def settle(group, outcomes, what, within):
         for outcome in left:
             differences, digests = differences_of(group, outcome)
             if not differences:
-                outcome.shapes = {name: one.shape() for name, one in digests.items()}
+                outcome.shapes, outcome.digests = {name: one.shape() for name, one in digests.items()}, digests
                 outcome.same_uids, outcome.seconds = digest.same_uids(digests), time.monotonic() - began
             else:
                 told[outcome.user] = differences
@@ -79,6 +85,33 @@ def settle(group, outcomes, what, within):
             return
         if left:
             time.sleep(0.1)
+
+
+def judge(group, outcomes, what):
+    """By the journals: what every site shows alike is what its clients were answered."""
+    rebuilt = group.rebuilt()
+    for outcome in outcomes:
+        if outcome.ok and outcome.journal:
+            told = outcome.journal.judge({outcome.user: next(iter(outcome.digests.values()))}, rebuilt)
+            outcome.complaint = f"{what}: by the journal: {'; '.join(told)}" if told else None
+
+
+def site_of(outcome, replica):
+    return JournaledSite(replica, outcome.user, outcome.journal) if outcome.journal else Site(replica, outcome.user)
+
+
+def partition(group, outcomes):
+    group.cut()
+    for outcome in outcomes:
+        if outcome.journal:
+            outcome.journal.partitions.append((None, time.monotonic(), None))
+
+
+def heal(group, outcomes):
+    for outcome in outcomes:
+        if outcome.journal:
+            outcome.journal.heal(time.monotonic())
+    group.heal()
 
 
 def wrong_with(outcome, shapes):
@@ -100,8 +133,8 @@ def full_sync(group, outcome):
 
 def run(group, rows, within=WITHIN):
     """Every row; {name: Outcome}."""
-    outcomes = [Outcome(row, f"{row.name.replace('_', '-')}@example.org") for row in rows]
     dsync = group.replication == "dsync"
+    outcomes = [Outcome(row, f"{row.name.replace('_', '-')}@example.org", Journal() if row.journal and not dsync else None) for row in rows]
     a, b = group.replicas[:2]
 
     def meet(what):
@@ -112,12 +145,12 @@ def run(group, rows, within=WITHIN):
             for outcome in outcomes:
                 full_sync(group, outcome)
         else:
-            group.heal()
+            heal(group, outcomes)
             settle(group, outcomes, what, within)
+            judge(group, outcomes, what)
 
     with contextlib.ExitStack() as stack:
-        sites = {outcome.user: (stack.enter_context(Site(a, outcome.user)), stack.enter_context(Site(b, outcome.user)))
-                 for outcome in outcomes}
+        sites = {outcome.user: tuple(stack.enter_context(site_of(outcome, replica)) for replica in (a, b)) for outcome in outcomes}
 
         def close():
             for pair in sites.values():
@@ -129,7 +162,7 @@ def run(group, rows, within=WITHIN):
             with contextlib.suppress(*MISTAKES):
                 sites[outcome.user][0].close()
         meet("before")
-        group.cut()
+        partition(group, outcomes)
         for outcome in outcomes:
             one, other = sites[outcome.user]
             step(outcome, "at A", outcome.row.at_a, one)

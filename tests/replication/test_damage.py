@@ -21,14 +21,14 @@ STORAGES = ["sdbox", pytest.param("mdbox", marks=pytest.mark.long), "maildir"]
 @pytest.fixture(scope="module", params=STORAGES)
 def pair(request):
     conftest.need()
-    with Group(request.param, "sdbox") as group:
+    with Group(request.param, "sdbox", extras=("acl", "sieve")) as group:
         yield group
         told = conftest.panics(group)
     assert not told, told
 
 
 def fill(group, user):
-    """Folders, flags and keywords at A; equal at both."""
+    """Folders, flags and keywords, subscriptions, annotations, rights and scripts at A; equal at both."""
     with Site(group.replicas[0], user) as a:
         a.create("F")
         a.create("F/G")
@@ -39,11 +39,19 @@ def fill(group, user):
         a.append("F/G", "g")
         a.copy("INBOX", "m1", "F")
         a.copy("INBOX", "m0", "INBOX")
-    return wait_equal(group.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
+        for folder in ("INBOX", "F/G"):
+            a.subscribe(folder)
+            a.annotate(folder, "/private/comment", f"of {folder}")
+            a.annotate(folder, "/shared/comment", f"for all of {folder}")
+        a.annotate("", "/private/vendor/vendor.dovelane/all", "of the server")
+        a.grant("F", "bob", "lrs")
+        a.script("mine", "keep;", active=True)
+        a.script("other", "discard;")
+    return wait_equal(group.replicas, [user], WITHIN)[user]["dovecot-b"]
 
 
 def work(group, user):
-    """Some more of everything, at both sites; equal again. What both show now."""
+    """Some more of everything, at both sites; equal again. The digest of now."""
     a, b = (Site(replica, user) for replica in group.replicas)
     with a, b:
         a.append("INBOX", "n0", "\\Seen")
@@ -53,7 +61,16 @@ def work(group, user):
         b.append("F", "n1")
         b.expunge("F", "f1")
         b.append("INBOX", "n2", "kw2")
-    return wait_equal(group.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
+        a.subscribe("F")
+        a.annotate("F", "/private/comment", "later")
+        b.annotate("F/G", "/private/comment", None)
+        b.script("other", "keep; # later")
+    return wait_equal(group.replicas, [user], WITHIN)[user]["dovecot-b"]
+
+
+def named(found):
+    """What a digest has beside mails."""
+    return found.subscribed, found.attributes
 
 
 def files(replica, user, *patterns):
@@ -129,7 +146,8 @@ def test_damage_is_mended_from_the_peer(pair, damage, session):
     user = f"{damage.__name__.replace('_', '-')}-{session}@example.org"
     a, b = pair.replicas
     fill(pair, user)
-    wanted = work(pair, user)
+    whole = work(pair, user)
+    wanted = whole.shape()
     client = a.imap(user) if session == "open" else None
     if client:
         client.select("INBOX")
@@ -143,9 +161,10 @@ def test_damage_is_mended_from_the_peer(pair, damage, session):
     assert seen is None, f"B lost something at once: {seen}"
     wait_equal(pair.replicas, [user], WITHIN)
     time.sleep(1)   # a removal that was published late would show here
-    shapes = {name: found.shape() for name, found in wait_equal(pair.replicas, [user], WITHIN)[user].items()}
-    assert shapes["dovecot-b"] == wanted, f"B shows {shapes['dovecot-b']}"
-    assert shapes["dovecot-a"] == wanted
+    digests = wait_equal(pair.replicas, [user], WITHIN)[user]
+    assert digests["dovecot-b"].shape() == wanted, f"B shows {digests['dovecot-b'].shape()}"
+    assert digests["dovecot-a"].shape() == wanted
+    assert named(digests["dovecot-a"]) == named(whole)
     with Site(a, user) as site:          # and A still works
         site.append("INBOX", "last")
     wanted["INBOX"]["last"] = [()]
@@ -157,9 +176,10 @@ def test_rolled_back(pair, what):
     """An old backup is put in the place of the whole home, of the mail (the state stays), or of the state (the mail stays)."""
     user = f"back-{what}@example.org"
     a, b = pair.replicas
-    fill(pair, user)
+    first = fill(pair, user)
     kept = a.snapshot(user, what)
-    wanted = work(pair, user)
+    whole = work(pair, user)
+    wanted = whole.shape()
     a.restore(kept)
     with Site(b, user) as other:
         other.append("INBOX", "after")
@@ -172,6 +192,14 @@ def test_rolled_back(pair, what):
         for folder, name in (("INBOX", "m2"), ("F", "f1")):
             shape[folder].pop(name, None)
     assert shape == wanted
+    found = digests["dovecot-b"]
+    if what == "mail":
+        # So may older scripts, annotations and subscriptions; of what the backup and the site both had nothing goes.
+        assert first.subscribed <= found.subscribed <= whole.subscribed
+        assert first.attributes.keys() & whole.attributes.keys() <= found.attributes.keys()
+        assert found.attributes.items() <= first.attributes.items() | whole.attributes.items()
+    else:
+        assert named(found) == named(whole)
     time.sleep(1)
     wait_equal(pair.replicas, [user], WITHIN)
     with Site(a, user) as site:
@@ -179,6 +207,58 @@ def test_rolled_back(pair, what):
         site.expunge("INBOX", "m5")
     shapes = wait_equal(pair.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
     assert "last" in shapes["INBOX"] and "m5" not in shapes["INBOX"]
+
+
+@pytest.mark.parametrize("what", ["home", "mail"])
+def test_subscriptions_and_annotations_of_an_old_backup_are_no_users_doing(pair, what):
+    """With the state or without, before anybody else is there."""
+    user = f"names-back-{what}@example.org"
+    a, b = pair.replicas
+
+    def shown(replica):
+        try:
+            found = digest.read(replica, user)
+        except Lost as lost:     # a mailbox may get another UIDVALIDITY now, which ends a session that has it
+            return str(lost)
+        return found.subscribed, {key: value for key, value in found.attributes.items() if key[0] == "F"}
+
+    def wait_shown(wanted):
+        for replica in pair.replicas:
+            end = time.monotonic() + WITHIN
+            while shown(replica) != wanted:
+                assert time.monotonic() < end, f"{replica.name} shows {shown(replica)}"
+                time.sleep(0.2)
+    with Site(a, user) as site:
+        for folder in ("F", "G", "H", "I", "J"):
+            site.create(folder)
+            site.subscribe(folder)
+        site.annotate("F", "/private/comment", "old")
+        site.annotate("F", "/shared/comment", "old")
+    old = {("F", "/private/comment"): "old", ("F", "/shared/comment"): "old"}
+    wait_shown((frozenset("FGHIJ"), old))
+    kept = a.snapshot(user, what)
+    with Site(a, user) as site:
+        for folder in ("F", "G", "H", "I"):
+            site.subscribe(folder, on=False)
+        for folder in ("since", "INBOX"):
+            if folder != "INBOX":
+                site.create(folder)
+            site.subscribe(folder)
+        site.annotate("F", "/private/comment", "new")
+        site.annotate("F", "/shared/comment", None)
+    now = frozenset({"J", "since", "INBOX"}), {("F", "/private/comment"): "new"}
+    wait_shown(now)
+    a.restore(kept)
+    a.doveadm("dovelane", "resync", "-u", user)
+    wait_shown(now)
+    time.sleep(1)
+    wait_shown(now)
+    wait_equal(pair.replicas, [user], WITHIN)
+    with Site(a, user) as site:
+        site.subscribe("F")
+        site.subscribe("J", on=False)
+        site.annotate("F", "/private/comment", "old")
+    wait_shown((frozenset({"F", "since", "INBOX"}), {("F", "/private/comment"): "old"}))
 
 
 def test_numbers_are_not_used_twice_after_a_rollback(pair):
@@ -240,7 +320,7 @@ def test_the_brake_holds_and_restore_brings_back(pair):
     time.sleep(6)    # several sweeps
     assert digest.read(b, user).shape() == wanted, "B removed what merely vanished at A"
     if a.note["storage"] == "maildir":      # in dbox nobody removes files by hand: they are fetched back at once
-        a.doveadm("dovelane", "restore", "-u", user)
+        assert b"restored=30" in a.doveadm("dovelane", "restore", "-u", user)
     wait_equal(pair.replicas, [user], WITHIN)
     assert digest.read(a, user).shape() == wanted
 
@@ -254,7 +334,8 @@ def test_the_brake_holds_and_accept_removes(pair):
     held(a, user)
     time.sleep(4)
     assert digest.read(b, user).shape() == wanted, "B removed what merely vanished at A"
-    a.doveadm("dovelane", "accept", "-u", user)
+    assert b"held=30" in a.doveadm("dovelane", "status", "-u", user)
+    assert b"accepted=30" in a.doveadm("dovelane", "accept", "-u", user)
     digests = wait_equal(pair.replicas, [user], WITHIN)[user]
     assert digests["dovecot-b"].count() == 10
 

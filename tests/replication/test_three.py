@@ -5,7 +5,7 @@ import time
 import pytest
 from site_user import Site
 from stack import digest
-from stack.digest import wait_equal, wait_shape
+from stack.digest import wait_equal, wait_same_uids, wait_shape
 from stack.group import FAST
 
 WITHIN = 420.0
@@ -221,17 +221,6 @@ def push(lane, name, meta, body):
     return (1, lane, "ENTRIES", 1, 1, name, meta, body)
 
 
-def wait_same_uids(there):
-    """Mails that reach a site in another order get other UIDs there, until a round of both has settled them."""
-    end = time.monotonic() + WITHIN
-    while True:
-        shown = [digest.folders["INBOX"].messages for digest in wait_equal(there.replicas, [USER], WITHIN)[USER].values()]
-        if all({uid: mail.name for uid, mail in one.items()} == {uid: mail.name for uid, mail in shown[0].items()} for one in shown):
-            return
-        assert time.monotonic() < end, "the UIDs do not settle"
-        time.sleep(0.2)
-
-
 @pytest.mark.parametrize("formats", [("sdbox", "maildir")], ids=" ".join)
 def test_condstore_client_that_hops_between_replicas(group, formats):
     """A client that keeps flags by CHANGEDSINCE and changes the replica at every visit sees the right flags after each quiet."""
@@ -240,7 +229,7 @@ def test_condstore_client_that_hops_between_replicas(group, formats):
     with Site(there.replicas[0], USER) as a:
         for n in range(12):
             a.append("INBOX", f"m{n}")
-    wait_same_uids(there)
+    wait_same_uids(there.replicas, USER, WITHIN)
     cached, modseq, ghosts = {}, 0, 0
     for turn in range(8):
         there.cut()

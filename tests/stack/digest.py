@@ -1,9 +1,10 @@
 """What one replica shows of a user, and whether replicas show the same.
 
 The digest is read by IMAP, as a client would: folders, and of each message name, GUID, SHA-256 of the whole mail, flags, keywords,
-INTERNALDATE; subscriptions and attributes when asked for. UIDs are no part of it; they are held to the hard rule:
-no (folder, UIDVALIDITY, UID) names two mails.
+INTERNALDATE; subscriptions; attributes: METADATA, access rights where the server has them, and Sieve scripts with the active one (of the
+user's files, since ManageSieve does not run). UIDs are no part of it; they are held to the hard rule: no (folder, UIDVALIDITY, UID) names two mails.
 """
+import contextlib
 import hashlib
 import re
 import time
@@ -53,7 +54,7 @@ class Digest:
     """One user at one replica."""
     folders: dict
     subscribed: frozenset = frozenset()
-    attributes: dict = field(default_factory=dict)
+    attributes: dict = field(default_factory=dict)      # (folder, entry), (folder, "acl WHO"), ("", "sieve NAME"), ("", "sieve active") to the value
 
     def content(self):
         """The part that two replicas are compared by."""
@@ -117,7 +118,50 @@ def decoded(name):
     return re.sub(r"&([^-]*)-", one, name.decode(errors="replace"))
 
 
-def read(replica, user, attributes=False):
+def annotations(session, name):
+    """{(folder, entry): value}, private and shared; folder "": the server's, of which Dovecot lists what is below a name, but not all."""
+    found, entries = {}, "/private /shared" if name else "/private/comment /private/vendor /shared/vendor"
+    for line in session.command(f"GETMETADATA (DEPTH infinity) {mailbox(name)} ({entries})")[1]:
+        words = parsed(line)
+        if len(words) >= 4 and words[1] == b"METADATA" and isinstance(words[3], list):
+            found.update({(name, entry.decode()): value.decode(errors="replace") for entry, value in zip(words[3][0::2], words[3][1::2])})
+    return found
+
+
+def rights(session, name):
+    """{who: rights}, the owner's own left out."""
+    for line in session.command(f"GETACL {mailbox(name)}")[1]:
+        words = parsed(line)
+        if words[1:2] == [b"ACL"]:
+            found = {who.decode(): "".join(sorted(given.decode())) for who, given in zip(words[3::2], words[4::2])}
+            return {who: given for who, given in found.items() if who not in (session.user, "owner")}
+    return {}
+
+
+def scripts(home):
+    """{name: text} of the Sieve scripts in a home, the active one's name behind "active"."""
+    found = {path.stem: path.read_text(errors="replace").replace("\r\n", "\n") for path in sorted((home / "sieve").glob("*.sieve"))}
+    active = home / ".dovecot.sieve"
+    if active.is_symlink():
+        found["active"] = active.readlink().stem
+    return found
+
+
+def named(session, replica, user, folders):
+    """All attributes of a user."""
+    has_rights = b"ACL" in b" ".join(session.command("CAPABILITY")[1]).split()
+    found = annotations(session, "")
+    for name in folders:
+        with contextlib.suppress(ImapError):    # it went meanwhile, which the folders tell
+            found.update(annotations(session, name))
+            if has_rights:
+                found.update({(name, f"acl {who}"): given for who, given in rights(session, name).items()})
+    with contextlib.suppress(FileNotFoundError):
+        found.update({("", f"sieve {name}"): text for name, text in scripts(replica.home(user)).items()})
+    return found
+
+
+def read(replica, user):
     """The user's Digest at a replica."""
     with Imap(replica.note["imap"], user) as session:
         folders = {}
@@ -131,15 +175,7 @@ def read(replica, user, attributes=False):
                     continue
                 folders[name] = Folder(None, None, {0: Message(f"cannot be opened: {error}", replica.name, "", frozenset(), "")})
         subscribed = frozenset(names(session.command('LSUB "" "*"')[1], skip=()))
-        values = {}
-        if attributes:
-            for name in ["", *folders]:
-                for line in session.command(f"GETMETADATA (DEPTH infinity) {mailbox(name)} (/private /shared)")[1]:
-                    words = parsed(line)
-                    if len(words) >= 4 and words[1] == b"METADATA" and isinstance(words[3], list):
-                        values.update({(name, entry.decode(), value.decode(errors="replace"))
-                                       : True for entry, value in zip(words[3][0::2], words[3][1::2])})
-    return Digest(folders, subscribed, values)
+        return Digest(folders, subscribed, named(session, replica, user, folders))
 
 
 def difference(one, other, names_of=("first", "second")):
@@ -154,7 +190,7 @@ def difference(one, other, names_of=("first", "second")):
             continue
         for place, more, less in ((names_of[0], ours[0][name], theirs[0][name]), (names_of[1], theirs[0][name], ours[0][name])):
             told += [f"{name}: only at {place}: {message} x{times}" for message, times in (more - less).items()]
-    for what, mine, yours in (("subscribed", ours[1], theirs[1]), ("attributes", set(ours[2]), set(theirs[2]))):
+    for what, mine, yours in (("subscribed", ours[1], theirs[1]), ("attributes", set(ours[2].items()), set(theirs[2].items()))):
         if mine != yours:
             told.append(f"{what}: only at {names_of[0]} {sorted(mine - yours)}, only at {names_of[1]} {sorted(yours - mine)}")
     return told
@@ -196,12 +232,12 @@ def same_uids(digests):
     return equal, total
 
 
-def compare(replicas, user, attributes=False, uids=True):
+def compare(replicas, user, uids=True):
     """Differences between all replicas for a user, the UID rule included; and the digests."""
     digests = {}
     for replica in replicas:
         try:
-            digests[replica.name] = read(replica, user, attributes)
+            digests[replica.name] = read(replica, user)
         except (Lost, ImapError) as error:
             return [f"{replica.name} cannot be read: {error}"], digests
     first, *others = digests
@@ -209,9 +245,9 @@ def compare(replicas, user, attributes=False, uids=True):
     return told + (clashes(digests) + validities(digests) if uids else []), digests
 
 
-def settled(replicas, user, attributes, uids, moving):
+def settled(replicas, user, uids, moving):
     """(what differs, or is still moving, in words; the digests)"""
-    differences, digests = compare(replicas, user, attributes, uids)
+    differences, digests = compare(replicas, user, uids)
     return differences or (moving(user, digests) if moving else []), digests
 
 
@@ -222,7 +258,7 @@ def is_as_before(digests, before):
                for name in before)
 
 
-def wait_equal(replicas, users, within=30.0, attributes=False, uids=True, moving=None):
+def wait_equal(replicas, users, within=30.0, uids=True, moving=None):
     """Waits until all replicas show the same of all users; {user: {replica: Digest}}. Unequal when they do not in time.
 
     Equal counts only when it is still so after everybody became equal: then nothing that was on its way changed it.
@@ -235,14 +271,14 @@ def wait_equal(replicas, users, within=30.0, attributes=False, uids=True, moving
         for user in users:
             if user in agreed:
                 continue
-            differences, digests = settled(replicas, user, attributes, uids, moving)
+            differences, digests = settled(replicas, user, uids, moving)
             if differences:
                 told[user] = differences
             else:
                 agreed[user] = digests
         if not told:
             for user, before in list(agreed.items()):
-                differences, digests = settled(replicas, user, attributes, uids, moving)
+                differences, digests = settled(replicas, user, uids, moving)
                 if differences or not is_as_before(digests, before):
                     told[user] = differences or ["it was equal, and changed then"]
                     del agreed[user]
@@ -253,6 +289,20 @@ def wait_equal(replicas, users, within=30.0, attributes=False, uids=True, moving
             raise Unequal(f"not equal within {within:g} s, {len(told)} of {len(users)} users differ:\n  " + "\n  ".join(lines[:60]))
         time.sleep(pause)
         pause = min(0.5, pause * 1.5)
+
+
+def wait_same_uids(replicas, user, within=30.0):
+    """As wait_equal, and each mail has one UID everywhere: mails that reach a site in another order get other UIDs there, until a round has settled
+    them. {replica: Digest}."""
+    end = time.monotonic() + within
+    while True:
+        digests = wait_equal(replicas, [user], within)[user]
+        equal, total = same_uids(digests)
+        if equal == total:
+            return digests
+        if time.monotonic() > end:
+            raise Unequal(f"{user}: {total - equal} of {total} mails have not the same UID everywhere within {within:g} s")
+        time.sleep(0.2)
 
 
 def wait_shape(replica, user, wanted, within=30.0):

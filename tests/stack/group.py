@@ -209,10 +209,14 @@ class Replica(Service):
 
     def maker(self, guid):
         """The program whose process drew a GUID, which holds its id: imap, lmtp, dovelane-worker ...; None when it is gone and left no line
-        in the log."""
-        pid = int.from_bytes(bytes.fromhex(guid)[8:12], "little")
-        found = re.search(rf" ([a-z-]+)\([^)\n]*\)<{pid}>", Path(self.log).read_text(errors="replace"))
-        return found[1] if found else program_of(pid)
+        in the log, which another process writes."""
+        pid, end = int.from_bytes(bytes.fromhex(guid)[8:12], "little"), time.monotonic() + 5
+        while True:
+            found = re.search(rf" ([a-z-]+)\([^)\n]*\)<{pid}>", Path(self.log).read_text(errors="replace"))
+            maker = found[1] if found else program_of(pid)
+            if maker or time.monotonic() > end:
+                return maker
+            time.sleep(0.05)
 
     def kill_some(self, program, pick=None, number=signal.SIGKILL):
         """kill -9 of a program's processes (all, or the one `pick` chooses); how many were hit."""
@@ -221,14 +225,20 @@ class Replica(Service):
         return sum(one.send(number) for one in chosen)
 
     def kill(self, number=signal.SIGKILL):
-        """The whole Dovecot at once, as when the host dies: a master alone would leave its children serving."""
+        """The whole Dovecot at once, as when the host dies: a master alone would leave its children serving. It is stopped first: a child
+        that it made after its children were listed would go on listening."""
+        if number == signal.SIGKILL:
+            super().kill(signal.SIGSTOP)
         there = self.processes()
         super().kill(number)
-        for one in there:
-            one.send(number)
-        if number == signal.SIGKILL:
+        while there:
+            for one in there:
+                one.send(number)
+            if number != signal.SIGKILL:
+                return
             for one in there:
                 one.wait_gone(60)
+            there = self.processes()
 
     def end(self):
         remark = super().end()
@@ -319,6 +329,7 @@ class Group(Stack):
             self.services = {service.name: service for service in self.services.values()}
             if self.linked:
                 self.links = self.assemble_links(letters, nodes)
+        self.nodes_of = nodes
         for letter, spec in zip(letters, self.specs):
             self.add(self.replica(letter, spec, letters, nodes))
 
@@ -356,6 +367,20 @@ class Group(Stack):
         note.update(mark=mark, letter=letter, enter=enter, inner_config=inner, base=str(base), root=str(root or ""), site=f"site-{letter}")
         argv = [*enter, "dovecot", "-F", "-c", inner]
         return Replica(f"dovecot-{letter}", argv, log, [("smtp", note["lmtp"]), ("imap", note["imap"])], grace=15, note=note)
+
+    def change_version(self, replica, version):
+        """The site goes on with another Dovecot: what the old one left is in the new one's place, by rename where that is possible."""
+        replica.end()
+        spec = Spec(replica.note["storage"], version)
+        after = self.replica(replica.letter, spec, list(self.nodes_of), self.nodes_of)
+        for name in ("mail", "replicator", "dirty"):
+            old, new = Path(replica.note["base"]) / name, Path(after.note["base"]) / name
+            if old != new and old.exists():
+                shutil.rmtree(new)
+                shutil.move(old, new)
+        self.add(after)
+        self.start(after.name)
+        return after
 
     def build_of(self, root):
         """Where the programs for this system are."""

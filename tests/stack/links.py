@@ -13,7 +13,8 @@ state of all links:
     {"do": "rate", "bytes": 1000000, "links": [...]}  each connection carries at most so many bytes a second; 0: as fast as it can
     {"do": "state"}
 
-Without "links": all of them.
+Without "links": all of them. `blocked` of a link's state counts connections that were closed or refused by a cut, and connections and
+pieces of data that had to wait in a silence: a partition in which nobody had anything to say is none.
 """
 import argparse
 import asyncio
@@ -26,7 +27,7 @@ class Link:
 
     def __init__(self, name, port, target):
         self.name, self.port, self.target = name, port, target
-        self.mode, self.delay, self.rate, self.bytes = "open", 0.0, 0, 0
+        self.mode, self.delay, self.rate, self.bytes, self.blocked = "open", 0.0, 0, 0, 0
         self.writers = set()
         self.carrying = asyncio.Event()
         self.carrying.set()
@@ -39,8 +40,9 @@ class Link:
         far = None
         try:
             if self.mode == "cut":
+                self.blocked += 1
                 return
-            await self.carrying.wait()
+            await self.passage()
             host, _, port = self.target.rpartition(":")
             back, far = await asyncio.open_connection(host, int(port))
             self.writers.add(far)
@@ -61,6 +63,11 @@ class Link:
                     self.writers.discard(end)
                     end.close()
 
+    async def passage(self):
+        """Until it carries."""
+        self.blocked += not self.carrying.is_set()
+        await self.carrying.wait()
+
     async def carry(self, reader, writer):
         """Bytes from one side to the other, each as late as the link says, in order."""
         loop, waiting, there = asyncio.get_running_loop(), [], asyncio.Event()
@@ -73,7 +80,7 @@ class Link:
                 due, data = waiting.pop(0)
                 if (left := due - loop.time()) > 0:
                     await asyncio.sleep(left)
-                await self.carrying.wait()
+                await self.passage()
                 if data is None:
                     return
                 writer.write(data)
@@ -81,7 +88,7 @@ class Link:
 
         if not self.delay:
             while data := await reader.read(min(262144, self.rate // 50) if self.rate else 262144):
-                await self.carrying.wait()
+                await self.passage()
                 self.bytes += len(data)
                 writer.write(data)
                 await writer.drain()
@@ -111,6 +118,7 @@ class Link:
         else:
             self.carrying.set()
         if mode == "cut":
+            self.blocked += len(self.writers) // 2
             self.close_all()
 
 
@@ -134,7 +142,8 @@ class Links:
                 link.close_all()
             elif what != "state":
                 raise ValueError(f"unknown order {what!r}")
-        return {name: {"mode": link.mode, "ms": link.delay * 1000, "open": len(link.writers) // 2, "bytes": link.bytes}
+        return {name: {"mode": link.mode, "ms": link.delay * 1000, "open": len(link.writers) // 2, "bytes": link.bytes,
+                       "blocked": link.blocked}
                 for name, link in self.links.items()}
 
     async def control(self, reader, writer):

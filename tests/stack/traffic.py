@@ -12,7 +12,10 @@ FLAGS = ("\\Seen", "\\Flagged", "\\Answered", "work", "later")
 FOLDERS = ("INBOX", "Archive", "Work")
 LINE = b"Every mail of this traffic has a name of its own, and says it in its header. 0123456789\r\n"
 # How often a client does what.
-WEIGHTS = {"append": 30, "store": 30, "expunge": 10, "copy": 8, "move": 8, "create": 3, "fill": 4, "delete": 2}
+WEIGHTS = {"append": 30, "store": 30, "expunge": 10, "copy": 8, "move": 8, "create": 3, "fill": 4, "delete": 2, "rename": 2,
+           "subscribe": 2, "annotate": 3}
+MAILS_AND_FOLDERS = {kind: weight for kind, weight in WEIGHTS.items() if kind not in ("rename", "subscribe", "annotate")}
+ENTRIES = ("/private/comment", "/shared/comment")
 
 
 def body(name, size):
@@ -85,7 +88,7 @@ class Client(threading.Thread):
             for _ in range(self.random.randrange(3, 12)):
                 if self.traffic.stopping.is_set():
                     break
-                kind = self.random.choices(*zip(*WEIGHTS.items()))[0]
+                kind = self.random.choices(*zip(*self.traffic.weights.items()))[0]
                 getattr(self, kind)()
         except Lost:
             self.journal.count(kind, "lost")
@@ -120,10 +123,17 @@ class Client(threading.Thread):
             if kind == "append":    # NO to an APPEND: nothing was added. (Of COPY and MOVE some may be done.)
                 self.journal.unclaim(self.user, folder, name)
             raise
+        except Lost:
+            self.cut_short(folder, name, flags)
+            raise
         finally:
-            if (self.user, folder, name) in self.journal.elements:
+            if self.journal.element(self.user, folder, name):
                 self.journal.added(self.user, folder, name, time.monotonic(), sure)
         return sure
+
+    def cut_short(self, folder, mail, flags):
+        if self.replica.note["storage"] == "maildir":
+            self.journal.cut_short(self.user, folder, mail, flags)
 
     def append(self, folder=None):
         folder, name = folder or self.random.choice(FOLDERS), self.name()
@@ -156,6 +166,9 @@ class Client(threading.Thread):
             for _, items in self.session.fetch(uid, "FLAGS BODY.PEEK[HEADER.FIELDS (X-MAIL)]"):
                 sure = (flag.lower().encode() in [word.lower() for word in items[b"FLAGS"]]) == (how == ON)
             self.journal.count("store", "ok")
+        except Lost:
+            self.cut_short(folder, mail, (flag,))
+            raise
         finally:
             self.journal.stored(self.user, folder, mail, flag, how, self.site, sure, began, time.monotonic())
 
@@ -223,8 +236,8 @@ class Client(threading.Thread):
     def temporary(self, ours):
         """A temporary folder of the user that this session can see; `ours`: made at this site, as its deleter must be."""
         with self.journal.lock:
-            names = [folder for (user, folder), known in self.journal.folders.items()
-                     if user == self.user and known["deleted"] == "no" and known["sure"] and (not ours or known["site"] == self.site)]
+            names = [known.name for (user, _), known in self.journal.folders.items()
+                     if user == self.user and known.deleted == "no" and known.sure and (not ours or known.site == self.site)]
         return self.random.choice(names) if names else None
 
     def fill(self):
@@ -248,6 +261,38 @@ class Client(threading.Thread):
         self.journal.count("delete", "ok")
 
 
+    def rename(self):
+        """To a name that nothing had; another site may do so, too."""
+        name, target = self.temporary(ours=False), f"T-{self.name()}"
+        if name:
+            self.journal.renaming(self.user, name, target, self.site)
+            self.session.rename(name, target)
+            self.journal.renamed(self.user, target)
+            self.journal.count("rename", "ok")
+
+    # -- what folders have beside mails ----------------------------------------------------------------------------------
+
+    def tell(self, kind, command, journal):
+        """Runs a command that sets something of a folder that is there for good; journal(folder, sure, began, ended)."""
+        folder, sure, began = self.random.choice(FOLDERS), False, time.monotonic()
+        try:
+            command(folder)
+            sure = True
+            self.journal.count(kind, "ok")
+        finally:
+            journal(folder, sure, began, time.monotonic())
+
+    def subscribe(self):
+        how = ON if self.random.random() < 0.6 else OFF
+        self.tell("subscribe", lambda folder: self.session.subscribe(folder, how == ON),
+                  lambda folder, *known: self.journal.subscribed(self.user, folder, how, self.site, *known))
+
+    def annotate(self):
+        entry, value = self.random.choice(ENTRIES), self.name() if self.random.random() < 0.8 else None
+        self.tell("annotate", lambda folder: self.session.set_metadata(folder, entry, value),
+                  lambda folder, *known: self.journal.annotated(self.user, folder, entry, value, self.site, *known))
+
+
 def make_folders(replicas, users):
     """Makes the folders that all clients use at one replica and waits until all have them. A folder that two sites make at once is united,
     and its mails get other UIDs in clients' hands: traffic that is to show something else begins here."""
@@ -262,7 +307,8 @@ def make_folders(replicas, users):
 class Traffic:
     """with Traffic(replicas, users, journal, seed) as traffic: ... — clients run as long as the block."""
 
-    def __init__(self, replicas, users, journal, seed, imap=2, lmtp=1, run="r", pace=0.0):
+    def __init__(self, replicas, users, journal, seed, imap=2, lmtp=1, run="r", pace=0.0, weights=None):
+        self.weights = weights or WEIGHTS
         self.users, self.journal, self.seed, self.run, self.pace = list(users), journal, seed, run, pace
         self.stopping = threading.Event()
         self.clients = [Client(self, replica, number, lmtp=number >= imap) for replica in replicas for number in range(imap + lmtp)]
