@@ -169,6 +169,29 @@ def test_a_replicator_that_does_not_run(group):
             a.doveadm("dovelane", *words)
 
 
+def test_workers_that_cannot_be_reached(group):
+    """Main runs, and the socket to its workers is not where it looks: an admin is told so, with the way out."""
+    there = group("sdbox", "sdbox")
+    a, b = there.replicas
+    there.end(b.name)
+    users = [f"waits{n}@example.org" for n in range(12)]
+    for user in users:
+        with Site(a, user) as site:
+            site.append("INBOX", "m")
+    deadline = time.monotonic() + 240
+    while not all(user in lag_of_all(a) for user in users):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    conf = Path(a.note["config"])
+    conf.write_text(conf.read_text().replace("unix_listener dovelane-worker {", "unix_listener elsewhere {"))
+    there.restart(a.name)
+    for words in (["status", "-u", users[0]], ["verify", "-A"], ["resync", "-u", users[1]]):
+        with pytest.raises(StackError, match="no worker can be reached: service dovelane-worker needs a unix_listener dovelane-worker") as raised:
+            a.doveadm("dovelane", *words, timeout=240)
+        assert str(raised.value).count("no worker can be reached") <= 9     # not once for each user there is
+    assert users[0] in lag_of_all(a)
+
+
 def test_a_replicator_that_is_stopped_or_dies_answers_nobody_for_ever(pair):
     """Killed while an admin waits: an answer or an error, soon; and the next one is answered."""
     import threading

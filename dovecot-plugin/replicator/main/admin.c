@@ -366,6 +366,13 @@ static void peers(struct client *c)
 
 static void ask_user(struct client *c, const char *name)
 {
+    const char *none = workers_unreachable(c->admin->r->workers);
+    if (none) {
+        error(c, c->all ? NULL : name, none, DONE_NOT_NOW);
+        free(c->after); /* the others would be told the same */
+        c->after = NULL;
+        return;
+    }
     struct user *u = user_get(c->admin->r->users, name, strlen(name));
     if (!u) {
         error(c, name, "too many users are in memory", DONE_NOT_NOW);
@@ -563,6 +570,22 @@ void admin_client(struct admin *a, int fd)
     ev_io_start(a->r->loop, &c->rd);
     TAILQ_INSERT_TAIL(&a->clients, c, link);
     a->n++;
+}
+
+static void one_that_waits(struct user *u, void *arg)
+{
+    struct user **found = arg;
+    if (!*found && !TAILQ_EMPTY(&u->admin))
+        *found = u;
+}
+
+void admin_run(struct admin *a)
+{
+    const char *none;
+    struct user *u;
+    /* What ends may ask for more users, which are refused then: so this ends, too. */
+    while (a->n && (none = workers_unreachable(a->r->workers)) && (u = NULL, users_each(a->r->users, one_that_waits, &u), u))
+        admin_fail(&u->admin, none, true);
 }
 
 struct admin *admin_open(struct replicator *r)

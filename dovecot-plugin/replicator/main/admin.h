@@ -19,6 +19,8 @@ struct admin *admin_open(struct replicator *);
 void admin_close(struct admin *);
 /* A connected client; fd is owned from here on. */
 void admin_client(struct admin *, int fd);
+/* Each turn: who waits for a worker is told when none can be reached. */
+void admin_run(struct admin *);
 
 /* For job.c. The texts are the request's. */
 void admin_frame(const struct admin_request *, struct frame *);

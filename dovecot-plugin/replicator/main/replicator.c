@@ -61,6 +61,7 @@ static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
     struct replicator *r = p->data;
     take_run(r->take);
     sched_run(r->sched);
+    admin_run(r->admin);
     take_flush(r->take);
     workers_flush(r->workers);
     if (r->stopping && r->stopped && !workers_busy(r->workers) && !ship_pending(r->ship)) {

@@ -52,6 +52,7 @@ struct workers {
     size_t n;
     struct worker_list list;
     double connect_after, said;
+    char *unreachable; /* why, since the last try to connect */
 };
 
 static bool owes(const struct worker *w)
@@ -461,10 +462,13 @@ static struct worker *connect_one(struct workers *ws)
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     snprintf(a.sun_path, sizeof a.sun_path, "%s", ws->path);
+    free(ws->unreachable);
+    ws->unreachable = NULL;
     if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a) < 0) {
+        ws->unreachable = mem_printf("%s: %s: no worker can be reached: service dovelane-worker needs a unix_listener dovelane-worker that this user may "
+                                     "open (user = dovelane)", ws->path, strerror(errno));
         if (replicator_may_say(&ws->said, 30.))
-            log_warning("%s: %s: no worker can be reached: service dovelane-worker needs a unix_listener dovelane-worker that this user may open "
-                        "(user = dovelane)", ws->path, strerror(errno));
+            log_warning("%s", ws->unreachable);
         if (fd >= 0)
             close(fd);
         ws->connect_after = clock_monotonic() + CONNECT_AGAIN;
@@ -603,6 +607,11 @@ void workers_forget_client(struct workers *ws, const void *client)
     admin_forget(w->job.admin, client);
 }
 
+const char *workers_unreachable(const struct workers *ws)
+{
+    return ws->n == 0 && clock_monotonic() < ws->connect_after ? ws->unreachable : NULL;
+}
+
 size_t workers_count(const struct workers *ws)
 {
     return ws->n;
@@ -636,6 +645,7 @@ void workers_close(struct workers *ws)
             w->user->worker = NULL;
         worker_free(w);
     }
+    free(ws->unreachable);
     free(ws->path);
     free(ws);
 }

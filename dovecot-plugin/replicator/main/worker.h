@@ -33,6 +33,8 @@ void workers_renew(struct workers *);
 /* For admin.c: a client whose request a worker may have in hand goes away. */
 void workers_forget_client(struct workers *, const void *client);
 
+/* Why there is none and none could be connected a moment ago; NULL: else. Belongs to the workers, until the next turn. */
+const char *workers_unreachable(const struct workers *);
 size_t workers_count(const struct workers *);
 size_t workers_busy(const struct workers *); /* with a user */
 
