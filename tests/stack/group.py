@@ -46,31 +46,11 @@ ATTRIBUTES = {
     "2.3": "mail_attribute_dict = file:%h/dovecot-attributes\n",
     "2.4": "mail_attribute {\n  dict file {\n    path = %{home}/dovecot-attributes\n  }\n}\n",
 }
-# As docs/replicator.md says: one main, workers that it alone asks, the FIFO of the plugin's hints.
-SERVICES = """
-service dovelane-replicator {{
-  executable = {replicator} -C {conf} -n {site}
-  process_min_avail = 1
-  process_limit = 1
-  fifo_listener dovelane-hint {{
-    mode = 0622
-  }}
-  unix_listener dovelane-admin {{
-    mode = 0600
-  }}
-}}
-service dovelane-worker {{
-  executable = {worker}
-  client_limit = 1
-  process_limit = {workers}
-  unix_listener dovelane-worker {{
-    mode = 0600
-  }}
-}}
-"""
+# What an admin copies; beside it what a test's replica has elsewhere than a host.
+EXAMPLES = Path(__file__).resolve().parents[2] / "packaging" / "examples"
 PLUGIN = {
-    "2.3": "mail_plugins = dovelane\nplugin {{\n  dovelane_dirty_dir = {dirty}\n  dovelane_group_key_file = {key}\n}}\n",
-    "2.4": "mail_plugins {{\n  dovelane = yes\n}}\ndovelane_dirty_dir = {dirty}\ndovelane_group_key_file = {key}\n",
+    "2.3": "plugin {{\n  dovelane_dirty_dir = {dirty}\n  dovelane_group_key_file = {key}\n}}\n",
+    "2.4": "dovelane_dirty_dir = {dirty}\ndovelane_group_key_file = {key}\n",
 }
 # Other plugins that a group can be given, as a site has them.
 EXTRAS = {
@@ -118,6 +98,18 @@ GROUP_KEY = "the group key of a test, known to all"
 # Shorter than the defaults, so that a test sees within seconds what else takes a minute. settings=None in Group: the defaults.
 FAST = {"sweep_dirty": "500ms", "sweep_active": "2s", "sweep_all": "5s", "hello_every": "2s", "exchange_after": "3s",
         "resend_after": "1s", "resend_most": "5s", "replicator_nice": "0", "log_level": "debug"}
+
+
+def example(version, values):
+    """The example's text with this replica's programs, site and number of workers; main and socket are the tests' user's, who is root."""
+    text = "".join((EXAMPLES / f"dovecot-replication-{part}.conf").read_text() for part in (version, "services"))
+    for line, here in ((r"executable = dovelane-replicator -n site-a", "executable = {replicator} -C {conf} -n {site}"),
+                       (r"executable = dovelane-worker", "executable = {worker}"),
+                       (r"process_limit = 5 .*", "process_limit = {workers}"),
+                       (r"\n +user = dovelane", "")):
+        text, n = re.subn(line, here.format(**values), text)
+        assert n == (2 if "user" in line else 1), (line, text)
+    return text
 
 
 def trixie_root():
@@ -414,7 +406,7 @@ class Group(Stack):
         values = {"conf": dovecot.seen(conf, root), "site": f"site-{letter}", "workers": self.workers + 1, "dirty": dovecot.seen(dirty, root), "key": dovecot.seen(key, root),
                   "replicator": plugin / "replicator/main" / PROGRAMS["replicator"],
                   "worker": plugin / "replicator/worker" / PROGRAMS["worker"]}
-        return SERVICES.format(**values) + PLUGIN[spec.version].format(**values)
+        return example(spec.version, values) + PLUGIN[spec.version].format(**values)
 
     def marks(self):
         return [*(replica.mark for replica in self.replicas), *super().marks()]
