@@ -26,6 +26,13 @@
 
 #define COMPAT_24 DOVECOT_PREREQ(2, 4, 0)
 
+#if COMPAT_24
+#include <settings.h>
+#include <settings-parser.h>
+
+#include <dlfcn.h>
+#endif
+
 /* --- strings ------------------------------------------------------------------------------------------------- */
 
 #if !COMPAT_24
@@ -159,6 +166,36 @@ static inline const char *const *compat_mail_plugins(struct mail_user *user)
     return t_strsplit_spaces(user->set->mail_plugins, " ");
 #endif
 }
+
+/* Whether the configuration or the userdb tells the password of the user's mail_crypt key. mail_crypt is loaded. */
+#if COMPAT_24
+#define COMPAT_USER_KEY_PASSWORD "crypt_user_key_password"
+static inline bool compat_user_key_password_is_known(struct mail_user *user)
+{
+    /* The plugin's settings have no installed header; where in them the one is, its definition says. */
+    const struct setting_parser_info *info = dlsym(RTLD_DEFAULT, "crypt_setting_parser_info");
+    const void *set;
+    const char *error;
+    bool known = FALSE;
+    if (info == NULL || (settings_get)(user->event, info, 0, __FILE__, __LINE__, &set, &error) < 0)
+        return FALSE;
+    for (const struct setting_define *d = info->defines; d->key != NULL; d++)
+        if (strcmp(d->key, COMPAT_USER_KEY_PASSWORD) == 0) {
+            const char *value = *(const char *const *)CONST_PTR_OFFSET(set, d->offset);
+            known = value != NULL && *value != '\0';
+        }
+    pool_t pool = *(const pool_t *)CONST_PTR_OFFSET(set, info->pool_offset1 - 1);
+    pool_unref(&pool);
+    return known;
+}
+#else
+#define COMPAT_USER_KEY_PASSWORD "mail_crypt_private_password"
+static inline bool compat_user_key_password_is_known(struct mail_user *user)
+{
+    const char *value = mail_user_plugin_getenv(user, COMPAT_USER_KEY_PASSWORD);
+    return value != NULL && *value != '\0';
+}
+#endif
 
 /* --- namespaces and mailboxes -------------------------------------------------------------------------------- */
 

@@ -1,4 +1,5 @@
 """What is refused, user by user and by name, and what of other people's mailboxes is replicated and what not."""
+import time
 from pathlib import Path
 
 import pytest
@@ -206,3 +207,50 @@ def test_a_namespace_that_dovecot_has_not_is_named(group):
         site.append("INBOX", "m")
     assert there.wait_log(a, r'replicate_namespaces names "archvie"', 240), there.logs("namespace")
     assert digest.read(a, USER).count() == 1
+
+
+CRYPT = {"2.3": """
+mail_plugins = $mail_plugins mail_crypt
+plugin {
+  mail_crypt_curve = secp521r1
+  mail_crypt_save_version = 2
+}
+""", "2.4": """
+mail_plugins {
+  mail_crypt = yes
+}
+crypt_user_key_curve = secp521r1
+crypt_write_algorithm = aes-256-gcm-sha256
+"""}
+PASSWORD = {"2.3": ("plugin/mail_crypt_private_password", "plugin {\n  mail_crypt_private_password = secret\n}\n"),
+            "2.4": ("crypt_user_key_password", "crypt_user_key_password = secret\n")}
+
+
+@pytest.mark.parametrize("version", ["2.3", "2.4"])
+def test_a_key_that_is_bound_to_a_password_is_refused_by_name(group, version):
+    """Nobody but the login could read the mails; with a password that the workers have, as with a key without any, they are replicated."""
+    there = group(f"sdbox@{version}", "sdbox", more={version: CRYPT[version]})
+    a, b = there.replicas
+    setting, conf = PASSWORD[version]
+    made, free = "bound@example.org", "free@example.org"
+    a.doveadm("-o", f"{setting}=secret", "mailbox", "cryptokey", "generate", "-u", made, "-U")
+    a.doveadm("mailbox", "cryptokey", "generate", "-u", free, "-U")
+    for user in (made, free):
+        with Site(a, user) as site:
+            site.append("INBOX", "m")
+        assert any(b"CRYPTED" in path.read_bytes() for path in a.store(user).rglob("u.*")), "not encrypted: the test shows nothing"
+    assert wait_shape(b, free, {"INBOX": {"m": [()]}}, WITHIN) is None
+    deadline = time.monotonic() + WITHIN
+    while True:     # the worker may have opened the user before his key was made
+        well, told = status(a, made)
+        if not well:
+            break
+        assert time.monotonic() < deadline, told
+        time.sleep(0.5)
+    assert "mail_crypt: the user's key is bound to a password" in told and setting.rpartition("/")[2] in told, told
+    for site in there.replicas:
+        if site.note["version"].startswith(version):   # the other one has no mail_crypt
+            configured(there, site, conf)
+    well, told = status(a, made)
+    assert well, told
+    assert wait_shape(b, made, {"INBOX": {"m": [()]}}, WITHIN) is None

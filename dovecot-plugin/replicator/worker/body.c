@@ -42,7 +42,7 @@ static EVP_MD_CTX *sha256_begin(void)
 
 /* The hash and size of a stream, and its bytes where there is room for them (keep may be NULL); -1 when it cannot be read to its end.
  * Unreferences it. */
-static int hash_stream(struct istream *in, uint8_t sha256[32], uint64_t *size_r, buffer_t *keep, size_t room)
+static int hash_stream(struct istream *in, uint8_t sha256[32], uint64_t *size_r, buffer_t *keep, size_t room, const char **error_r)
 {
     EVP_MD_CTX *hash = sha256_begin();
     const unsigned char *data;
@@ -56,11 +56,11 @@ static int hash_stream(struct istream *in, uint8_t sha256[32], uint64_t *size_r,
             buffer_append(keep, data, n);
         i_stream_skip(in, n);
     }
-    int failed = in->stream_errno;
+    *error_r = in->stream_errno != 0 ? t_strdup(i_stream_get_error(in)) : NULL;
     if (EVP_DigestFinal_ex(hash, sha256, NULL) != 1)
         i_fatal("OpenSSL: SHA-256");
     i_stream_unref(&in);
-    return failed != 0 ? -1 : 0;
+    return *error_r != NULL ? -1 : 0;
 }
 
 /* --- read by a look, and sent with its ops --------------------------------------------------------------------------- */
@@ -139,7 +139,7 @@ bool kept_find(const struct kept *k, const uint8_t sha256[32], struct text *body
 
 int body_facts(struct mail *mail, struct orset_facts *f, struct kept *kept)
 {
-    const char *guid;
+    const char *guid, *error;
     guid_128_t hash;
     time_t received, saved;
     struct istream *in;
@@ -157,7 +157,9 @@ int body_facts(struct mail *mail, struct orset_facts *f, struct kept *kept)
     f->received = received > 0 ? received : 0;
     f->saved = saved > 0 ? saved : 0;
     size_t room = kept == NULL ? 0 : kept_begin(kept);
-    int r = hash_stream(in, f->sha256, &f->size, room == 0 ? NULL : kept->bytes, room);
+    int r = hash_stream(in, f->sha256, &f->size, room == 0 ? NULL : kept->bytes, room, &error);
+    if (r < 0 && mailbox_get_last_mail_error(mail->box) != MAIL_ERROR_EXPUNGED)
+        mail_storage_set_error(mail->box->storage, MAIL_ERROR_TEMP, error); /* a stream's error is not the storage's by itself */
     if (room > 0)
         kept_end(kept, f->sha256, r == 0 && f->size <= room ? f->size : 0);
     return r;
@@ -291,8 +293,9 @@ static bool is_hash_of(const uint8_t sha256[32], struct istream *in)
 {
     uint8_t is[32];
     uint64_t size;
+    const char *error;
     i_stream_ref(in);
-    bool same = hash_stream(in, is, &size, NULL, 0) == 0 && memcmp(is, sha256, 32) == 0;
+    bool same = hash_stream(in, is, &size, NULL, 0, &error) == 0 && memcmp(is, sha256, 32) == 0;
     i_stream_seek(in, 0);
     return same;
 }

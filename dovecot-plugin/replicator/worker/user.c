@@ -445,7 +445,7 @@ int session_join(struct session *s)
 static int session_init(struct session *s, bool *permanent_r, const char **error_r)
 {
     *permanent_r = TRUE;
-    if (!namespaces_ok(s, error_r) || !plugins_ok(s, error_r))
+    if (!namespaces_ok(s, error_r) || !plugins_ok(s, error_r) || !session_keys_ok(s, error_r))
         return -1;
     *permanent_r = FALSE;
     for (unsigned i = 0; i < s->group->nsites; i++)

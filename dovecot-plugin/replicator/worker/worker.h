@@ -300,6 +300,8 @@ void session_send_batch(struct session *, uint64_t site, uint64_t first, const v
 bool storage_known(const struct mail_storage *);
 /* The mailbox's storage is one that replicates: sdbox, mdbox, maildir with an index on disk (F8). */
 bool session_storage_ok(struct mail_namespace *, const char **error_r);
+/* Whether anybody but the user's login can read the mails (crypt.c). */
+bool session_keys_ok(struct session *, const char **error_r);
 /* Zeros: there is none, or path is NULL. */
 struct file_id file_id(const char *path);
 bool same_file(const struct file_id *then, const char *path);
