@@ -119,6 +119,32 @@ def test_new_replica_gets_everything(group):
     assert len(shape["INBOX"]) == 29 and shape["F/G"] == {"m1": [("\\seen", "kw")]}
 
 
+def test_an_empty_site_that_can_ask_nobody_makes_no_inbox(group):
+    """The youngest INBOX's UIDVALIDITY wins: a site that begins alone would have all clients of the others load theirs again."""
+    there = group("maildir", "sdbox")
+    a, b = there.replicas
+    there.end(b.name)
+    with Site(a, USER) as site:
+        site.append("INBOX", "m")
+    validity = digest.read(a, USER).folders["INBOX"].validity
+    there.cut("a", "b")
+    there.start(b.name)
+    b.doveadm("dovelane", "resync", "-u", USER)
+    assert there.wait_log(b, f"user={USER}: no other site could be asked", 240), there.logs("asked")
+    while int(time.time()) <= validity:     # what is made from now on is younger
+        time.sleep(0.1)
+    b.doveadm("dovelane", "resync", "-u", USER)
+    assert not (b.store(USER) / "mailboxes" / "INBOX").exists()
+    there.heal()
+    deadline = time.monotonic() + WITHIN
+    while not list((b.store(USER) / "mailboxes").rglob("u.*")):     # who looked with a client would make an INBOX
+        assert time.monotonic() < deadline, there.logs(USER)
+        time.sleep(0.1)
+    shown = wait_equal(there.replicas, [USER], WITHIN)[USER]
+    assert len(shown["dovecot-b"].shape()["INBOX"]) == 1
+    assert {one.folders["INBOX"].validity for one in shown.values()} == {validity}
+
+
 def test_same_gateway_delivery_at_two_replicas_shows_once(group):
     """One lane entry, delivered at A and, after a takeover, at B: one mail. A forged id counts for nothing."""
     import hashlib

@@ -635,6 +635,7 @@ static bool must_exchange(struct session *s)
         session_note(s, NOTE_WARNING, "no other site could be asked for this user's state; going on with the mailboxes as "
                      "they are: mail that was removed elsewhere meanwhile may come back");
         s->exchange_first = FALSE;
+        s->unasked = TRUE;
     }
     for (unsigned i = 0; first && i < s->npeers; i++)
         if (s->peer[i].exchange == NULL)

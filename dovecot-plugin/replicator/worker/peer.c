@@ -214,6 +214,18 @@ static enum frame_result question_parcel(struct session *s, struct peer *p, stru
     return fatal(e) ? FRAME_TEMPORARY : e < 0 && e != ORSET_E_ABSENT ? FRAME_REFUSED : FRAME_OK;
 }
 
+static int joined(struct session *s)
+{
+    s->exchange_first = s->unasked = FALSE;
+    if (session_begin(s) < 0)
+        return -1;
+    if (rows_put_join(s) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    return session_commit(s);
+}
+
 /* An exchange came to its end: a new state has heard what there is when all that were asked have answered. */
 static enum frame_result exchanged(struct session *s, struct peer *p)
 {
@@ -223,19 +235,14 @@ static enum frame_result exchanged(struct session *s, struct peer *p)
     p->behind = FALSE;
     for (unsigned i = 0; i < s->npeers; i++)
         waiting = waiting || s->peer[i].exchange != NULL;
-    if (!s->exchange_first)
-        return apply(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
-    if (waiting)
+    if (s->exchange_first && waiting)
         return FRAME_OK;
-    s->exchange_first = FALSE;
-    session_note(s, NOTE_INFO, "the state has what the other sites have; reading the mailboxes");
-    if (session_begin(s) < 0)
+    bool first = s->exchange_first;
+    if (first)
+        session_note(s, NOTE_INFO, "the state has what the other sites have; reading the mailboxes");
+    if ((first || s->unasked) && joined(s) < 0)
         return FRAME_TEMPORARY;
-    if (rows_put_join(s) < 0) {
-        session_rollback(s);
-        return FRAME_TEMPORARY;
-    }
-    return session_commit(s) < 0 || ingest(s, &all) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    return (first ? ingest(s, &all) : apply(s, p->site)) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
 static enum frame_result answer_parcel(struct session *s, struct peer *p, struct text body)

@@ -223,9 +223,10 @@ int rows_put_join(struct session *s)
 {
     struct orset_buf b = value_buf();
     struct orset_key k = {0};
-    if (!s->exchange_first)
+    if (!s->exchange_first && !s->unasked)
         return rows_del(s, 'j', "", 0);
     orset_buf_num(&b, (uint64_t)s->join_until);
+    orset_buf_u8(&b, s->unasked);
     return put_buf(s, 'j', &k, &b);
 }
 
@@ -377,11 +378,13 @@ int rows_load(struct session *s)
     if (rows_each(s, 'b', load_box, s) < 0 || rows_each(s, 'p', load_peer, s) < 0 || find_cut_short(s) < 0 || redate_load(s) < 0)
         return -1;
     int r = rows_get(s, 'j', "", 0, &v, &len);
+    s->unasked = FALSE;
     if (r > 0) {
         struct orset_reader in = {v, v + len, false};
         s->join_until = (time_t)orset_read_num(&in, INT64_MAX);
+        s->unasked = in.at < in.end && orset_read_u8(&in) != 0;
     }
-    s->exchange_first = r > 0;
+    s->exchange_first = r > 0 && !s->unasked;
     if (r >= 0)
         r = rows_get(s, ROW_REWOUND, "", 0, &v, &len);
     s->rewound = r > 0;

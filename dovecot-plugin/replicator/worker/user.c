@@ -402,6 +402,7 @@ static int check_root(struct session *s, const char **error_r)
 static int ask_first(struct session *s)
 {
     s->exchange_first = s->npeers > 0;
+    s->unasked = FALSE;
     s->join_until = time(NULL) + JOIN_WAIT_SECS;
     return rows_put_join(s);
 }

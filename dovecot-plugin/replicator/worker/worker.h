@@ -209,6 +209,7 @@ struct session {
     unsigned npeers;
     bool exchange_first;         /* a new state or epoch: nothing is ingested before an exchange, or join_until */
     time_t join_until;
+    bool unasked;                /* that wait ended with no answer, and none has come since */
     bool redates;                /* rows say that mails are to be redated */
     bool rewound;                /* the state was found to be older than the mailboxes, and not all of them were looked at since */
     struct bodies *bodies;       /* that came with the parcel in work */
