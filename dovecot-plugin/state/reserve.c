@@ -21,6 +21,7 @@ struct entry {
 };
 
 struct reserve {
+    uint64_t boot;
     int fd;
     size_t n, room;
     struct entry *entry; /* open addressing, room is a power of 2 */
@@ -109,12 +110,13 @@ static int read_all(struct reserve *r)
     return n < 0 ? -1 : 0;
 }
 
-int reserve_open(struct reserve **r_r, const char *path)
+int reserve_open(struct reserve **r_r, const char *path, uint64_t boot)
 {
     struct reserve *r = calloc(1, sizeof *r);
     *r_r = NULL;
     if (!r)
         return -1;
+    r->boot = boot;
     r->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (r->fd < 0 || flock(r->fd, LOCK_EX | LOCK_NB) < 0 || grow(r) < 0 || read_all(r) < 0) {
         int e = errno;
@@ -162,7 +164,7 @@ static struct entry *entry(struct reserve *r, const uint8_t key[16])
     return e;
 }
 
-int reserve_check(struct reserve *r, const uint8_t key[16], uint64_t boot, uint64_t epoch, uint64_t counter)
+int reserve_check(struct reserve *r, const uint8_t key[16], uint64_t epoch, uint64_t counter)
 {
     struct entry *e = entry(r, key);
     if (!e)
@@ -170,17 +172,19 @@ int reserve_check(struct reserve *r, const uint8_t key[16], uint64_t boot, uint6
     bool fresh = e->epoch == 0 && e->end == 0, good;
     if (e->clean)
         good = counter == e->noted;
-    else if (e->boot == boot)
+    else if (e->boot == r->boot)
         good = counter >= e->noted && counter <= e->end;
     else
         good = counter == e->end;
     good = fresh || (good && e->epoch == epoch);
+    if (good && e->clean)
+        return RESERVE_GO_ON; /* the first number that is given will say "in use" */
     if (good) {
         e->epoch = epoch;
         e->noted = counter;
         e->end = e->end > counter ? e->end : counter;
     }
-    e->boot = boot;
+    e->boot = r->boot;
     e->clean = false;
     return write_entry(r, e, true) < 0 ? -1 : good ? RESERVE_GO_ON : RESERVE_NEW_EPOCH;
 }
@@ -199,13 +203,14 @@ int reserve_raise(struct reserve *r, const uint8_t key[16], uint64_t epoch, uint
     struct entry *e = entry(r, key);
     if (!e)
         return -1;
-    if (e->epoch == epoch && counter <= e->end)
+    if (!e->clean && e->epoch == epoch && counter <= e->end)
         return 0;
     struct entry old = *e;
     if (e->epoch != epoch)
         e->noted = 0;
     e->epoch = epoch;
     e->end = counter + RESERVE_BLOCK;
+    e->boot = r->boot;
     e->clean = false;
     if (write_entry(r, e, true) == 0)
         return 0;
@@ -218,6 +223,8 @@ int reserve_clean(struct reserve *r, const uint8_t key[16], uint64_t epoch, uint
     struct entry *e = entry(r, key);
     if (!e)
         return -1;
+    if (e->clean && e->epoch == epoch && e->noted == counter && e->end == counter)
+        return 0; /* no number was given since */
     e->epoch = epoch;
     e->noted = e->end = counter;
     e->clean = true;

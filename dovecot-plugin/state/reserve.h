@@ -13,6 +13,9 @@
  *     else                                   the state lacks what it may have shipped: orset_new_epoch,
  * exchange, then ingest
  *
+ * A state that was stopped cleanly and gives no number is as good as one that was not opened: opening and closing it writes nothing here, so
+ * that a sweep over users with nothing new does not wait for the disk.
+ *
  * Going on behind the block's end under the old epoch would not do: the vector would cover numbers that peers
  * have and this state lost, and "covered and absent" means removed.
  *
@@ -34,14 +37,14 @@ enum reserve_verdict {
 };
 
 /* Opens or makes the file. 0, or -1 with errno: EILSEQ when it is not such a file. Locked against a second
- * process. */
-int reserve_open(struct reserve **r_r, const char *path);
+ * process. boot: a hash of the host's boot id. */
+int reserve_open(struct reserve **r_r, const char *path, uint64_t boot);
 void reserve_close(struct reserve *);
 
-/* The verdict for a state that says (epoch, counter); boot is a hash of the host's boot id. A key not known
- * yet is RESERVE_GO_ON. From then on the record says "in use". key: a hash of user and namespace. -1 with
+/* The verdict for a state that says (epoch, counter). A key not known
+ * yet is RESERVE_GO_ON. From then on, or from the first number that a cleanly stopped one gives, the record says "in use". key: a hash of user and namespace. -1 with
  * errno when it cannot be written: do not ingest. */
-int reserve_check(struct reserve *, const uint8_t key[16], uint64_t boot, uint64_t epoch, uint64_t counter);
+int reserve_check(struct reserve *, const uint8_t key[16], uint64_t epoch, uint64_t counter);
 
 /* After each commit of the state; not flushed (about a microsecond). */
 int reserve_note(struct reserve *, const uint8_t key[16], uint64_t counter);

@@ -104,9 +104,8 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     char *path = mem_printf("%s/reserve", c->replicator_dir);
     r->loop = loop;
     r->config = c;
-    r->boot = boot_hash();
     group_init(&r->group, c, self);
-    if (reserve_open(&r->reserve, path) < 0) {
+    if (reserve_open(&r->reserve, path, boot_hash()) < 0) {
         bool broken = errno == EILSEQ;
         log_error("%s: %s", path, broken ? "is no file of reserved numbers" : strerror(errno));
         if (!broken)

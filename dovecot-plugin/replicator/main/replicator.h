@@ -28,7 +28,6 @@ struct replicator {
     struct ev_loop *loop;
     const struct config *config;
     struct group group;
-    uint64_t boot; /* a hash of this host's boot id */
     bool first;    /* no run before this one is known of: all users are swept */
     bool unclean;  /* the last run did not stop by itself: all users are swept */
     bool stopping;

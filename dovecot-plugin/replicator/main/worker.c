@@ -311,7 +311,7 @@ static void on_reserve(struct worker *w, const struct frame *f)
     struct frame a = {.type = FRAME_RESERVED};
     int got = -1;
     switch (f->u.reserve.what) {
-    case FRAME_RESERVE_CHECK: got = reserve_check(r->reserve, f->u.reserve.key, r->boot, f->u.reserve.epoch, f->u.reserve.counter); break;
+    case FRAME_RESERVE_CHECK: got = reserve_check(r->reserve, f->u.reserve.key, f->u.reserve.epoch, f->u.reserve.counter); break;
     case FRAME_RESERVE_RAISE: got = reserve_raise(r->reserve, f->u.reserve.key, f->u.reserve.epoch, f->u.reserve.counter); break;
     case FRAME_RESERVE_NOTE: got = reserve_note(r->reserve, f->u.reserve.key, f->u.reserve.counter); break;
     case FRAME_RESERVE_CLEAN: got = reserve_clean(r->reserve, f->u.reserve.key, f->u.reserve.epoch, f->u.reserve.counter); break;

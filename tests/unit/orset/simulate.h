@@ -44,6 +44,7 @@ enum { SITES = 4, NAMESPACES = 2, BOXES = 28, MAILS = 220, LANE = 64 };
     X(ROWS_GONE, "backlog dropped: the peer exchanges")                                                            \
     X(EXCHANGES, "exchanges begun")                                                                                \
     X(EXCHANGE_CUT, "exchange given up half way")                                                                  \
+    X(CLEAN_STOP, "state closed cleanly and opened again")                                                         \
     X(POWER_LOSS, "power loss: the tail of the state's log gone, the reserve kept")                                \
     X(OLD_COPY, "old copy of a state restored, the reserve kept")                                                  \
     X(OLD_HOST, "whole host restored from an old copy, users work on")                                             \

@@ -97,7 +97,7 @@ static void reserve_key(const struct site *s, uint8_t key[16])
 static struct reserve *reserve_of(struct site *s)
 {
     struct reserve *r;
-    if (reserve_open(&r, path_of(s, "reserve").text) < 0)
+    if (reserve_open(&r, path_of(s, "reserve").text, 1 + boot[s->index]) < 0)
         fail("the reserve cannot be opened", s);
     return r;
 }
@@ -138,7 +138,7 @@ static bool lost_numbers(struct site *s)
     uint8_t key[16];
     struct reserve *r = reserve_of(s);
     reserve_key(s, key);
-    int v = reserve_check(r, key, 1 + boot[s->index], own_epoch(s), own_counter(s));
+    int v = reserve_check(r, key, own_epoch(s), own_counter(s));
     reserve_close(r);
     if (v < 0)
         fail("the reserve cannot be written", s);
@@ -251,8 +251,26 @@ static void unsure(struct site *s, bool mails_too)
         g->mail[i].unsure |= g->mail[i].site == s->index || g->delivered[i] & 1U << s->index;
 }
 
+/* As a worker that closes its user: the state is flushed, and the reserve says so. */
+static void stop_cleanly(struct site *s)
+{
+    uint8_t key[16];
+    if (state_sqlite_checkpoint(s->file) < 0)
+        fail("the state cannot be flushed", s);
+    struct reserve *r = reserve_of(s);
+    reserve_key(s, key);
+    if (reserve_clean(r, key, own_epoch(s), own_counter(s)) < 0)
+        fail("the reserve cannot be written", s);
+    reserve_close(r);
+    happened[CLEAN_STOP]++;
+    stop(s);
+    start(s);
+}
+
 void crash(struct site *s, enum fault point)
 {
+    if (s->sqlite && below(4) == 0)
+        stop_cleanly(s);
     happened[point]++;
     stop(s);
     start(s);

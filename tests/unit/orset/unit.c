@@ -1,5 +1,7 @@
 /* unit - rules of the core one by one, each as a reader of orset.h would expect it; SQLite state and reserve.
  */
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "reserve.h"
@@ -400,24 +402,68 @@ START_TEST(test_the_reserve_tells_a_state_that_lost_numbers)
     struct reserve *r;
     uint8_t key[16] = {1}, other[16] = {2};
     close(mkstemp(path));
-    ck_assert_int_eq(reserve_open(&r, path), 0);
-    ck_assert_int_eq(reserve_check(r, key, 7, 50, 0), RESERVE_GO_ON);
+    ck_assert_int_eq(reserve_open(&r, path, 7), 0);
+    ck_assert_int_eq(reserve_check(r, key, 50, 0), RESERVE_GO_ON);
     ck_assert_int_eq(reserve_raise(r, key, 50, 1), 0);
     ck_assert_int_eq(reserve_note(r, key, 120), 0);
     reserve_close(r);
     /* The process died, the host did not: the state must have what was noted. */
-    ck_assert_int_eq(reserve_open(&r, path), 0);
-    ck_assert_int_eq(reserve_check(r, key, 7, 50, 120), RESERVE_GO_ON);
-    ck_assert_int_eq(reserve_check(r, key, 7, 50, 119), RESERVE_NEW_EPOCH);
-    /* Power was lost: what was committed last may be gone. */
-    ck_assert_int_eq(reserve_check(r, key, 8, 50, 120), RESERVE_NEW_EPOCH);
-    ck_assert_int_eq(reserve_clean(r, key, 51, 10), 0);
-    ck_assert_int_eq(reserve_check(r, other, 8, 60, 3), RESERVE_GO_ON);
+    ck_assert_int_eq(reserve_open(&r, path, 7), 0);
+    ck_assert_int_eq(reserve_check(r, key, 50, 120), RESERVE_GO_ON);
+    ck_assert_int_eq(reserve_check(r, key, 50, 119), RESERVE_NEW_EPOCH);
     reserve_close(r);
-    ck_assert_int_eq(reserve_open(&r, path), 0);
-    ck_assert_int_eq(reserve_check(r, key, 9, 51, 10), RESERVE_GO_ON);
+    ck_assert_int_eq(reserve_open(&r, path, 8), 0);
+    /* Power was lost: what was committed last may be gone. */
+    ck_assert_int_eq(reserve_check(r, key, 50, 120), RESERVE_NEW_EPOCH);
     ck_assert_int_eq(reserve_clean(r, key, 51, 10), 0);
-    ck_assert_int_eq(reserve_check(r, key, 9, 51, 9), RESERVE_NEW_EPOCH);
+    ck_assert_int_eq(reserve_check(r, other, 60, 3), RESERVE_GO_ON);
+    reserve_close(r);
+    ck_assert_int_eq(reserve_open(&r, path, 9), 0);
+    ck_assert_int_eq(reserve_check(r, key, 51, 10), RESERVE_GO_ON);
+    ck_assert_int_eq(reserve_clean(r, key, 51, 10), 0);
+    ck_assert_int_eq(reserve_check(r, key, 51, 9), RESERVE_NEW_EPOCH);
+    reserve_close(r);
+    unlink(path);
+}
+END_TEST
+
+static struct timespec changed_at(const char *path)
+{
+    struct stat st;
+    ck_assert_int_eq(stat(path, &st), 0);
+    return st.st_mtim;
+}
+
+START_TEST(test_a_state_that_gives_no_number_writes_no_reserve)
+{
+    char path[] = "/tmp/orset-reserve-XXXXXX";
+    const struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    struct reserve *r;
+    uint8_t key[16] = {1};
+    close(mkstemp(path));
+    ck_assert_int_eq(reserve_open(&r, path, 7), 0);
+    ck_assert_int_eq(reserve_check(r, key, 50, 0), RESERVE_GO_ON);
+    ck_assert_int_eq(reserve_raise(r, key, 50, 5), 0);
+    ck_assert_int_eq(reserve_note(r, key, 5), 0);
+    ck_assert_int_eq(reserve_clean(r, key, 50, 5), 0);
+    ck_assert_int_eq(utimensat(AT_FDCWD, path, old, 0), 0);
+    /* A sweep, and one that is cut off before its end. */
+    ck_assert_int_eq(reserve_check(r, key, 50, 5), RESERVE_GO_ON);
+    ck_assert_int_eq(reserve_clean(r, key, 50, 5), 0);
+    ck_assert_int_eq(reserve_check(r, key, 50, 5), RESERVE_GO_ON);
+    reserve_close(r);
+    ck_assert_int_eq(reserve_open(&r, path, 8), 0);
+    ck_assert_int_eq(reserve_check(r, key, 50, 5), RESERVE_GO_ON);
+    ck_assert_int_eq(changed_at(path).tv_sec, 1000);
+    /* The first number, in a later boot than the one in which it was stopped: from here on it is in use. */
+    ck_assert_int_eq(reserve_raise(r, key, 50, 6), 0);
+    ck_assert_int_gt(changed_at(path).tv_sec, 1000);
+    reserve_close(r);
+    ck_assert_int_eq(reserve_open(&r, path, 8), 0);
+    ck_assert_int_eq(reserve_check(r, key, 50, 5), RESERVE_GO_ON); /* it died before its commit */
+    reserve_close(r);
+    ck_assert_int_eq(reserve_open(&r, path, 9), 0);
+    ck_assert_int_eq(reserve_check(r, key, 50, 6), RESERVE_NEW_EPOCH); /* power was lost */
     reserve_close(r);
     unlink(path);
 }
@@ -441,6 +487,7 @@ int main(void)
     tcase_add_test(t, test_no_memory_at_any_point_changes_nothing);
     tcase_add_test(t, test_the_sqlite_state_survives_and_refuses_newer_schemas);
     tcase_add_test(t, test_the_reserve_tells_a_state_that_lost_numbers);
+    tcase_add_test(t, test_a_state_that_gives_no_number_writes_no_reserve);
     suite_add_tcase(s, t);
     suite_add_tcase(s, exchange_cases());
     suite_add_tcase(s, epoch_cases());
