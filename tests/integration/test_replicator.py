@@ -321,6 +321,20 @@ def test_main_killed_finds_everything_again(world):
     assert w[0].says("did not end cleanly")
 
 
+def test_main_killed_finds_users_again_whom_nobody_lists(world):
+    """Seen for the first time a moment before: nothing but its own memory tells of them."""
+    w = world(2)
+    names = users(10)
+    for name in names:
+        w[0].change(name, "one")
+        wait_for(lambda name=name: w[0].site.items(name) == {1: ["one"]}, what="a first look")
+    w[0].kill()
+    for name in names:
+        w[0].site.add(name, "two, without a hint")
+    w[0].start()
+    w.quiet(names)
+
+
 def test_main_stopped_closes_its_users_and_sweeps_nobody(world):
     w = world(2)
     w[0].change("u", "x")

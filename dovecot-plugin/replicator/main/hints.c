@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "hint.h"
+#include "ledger.h"
 #include "log.h"
 #include "metrics.h"
 #include "sweep.h"
@@ -134,21 +135,37 @@ static void on_again(struct ev_loop *loop, ev_timer *t, int events)
     ev_io_start(loop, &h->fifo);
 }
 
-/* A mark goes before the user is looked at: a change that comes in between leaves another one. One that cannot go, a directory with something in it,
- * is no mark but would be taken for one by the plugin: that user is looked at each time. False then: it does not count against the others. */
+static bool mark_remove(int dir, const char *name)
+{
+    return unlinkat(dir, name, 0) == 0 || errno == ENOENT || (errno == EISDIR && unlinkat(dir, name, AT_REMOVEDIR) == 0);
+}
+
+/* Whether the user is known without his mark, whatever happens to this process and this host. */
+static bool is_known(struct hints *h, const char *user)
+{
+    return ledger_user_seen(h->r->ledger, user) || user_find(h->r->users, user, strlen(user));
+}
+
+/* A mark goes before the user is looked at: a change that comes in between leaves another one. Of a user never seen before it stays until the next
+ * time: it may be all that tells of him. One that cannot go, a directory with something in it, is no mark but would be taken for one by the plugin:
+ * that user is looked at each time. False then: it does not count against the others. */
 static bool mark(struct hints *h, int dir, const char *name)
 {
     struct hint hint = {.guid = ""};
-    bool all, gone;
+    bool all, is_mark = hint_mark(name, hint.user, &all), gone;
     metric_add(replicator_dirty, 1);
-    if (!hint_mark(name, hint.user, &all) && replicator_may_say(&h->said_dirty, 60.))
+    if (!is_mark && replicator_may_say(&h->said_dirty, 60.))
         log_warning("%s/%s: is no mark of a user, removed", h->r->config->dirty_dir, name);
-    gone = unlinkat(dir, name, 0) == 0 || errno == ENOENT || (errno == EISDIR && unlinkat(dir, name, AT_REMOVEDIR) == 0);
+    if (is_mark && !all && !is_known(h, hint.user)) {
+        look(h, &hint);
+        return true;
+    }
+    gone = mark_remove(dir, name);
     if (!gone && replicator_may_say(&h->said_dirty, 60.))
         log_error("%s/%s: cannot be removed: %s", h->r->config->dirty_dir, name, strerror(errno));
     if (all && gone)
         sweep_everyone(h->r->sweep);
-    else if (frame_user_ok((const uint8_t *)hint.user, strlen(hint.user)))
+    else if (is_mark && !all)
         look(h, &hint);
     return gone;
 }
@@ -165,6 +182,7 @@ static void on_dirty(struct ev_loop *loop, ev_timer *t, int events)
             log_error("dirty_dir %s: %s: changes of users whose hint is lost wait for a sweep; make it, mode 1733", path, strerror(errno));
         return;
     }
+    ledger_flush(h->r->ledger);
     for (int i = 0; i < MARKS_MAX && (e = readdir(d));)
         if (e->d_name[0] != '.' && mark(h, dirfd(d), e->d_name))
             i++;

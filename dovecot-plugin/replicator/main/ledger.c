@@ -11,10 +11,11 @@
 #define LOOKS_PAGE 1000
 #define GATHER 1. /* seconds for which writes are gathered */
 
-enum { ADD_USER, DROP_USER, DROP_USERS_OPS, SET_OPS, DROP_OPS, REMOVE_PEER, DROP_PEERS_OPS, SET_META, ADD_LOOK, DROP_LOOKS, GET_LOOKS, GET_USERS, GET_OPS, GET_TOTALS, STATEMENTS };
+enum { ADD_USER, KNOWS_USER, DROP_USER, DROP_USERS_OPS, SET_OPS, DROP_OPS, REMOVE_PEER, DROP_PEERS_OPS, SET_META, ADD_LOOK, DROP_LOOKS, GET_LOOKS, GET_USERS, GET_OPS, GET_TOTALS, STATEMENTS };
 
 static const char *const sql[STATEMENTS] = {
     "INSERT OR IGNORE INTO users VALUES (?1)",
+    "SELECT 1 FROM users WHERE name = ?1",
     "DELETE FROM users WHERE name = ?1",
     "DELETE FROM unconfirmed WHERE name = ?1",
     "INSERT OR REPLACE INTO unconfirmed VALUES (?1, ?2, ?3, ?4)",
@@ -44,6 +45,8 @@ struct ledger {
     sqlite3 *db;
     sqlite3_stmt *statement[STATEMENTS];
     ev_timer gather; /* active: a transaction is open */
+    bool fresh;      /* there are users whose names are committed and not on disk yet */
+    ev_timer flush;
     double said;
 };
 
@@ -67,6 +70,13 @@ static void on_gather(struct ev_loop *loop, ev_timer *t, int events)
     struct ledger *l = t->data;
     if (!run(l, "COMMIT"))
         run(l, "ROLLBACK");
+}
+
+static void commit(struct ledger *l)
+{
+    if (ev_is_active(&l->gather))
+        on_gather(l->r->loop, &l->gather, 0);
+    ev_timer_stop(l->r->loop, &l->gather);
 }
 
 static sqlite3_stmt *prepared(struct ledger *l, int which)
@@ -117,13 +127,31 @@ static int64_t one_number(struct ledger *l, const char *text)
     return v;
 }
 
+void ledger_flush(struct ledger *l)
+{
+    ev_timer_stop(l->r->loop, &l->flush);
+    if (!l->fresh)
+        return;
+    l->fresh = false;
+    commit(l);
+    if (sqlite3_wal_checkpoint_v2(l->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL) != SQLITE_OK)
+        failed(l, "checkpoint");
+}
+
+static void on_flush(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)events;
+    ledger_flush(t->data);
+}
+
 struct ledger *ledger_open(struct replicator *r)
 {
     struct ledger *l = mem_zero(sizeof *l);
     char *path = mem_printf("%s/replicator.db", r->config->replicator_dir);
     l->r = r;
     ev_timer_init(&l->gather, on_gather, 0., 0.);
-    l->gather.data = l;
+    ev_timer_init(&l->flush, on_flush, 0., GATHER);
+    l->gather.data = l->flush.data = l;
     if (sqlite3_open_v2(path, &l->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK || !run(l, schema)) {
         log_error("%s: %s", path, sqlite3_errmsg(l->db));
         sqlite3_close(l->db);
@@ -149,18 +177,42 @@ void ledger_close(struct ledger *l)
         return;
     if (l->r->stopping)
         write_row(l, SET_META, "sn", "clean", (int64_t)1);
-    if (ev_is_active(&l->gather))
-        on_gather(l->r->loop, &l->gather, 0);
-    ev_timer_stop(l->r->loop, &l->gather);
+    commit(l);
+    ev_timer_stop(l->r->loop, &l->flush); /* closing checkpoints */
     for (int i = 0; i < STATEMENTS; i++)
         sqlite3_finalize(l->statement[i]);
     sqlite3_close(l->db);
     free(l);
 }
 
-void ledger_user(struct ledger *l, const char *name)
+static bool knows(struct ledger *l, const char *name)
+{
+    sqlite3_stmt *s = prepared(l, KNOWS_USER);
+    bool known = false;
+    if (s) {
+        sqlite3_bind_text(s, 1, name, -1, SQLITE_STATIC);
+        known = sqlite3_step(s) == SQLITE_ROW;
+        sqlite3_reset(s);
+        sqlite3_clear_bindings(s);
+    }
+    return known;
+}
+
+void ledger_user_listed(struct ledger *l, const char *name)
 {
     write_row(l, ADD_USER, "s", name);
+}
+
+bool ledger_user_seen(struct ledger *l, const char *name)
+{
+    if (knows(l, name))
+        return true;
+    write_row(l, ADD_USER, "s", name);
+    commit(l);
+    if (!l->fresh)
+        ev_timer_again(l->r->loop, &l->flush);
+    l->fresh = true;
+    return false;
 }
 
 void ledger_forget_user(struct ledger *l, const char *name)

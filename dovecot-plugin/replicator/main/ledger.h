@@ -7,8 +7,9 @@
  *     meta         (key, value)                  clean: the last run stopped by itself
  *
  * It is a memory of where to look, never the truth: that is in the users' states. So writes are gathered in a
- * transaction for a second; what a crash takes back is found again by the sweep that follows it. An error is logged and
- * otherwise ignored for the same reason. */
+ * transaction for a second; what a crash takes back is found again by the sweep that follows it. But the sweep goes by
+ * the userdb's list, which need not be whole or there at all, and by this memory: whoever is seen for the first time is
+ * written at once. An error is logged and otherwise ignored for the same reason. */
 #ifndef REPLICATOR_MAIN_LEDGER_H
 #define REPLICATOR_MAIN_LEDGER_H
 
@@ -18,7 +19,11 @@
 struct ledger *ledger_open(struct replicator *);
 void ledger_close(struct ledger *); /* marks the run as clean */
 
-void ledger_user(struct ledger *, const char *name);
+void ledger_user_listed(struct ledger *, const char *name); /* by the userdb, which lists him again */
+/* By a hint, a mark or a parcel. False: he is new. Then he is known after a kill from here on, and after a power loss
+ * from ledger_flush on, which comes by itself within a second. */
+bool ledger_user_seen(struct ledger *, const char *name);
+void ledger_flush(struct ledger *);
 void ledger_forget_user(struct ledger *, const char *name);
 
 /* ops 0: all is confirmed. since: microseconds since 1970. */

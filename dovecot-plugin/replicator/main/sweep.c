@@ -106,7 +106,7 @@ void sweep_name(struct sweep *s, struct text name)
         return;
     memcpy(user, name.p, name.n);
     user[name.n] = '\0';
-    ledger_user(s->r->ledger, user);
+    ledger_user_listed(s->r->ledger, user);
 }
 
 void sweep_listed(struct sweep *s, bool whole)

@@ -174,7 +174,7 @@ static void activate(struct user *u)
             p->hello_at = now + p->hello_wait;
     }
     if (!u->known)
-        ledger_user(r->ledger, u->name);
+        ledger_user_seen(r->ledger, u->name);
     u->known = true;
 }
 
