@@ -77,7 +77,8 @@ def test_folders_made_and_deleted_one_after_the_other(group, specs):
                 site.delete(f"F{n}")
             listed(0)
     wait_equal(there.replicas, [USER], WITHIN)
-    assert there.logs(r"dovelane-.*Error: ", 10) == ""
+    # Dovecot's own word where a Maildir goes while anybody, here a worker, takes the lock in it.
+    assert there.logs(r"dovelane-.*Error: (?!dotlock .* was immediately deleted under us)", 10) == ""
 
 
 @pytest.mark.parametrize("formats", [("sdbox", "maildir"), ("mdbox", "sdbox")], ids=" ".join)
