@@ -1,6 +1,8 @@
 """One replica's files are deleted, spoilt or rolled back while it runs: no other loses a mail, and this one is whole again."""
 import contextlib
+import gzip
 import os
+import re
 import signal
 import subprocess
 import time
@@ -15,6 +17,7 @@ from stack.group import FAST, Group, remove_tree
 from stack.imap import ImapError, Lost
 
 WITHIN = 420.0
+USER = "waits@example.org"
 STORAGES = ["sdbox", pytest.param("mdbox", marks=pytest.mark.long), "maildir"]
 
 
@@ -620,3 +623,33 @@ def test_disk_full_at_the_receiver_loses_nothing(pair):
             path.chmod(0o700)
     shape = wait_equal(pair.replicas, [user], WITHIN)[user]["dovecot-b"].shape()
     assert set(shape["INBOX"]) == {"m", "n1", "n2", "n3", "n4", "x"}
+
+
+def test_a_mail_that_cannot_be_read_now_behind_one_that_went_meanwhile(group):
+    """That the one is gone is no word about the other: it waits, and goes when it can be read."""
+    there = group("maildir@2.3", "sdbox@2.3", more={"2.3": "mail_plugins = $mail_plugins zlib\nplugin {\n  zlib_save = gz\n}\n"})
+    a, b = there.replicas
+    with Site(a, USER) as site:
+        site.append("INBOX", "m0")
+    assert wait_shape(b, USER, {"INBOX": {"m0": [()]}}, WITHIN) is None
+    held = [*a.processes("dovelane-replicator"), *a.processes("dovelane-worker")]
+    for one in held:
+        one.send(signal.SIGSTOP)
+    with Site(a, USER) as site:
+        site.append("INBOX", "m1", size=3000)
+        site.append("INBOX", "m2", size=30000)
+        site.imap.select("INBOX", again=True)
+    files = {}
+    for directory in ("new", "cur"):
+        for path in (a.store(USER) / directory).iterdir():
+            files[re.search(rb"(?m)^X-Mail: (\S+)", gzip.decompress(path.read_bytes()))[1].decode()] = path
+    whole, times = files["m2"].read_bytes(), files["m2"].parent.stat()
+    files["m2"].write_bytes(whole[:-8] + bytes(byte ^ 0x5a for byte in whole[-8:]))     # gzip's check sum and size
+    files["m1"].unlink()
+    os.utime(files["m2"].parent, ns=(times.st_atime_ns, times.st_mtime_ns))     # so that the look does not know it
+    for one in held:
+        one.send(signal.SIGCONT)
+    assert there.wait_log(a, "cannot be read and waits", WITHIN)
+    spoilt, = (path for path in files["m2"].parent.iterdir() if path.name.startswith(files["m2"].name.split(":")[0]))
+    spoilt.write_bytes(whole)
+    assert wait_shape(b, USER, {"INBOX": {"m0": [()], "m2": [()]}}, WITHIN) is None, there.logs(USER)

@@ -144,6 +144,7 @@ int body_facts(struct mail *mail, struct orset_facts *f, struct kept *kept)
     time_t received, saved;
     struct istream *in;
     i_zero(f);
+    mail_storage_clear_error(mail->box->storage); /* it may tell of another mail, which is gone */
     if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) < 0 || mail_get_received_date(mail, &received) < 0 ||
         mail_get_save_date(mail, &saved) < 0 || (in = crlf_stream(mail)) == NULL)
         return -1;
@@ -158,7 +159,7 @@ int body_facts(struct mail *mail, struct orset_facts *f, struct kept *kept)
     f->saved = saved > 0 ? saved : 0;
     size_t room = kept == NULL ? 0 : kept_begin(kept);
     int r = hash_stream(in, f->sha256, &f->size, room == 0 ? NULL : kept->bytes, room, &error);
-    if (r < 0 && mailbox_get_last_mail_error(mail->box) != MAIL_ERROR_EXPUNGED)
+    if (r < 0)
         mail_storage_set_error(mail->box->storage, MAIL_ERROR_TEMP, error); /* a stream's error is not the storage's by itself */
     if (room > 0)
         kept_end(kept, f->sha256, r == 0 && f->size <= room ? f->size : 0);
@@ -175,6 +176,7 @@ static bool hash_ends(EVP_MD_CTX *hash, const uint8_t sha256[32])
 
 int body_read(struct mail *mail, const uint8_t sha256[32], uint64_t offset, size_t most, buffer_t *part, uint64_t *size_r)
 {
+    mail_storage_clear_error(mail->box->storage);
     struct istream *in = crlf_stream(mail);
     EVP_MD_CTX *hash = sha256_begin();
     const unsigned char *data;
