@@ -167,33 +167,41 @@ static inline const char *const *compat_mail_plugins(struct mail_user *user)
 #endif
 }
 
-/* Whether the configuration or the userdb tells the password of the user's mail_crypt key. mail_crypt is loaded. */
+/* A setting of mail_crypt, which is loaded, as the configuration or the userdb has it for this user; "" when it is not set. */
 #if COMPAT_24
-#define COMPAT_USER_KEY_PASSWORD "crypt_user_key_password"
-static inline bool compat_user_key_password_is_known(struct mail_user *user)
+#define COMPAT_CRYPT_PASSWORD "crypt_user_key_password"
+#define COMPAT_CRYPT_GLOBAL_KEY "crypt_global_public_key_file"
+static inline const char *compat_crypt_setting(struct mail_user *user, const char *key)
 {
     /* The plugin's settings have no installed header; where in them the one is, its definition says. */
     const struct setting_parser_info *info = dlsym(RTLD_DEFAULT, "crypt_setting_parser_info");
     const void *set;
-    const char *error;
-    bool known = FALSE;
+    const char *error, *value = "";
     if (info == NULL || (settings_get)(user->event, info, 0, __FILE__, __LINE__, &set, &error) < 0)
-        return FALSE;
+        return "";
     for (const struct setting_define *d = info->defines; d->key != NULL; d++)
-        if (strcmp(d->key, COMPAT_USER_KEY_PASSWORD) == 0) {
-            const char *value = *(const char *const *)CONST_PTR_OFFSET(set, d->offset);
-            known = value != NULL && *value != '\0';
-        }
+        if (strcmp(d->key, key) == 0)
+            value = t_strdup(*(const char *const *)CONST_PTR_OFFSET(set, d->offset));
     pool_t pool = *(const pool_t *)CONST_PTR_OFFSET(set, info->pool_offset1 - 1);
     pool_unref(&pool);
-    return known;
+    return value == NULL ? "" : value;
+}
+static inline bool compat_crypt_writes(struct mail_user *user)
+{
+    return *compat_crypt_setting(user, "crypt_write_algorithm") != '\0';
 }
 #else
-#define COMPAT_USER_KEY_PASSWORD "mail_crypt_private_password"
-static inline bool compat_user_key_password_is_known(struct mail_user *user)
+#define COMPAT_CRYPT_PASSWORD "mail_crypt_private_password"
+#define COMPAT_CRYPT_GLOBAL_KEY "mail_crypt_global_public_key"
+static inline const char *compat_crypt_setting(struct mail_user *user, const char *key)
 {
-    const char *value = mail_user_plugin_getenv(user, COMPAT_USER_KEY_PASSWORD);
-    return value != NULL && *value != '\0';
+    const char *value = mail_user_plugin_getenv(user, key);
+    return value == NULL ? "" : value;
+}
+static inline bool compat_crypt_writes(struct mail_user *user)
+{
+    const char *version = compat_crypt_setting(user, "mail_crypt_save_version");
+    return *version != '\0' && *version != '0';
 }
 #endif
 

@@ -1,4 +1,5 @@
 """What is refused, user by user and by name, and what of other people's mailboxes is replicated and what not."""
+import subprocess
 import time
 from pathlib import Path
 
@@ -254,3 +255,26 @@ def test_a_key_that_is_bound_to_a_password_is_refused_by_name(group, version):
     well, told = status(a, made)
     assert well, told
     assert wait_shape(b, made, {"INBOX": {"m": [()]}}, WITHIN) is None
+
+
+def test_a_global_key_comes_before_one_that_is_bound_to_a_password(group, tmp_path):
+    """As where an admin moved to global keys: what comes in since is encrypted for them, and all that know them read it."""
+    there = group("sdbox@2.3", "sdbox", more={"2.3": CRYPT["2.3"]})
+    a, b = there.replicas
+    user = "moved@example.org"
+    a.doveadm("-o", f"{PASSWORD['2.3'][0]}=secret", "mailbox", "cryptokey", "generate", "-u", user, "-U")
+    base = Path(a.note["base"])
+    subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", tmp_path / "key"], check=True)
+    subprocess.run(["openssl", "pkey", "-in", tmp_path / "key", "-out", base / "global.key"], check=True)
+    subprocess.run(["openssl", "pkey", "-in", tmp_path / "key", "-pubout", "-out", base / "global.pub"], check=True)
+    for key in ("global.key", "global.pub"):
+        (base / key).chmod(0o644)
+    for site in there.replicas:
+        if site.note["version"].startswith("2.3"):
+            configured(there, site, f"plugin {{\n  mail_crypt_global_private_key = <{base}/global.key\n  mail_crypt_global_public_key = <{base}/global.pub\n}}\n")
+    with Site(a, user) as site:
+        site.append("INBOX", "m")
+    assert any(b"CRYPTED" in path.read_bytes() for path in a.store(user).rglob("u.*")), "not encrypted: the test shows nothing"
+    assert wait_shape(b, user, {"INBOX": {"m": [()]}}, WITHIN) is None, there.logs(user)
+    well, told = status(a, user)
+    assert well, told

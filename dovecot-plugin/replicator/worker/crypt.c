@@ -30,7 +30,9 @@ bool session_keys_ok(struct session *s, const char **error_r)
 {
     const char *id = NULL;
     bool ok = TRUE;
-    if (!str_array_find(compat_mail_plugins(s->user), "mail_crypt") || compat_user_key_password_is_known(s->user))
+    /* A global key comes before the user's own, and what it encrypts anybody with the configuration reads. A mail of before that is told by its look. */
+    if (!str_array_find(compat_mail_plugins(s->user), "mail_crypt") || !compat_crypt_writes(s->user) ||
+        *compat_crypt_setting(s->user, COMPAT_CRYPT_GLOBAL_KEY) != '\0' || *compat_crypt_setting(s->user, COMPAT_CRYPT_PASSWORD) != '\0')
         return TRUE;
     struct mailbox *box = session_mailbox(s, "INBOX", 0);
     struct stat st;
@@ -40,7 +42,7 @@ bool session_keys_ok(struct session *s, const char **error_r)
         id = attribute(box, MAIL_ATTRIBUTE_TYPE_SHARED, KEYS "active");
     if (id != NULL && is_bound_to_password(attribute(box, MAIL_ATTRIBUTE_TYPE_PRIVATE, t_strconcat(KEYS "privkeys/", id, NULL)))) {
         *error_r = "mail_crypt: the user's key is bound to a password that only the login has, so nobody else can read these mails: replicate such users "
-                   "with a key without password, or with one that the userdb gives the workers (" COMPAT_USER_KEY_PASSWORD ")";
+                   "with a key without password, or with one that the userdb gives the workers (" COMPAT_CRYPT_PASSWORD ")";
         ok = FALSE;
     }
     mailbox_free(&box);
