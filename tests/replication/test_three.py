@@ -130,7 +130,7 @@ def test_an_empty_site_that_can_ask_nobody_makes_no_inbox(group):
     there.cut("a", "b")
     there.start(b.name)
     b.doveadm("dovelane", "resync", "-u", USER)
-    assert there.wait_log(b, f"user={USER}: no other site could be asked", 240), there.logs("asked")
+    assert there.wait_log(b, f"user={USER}: not all other sites could be asked", 240), there.logs("asked")
     while int(time.time()) <= validity:     # what is made from now on is younger
         time.sleep(0.1)
     b.doveadm("dovelane", "resync", "-u", USER)
@@ -142,6 +142,33 @@ def test_an_empty_site_that_can_ask_nobody_makes_no_inbox(group):
         time.sleep(0.1)
     shown = wait_equal(there.replicas, [USER], WITHIN)[USER]
     assert len(shown["dovecot-b"].shape()["INBOX"]) == 1
+    assert {one.folders["INBOX"].validity for one in shown.values()} == {validity}
+
+
+def test_another_empty_site_s_answer_makes_no_inbox(group):
+    """The site that has mail has not been heard yet."""
+    there = group("maildir", "sdbox", "sdbox")
+    a, b, c = there.replicas
+    for empty in (b, c):
+        there.end(empty.name)
+    with Site(a, USER) as site:
+        site.append("INBOX", "m")
+    validity = digest.read(a, USER).folders["INBOX"].validity
+    there.cut("a")
+    there.start(b.name)
+    b.doveadm("dovelane", "resync", "-u", USER)
+    assert there.wait_log(b, f"user={USER}: not all other sites could be asked", 240), there.logs("asked")
+    there.start(c.name)
+    c.doveadm("dovelane", "resync", "-u", USER)
+    assert there.wait_log(c, f"user={USER}: not all other sites could be asked", 240), there.logs("asked")
+    for empty in (b, c):
+        assert not (empty.store(USER) / "mailboxes" / "INBOX").exists(), empty.name
+    there.heal()
+    deadline = time.monotonic() + WITHIN
+    while not all(list((empty.store(USER) / "mailboxes").rglob("u.*")) for empty in (b, c)):
+        assert time.monotonic() < deadline, there.logs(USER)
+        time.sleep(0.1)
+    shown = wait_equal(there.replicas, [USER], WITHIN)[USER]
     assert {one.folders["INBOX"].validity for one in shown.values()} == {validity}
 
 

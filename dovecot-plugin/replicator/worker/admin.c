@@ -202,7 +202,7 @@ static enum frame_result verify(struct session *s, bool bodies)
         link_reply(s->link, "folder\t%s\tplaced=%u\tunplaced=%u\tmissing=%u\tunknown=%u\tflags=%u\tbodies=%u", folder_text(s, &f),
                    v.bound, v.unplaced, v.missing, unknown, v.flags, v.bodies);
     }
-    link_reply(s->link, "verdict\t%s", same ? "same" : "different");
+    link_reply(s->link, "verdict\t%s", s->exchange_first ? "exchange-first" : same ? "same" : "different"); /* before it no mailbox was read */
     return FRAME_OK;
 }
 

@@ -632,13 +632,13 @@ static bool must_exchange(struct session *s)
 {
     bool first = s->exchange_first && time(NULL) < s->join_until;
     if (s->exchange_first && !first) {
-        session_note(s, NOTE_WARNING, "no other site could be asked for this user's state; going on with the mailboxes as "
+        session_note(s, NOTE_WARNING, "not all other sites could be asked for this user's state; going on with the mailboxes as "
                      "they are: mail that was removed elsewhere meanwhile may come back");
         s->exchange_first = FALSE;
         s->unasked = TRUE;
     }
     for (unsigned i = 0; first && i < s->npeers; i++)
-        if (s->peer[i].exchange == NULL)
+        if (s->peer[i].exchange == NULL && !s->peer[i].answered)
             (void)peer_ask(s, s->peer[i].site);
     if (first)
         session_want_tick(s, 1000);

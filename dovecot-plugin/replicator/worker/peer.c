@@ -226,21 +226,22 @@ static int joined(struct session *s)
     return session_commit(s);
 }
 
-/* An exchange came to its end: a new state has heard what there is when all that were asked have answered. */
+/* An exchange came to its end: a new state has heard what there is when all have answered. Those who were not asked yet will be (must_exchange). */
 static enum frame_result exchanged(struct session *s, struct peer *p)
 {
     const struct frame_ingest all = {.n = 0};
-    bool waiting = FALSE;
+    bool all_answered = TRUE;
     drop_exchange(s, p);
     p->behind = FALSE;
+    p->answered = TRUE;
     for (unsigned i = 0; i < s->npeers; i++)
-        waiting = waiting || s->peer[i].exchange != NULL;
-    if (s->exchange_first && waiting)
+        all_answered = all_answered && s->peer[i].answered;
+    if (s->exchange_first && !all_answered)
         return FRAME_OK;
     bool first = s->exchange_first;
     if (first)
         session_note(s, NOTE_INFO, "the state has what the other sites have; reading the mailboxes");
-    if ((first || s->unasked) && joined(s) < 0)
+    if ((first || (s->unasked && all_answered)) && joined(s) < 0)
         return FRAME_TEMPORARY;
     return (first ? ingest(s, &all) : apply(s, p->site)) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }

@@ -340,9 +340,15 @@ static int open_state(struct session *s, const char **error_r)
         return -1;
     }
     state_sqlite_interface(s->db, &s->store);
-    if (orset_open(&s->os, session_alloc(), &s->store, &self, &s->created) < 0) {
-        *error_r = t_strdup_printf("%s/state.db: %s", s->dir,
-                                   s->os != NULL ? orset_error_text(s->os) : state_sqlite_error(s->db));
+    r = orset_open(&s->os, session_alloc(), &s->store, &self, &s->created);
+    if (r == ORSET_E_LIMIT) {
+        *error_r = t_strdup_printf("%s/state.db: is the state of another site, and this is site %llu: is -n of dovelane-replicator this host's name? If it is, "
+                                   "and this home came from there, remove state.db and its companions", s->dir, (unsigned long long)self.site);
+        return -1;
+    }
+    if (r < 0) {
+        const char *why = r == ORSET_E_MEMORY ? "out of memory" : state_sqlite_error(s->db);
+        *error_r = t_strdup_printf("%s/state.db: %s", s->dir, *why != '\0' ? why : "its rows cannot be read");
         return -1;
     }
     return rows_load(s);
@@ -403,6 +409,8 @@ static int ask_first(struct session *s)
 {
     s->exchange_first = s->npeers > 0;
     s->unasked = FALSE;
+    for (unsigned i = 0; i < s->npeers; i++)
+        s->peer[i].answered = FALSE;
     s->join_until = time(NULL) + JOIN_WAIT_SECS;
     return rows_put_join(s);
 }

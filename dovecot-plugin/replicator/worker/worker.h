@@ -173,6 +173,7 @@ struct peer {
     bool behind;        /* it has what this state has not */
     bool forgotten;     /* its backlog was dropped: it will have to exchange */
     time_t lost_since;  /* it speaks of fewer own numbers than are here */
+    bool answered;      /* it was asked for its state, in this session, and all of it came */
     bool owed;          /* ops of it came, and no batch to it carried the vector since */
     bool more;          /* sending ended before the last op: enough was sent for one question */
     struct orset_exchange *exchange;
@@ -209,7 +210,7 @@ struct session {
     unsigned npeers;
     bool exchange_first;         /* a new state or epoch: nothing is ingested before an exchange, or join_until */
     time_t join_until;
-    bool unasked;                /* that wait ended with no answer, and none has come since */
+    bool unasked;                /* that wait ended, and not all have answered since */
     bool redates;                /* rows say that mails are to be redated */
     bool rewound;                /* the state was found to be older than the mailboxes, and not all of them were looked at since */
     struct bodies *bodies;       /* that came with the parcel in work */
