@@ -160,7 +160,17 @@ class World:
     def quiet(self, users, seconds=60):
         """Converged, and everybody knows it."""
         self.converge(users, seconds)
-        wait_for(lambda: all(row[3] == "0" for r in self.replicas for row in r.admin("lag")[0][1:]), seconds, "confirmation of all changes")
+        lags = {}
+
+        def confirmed():
+            lags.update({r.name: r.admin("lag")[0][1:] for r in self.replicas})
+            return all(row[3] == "0" for rows in lags.values() for row in rows)
+
+        try:
+            wait_for(confirmed, seconds, "confirmation of all changes")
+        except AssertionError:
+            print(lags, {r.name: r.admin("lag", "*") for r in self.replicas}, [line for r in self.replicas for line in r.log.read_text().splitlines() if "replicator.db" in line])
+            raise
 
 
 def users(n):

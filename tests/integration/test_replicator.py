@@ -1,4 +1,5 @@
 """dovelane-replicator: hints, lanes, workers that fail, Redis that goes away, parcels that are not what they should be."""
+import contextlib
 import os
 import random
 import signal
@@ -9,7 +10,7 @@ import pytest
 
 from lane_server import BUILD, wait_for
 from replicator_worker import ANSWER, BATCH, CLEAN, NEW, num, text
-from replicator_world import World, users
+from replicator_world import PROGRAM, World, users
 
 LIVE, BULK = "dovelane:replica:{}>{}", "dovelane:replica:{}>{}:bulk"
 pytestmark = pytest.mark.core
@@ -112,6 +113,46 @@ def test_a_directory_in_a_marks_place_hides_no_change(world):
         w[0].site.add(user, "marked")
     w.converge(["a@b", "c@d"])
     wait_for(lambda: os.listdir(w[0].directory / "dirty") == ["c%40d"], what="only what cannot be removed")
+
+
+@pytest.fixture
+def small_disk(world):
+    """A replica whose replicator's own directory is on a file system that is soon full: (replica, fill, free)."""
+    w = world(2, up=False)
+    state = w[0].directory / "state"
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", state], check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+
+    def fill():
+        with contextlib.suppress(OSError), open(state / "fill", "wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 512)
+
+    yield w, fill, lambda: (state / "fill").unlink()
+    w[0].end()
+    subprocess.run(["umount", "-l", state], check=True)
+
+
+def test_whoever_is_new_while_the_disk_is_full_is_not_forgotten(small_disk):
+    """Neither by his mark nor by a hint, and nobody lists them."""
+    w, fill, free = small_disk
+    w.up()
+    fill()
+    for n, tell in enumerate((w[0].mark, w[0].hint)):
+        w[0].site.add(f"u{n}", "one")
+        tell(f"u{n}")
+        wait_for(lambda n=n: w[0].site.items(f"u{n}") == {1: ["one"]}, what="a first look")
+    wait_for(lambda: w[0].says("replicator.db: COMMIT: database or disk is full"), what="an error")
+    seen = w[0].site.state("u0").looks
+    wait_for(lambda: w[0].site.state("u0").looks > seen + 1, what="one look more, for the mark that stays")
+    assert os.listdir(w[0].directory / "dirty") == ["u0"]
+    free()
+    wait_for(lambda: not os.listdir(w[0].directory / "dirty"), what="an empty directory")
+    w[0].kill()
+    for n in range(2):
+        w[0].site.add(f"u{n}", "two, without a hint")
+    w[0].start()
+    w.quiet(["u0", "u1"])
 
 
 def test_the_mark_for_all_sweeps_all(world):
@@ -333,6 +374,17 @@ def test_main_killed_finds_users_again_whom_nobody_lists(world):
         w[0].site.add(name, "two, without a hint")
     w[0].start()
     w.quiet(names)
+
+
+def test_a_directory_of_another_site_is_refused(world):
+    """As with the wrong -n on a host: its numbers would be given as another site's."""
+    w = world(2)
+    w[0].stop()
+    conf = w[0].directory / "conf"
+    done = subprocess.run([PROGRAM, conf, "site-b", w[0].directory], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "replicator.db: is of site 1, and -n names site-b, site 2: -n in the executable of service dovelane-replicator" in done.stderr, done.stderr
+    w[0].start()
 
 
 def test_main_stopped_closes_its_users_and_sweeps_nobody(world):

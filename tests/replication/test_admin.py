@@ -1,4 +1,5 @@
 """`doveadm dovelane` with what cannot be done: each answer names the thing and the way out, and the exit code is not 0."""
+import re
 import shutil
 import signal
 import time
@@ -8,11 +9,12 @@ import conftest
 import pytest
 from site_user import Site
 from stack import dovecot, probe
-from stack.digest import wait_equal
+from stack.digest import wait_equal, wait_shape
 from stack.failure import StackError
 from stack.group import FAST, Group
 
 USER = "admin@example.org"
+WITHIN = 420.0
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +192,47 @@ def test_workers_that_cannot_be_reached(group):
             a.doveadm("dovelane", *words, timeout=240)
         assert str(raised.value).count("no worker can be reached") <= 9     # not once for each user there is
     assert users[0] in lag_of_all(a)
+
+
+def test_workers_that_cannot_start(group):
+    """The socket is there, and no process ever answers: an admin is told so, and that the log says why."""
+    there = group("sdbox", "sdbox", settings={**FAST, "worker_timeout": "3s"})
+    a, b = there.replicas
+    there.end(b.name)
+    with Site(a, USER) as site:
+        site.append("INBOX", "m")
+    deadline = time.monotonic() + 240
+    while USER not in lag_of_all(a):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    conf = Path(a.note["config"])
+    conf.write_text(re.sub(r"executable = \S*dovelane-worker\S*", "executable = /bin/false", conf.read_text()))
+    there.restart(a.name)
+    for words in (["status", "-u", USER], ["verify", "-A"]):
+        with pytest.raises(StackError, match="Dovecot's log says why none starts"):
+            a.doveadm("dovelane", *words, timeout=240)
+
+
+def test_mail_of_a_time_when_the_replicator_could_not_start(group):
+    """Its hint stood in a FIFO that Dovecot's master held open, and went with the master: nothing else tells of it."""
+    there = group("sdbox", "maildir")
+    a, b = there.replicas
+    with Site(a, USER) as site:
+        site.append("INBOX", "before")
+    wait_equal(there.replicas, [USER], WITHIN)
+    conf = Path(a.note["base"]) / "dovelane.conf"
+    good = conf.read_text()
+    there.end(a.name)
+    conf.write_text("wrong = \n" + good)
+    there.start(a.name)
+    with Site(a, USER) as site:
+        site.append("INBOX", "meanwhile")
+    assert there.wait_log(a, "dovelane-replicator.*Fatal", 60)
+    there.end(a.name)
+    conf.write_text(good)
+    there.start(a.name)
+    assert there.wait_log(a, "Dovecot was started anew since the last run: all users are swept", 60)
+    assert wait_shape(b, USER, {"INBOX": {"before": [()], "meanwhile": [()]}}, WITHIN) is None, there.logs(USER)
 
 
 def test_a_replicator_that_is_stopped_or_dies_answers_nobody_for_ever(pair):

@@ -9,9 +9,11 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "hint.h"
 #include "ledger.h"
 #include "log.h"
@@ -30,8 +32,9 @@ struct hints {
     ev_timer again, dirty;
     char line[2 * HINT_MAX + 1];
     size_t n;
-    bool skip; /* the rest of a line that was too long */
-    double said, said_dirty;
+    bool skip;    /* the rest of a line that was too long */
+    bool flushed; /* whoever was known when the marks were begun to be looked at is so for good */
+    double said, said_dirty, said_mode;
 };
 
 static void look(struct hints *h, const struct hint *hint)
@@ -140,15 +143,13 @@ static bool mark_remove(int dir, const char *name)
     return unlinkat(dir, name, 0) == 0 || errno == ENOENT || (errno == EISDIR && unlinkat(dir, name, AT_REMOVEDIR) == 0);
 }
 
-/* Whether the user is known without his mark, whatever happens to this process and this host. */
-static bool is_known(struct hints *h, const char *user)
+/* Whether the mark can go: the user is known without it, whatever happens to this process and this host, or is none. */
+static bool may_go(struct hints *h, const char *user)
 {
-    return ledger_user_seen(h->r->ledger, user) || user_find(h->r->users, user, strlen(user));
+    const struct user *u = user_find(h->r->users, user, strlen(user));
+    return (u && clock_monotonic() < u->unknown_until) || ledger_user_seen(h->r->ledger, user);
 }
 
-/* A mark goes before the user is looked at: a change that comes in between leaves another one. Of a user never seen before it stays until the next
- * time: it may be all that tells of him. One that cannot go, a directory with something in it, is no mark but would be taken for one by the plugin:
- * that user is looked at each time. False then: it does not count against the others. */
 static bool mark(struct hints *h, int dir, const char *name)
 {
     struct hint hint = {.guid = ""};
@@ -156,7 +157,7 @@ static bool mark(struct hints *h, int dir, const char *name)
     metric_add(replicator_dirty, 1);
     if (!is_mark && replicator_may_say(&h->said_dirty, 60.))
         log_warning("%s/%s: is no mark of a user, removed", h->r->config->dirty_dir, name);
-    if (is_mark && !all && !is_known(h, hint.user)) {
+    if (is_mark && !all && (!may_go(h, hint.user) || !h->flushed)) {
         look(h, &hint);
         return true;
     }
@@ -182,7 +183,10 @@ static void on_dirty(struct ev_loop *loop, ev_timer *t, int events)
             log_error("dirty_dir %s: %s: changes of users whose hint is lost wait for a sweep; make it, mode 1733", path, strerror(errno));
         return;
     }
-    ledger_flush(h->r->ledger);
+    struct stat st;
+    if (fstat(dirfd(d), &st) == 0 && (st.st_mode & 0003) != 0003 && (st.st_mode & 0030) != 0030 && replicator_may_say(&h->said_mode, 600.))
+        log_warning("dirty_dir %s: mode %04o: mail processes cannot leave marks there: make it 1733", path, (unsigned)st.st_mode & 07777);
+    h->flushed = ledger_flush(h->r->ledger);
     for (int i = 0; i < MARKS_MAX && (e = readdir(d));)
         if (e->d_name[0] != '.' && mark(h, dirfd(d), e->d_name))
             i++;

@@ -4,9 +4,11 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "clock.h"
 #include "log.h"
+#include "user.h"
 
 #define LOOKS_PAGE 1000
 #define GATHER 1. /* seconds for which writes are gathered */
@@ -44,8 +46,11 @@ struct ledger {
     struct replicator *r;
     sqlite3 *db;
     sqlite3_stmt *statement[STATEMENTS];
-    ev_timer gather; /* active: a transaction is open */
-    bool fresh;      /* there are users whose names are committed and not on disk yet */
+    ev_timer gather;    /* the end of the transaction that is open */
+    bool at_once;       /* there is a new user in it */
+    bool fresh;         /* there are new users who are not on disk yet */
+    bool rewrite;       /* and some of them not even in a transaction: one could not be committed */
+    bool undone;        /* that happened in this run */
     ev_timer flush;
     double said;
 };
@@ -64,19 +69,49 @@ static bool run(struct ledger *l, const char *text)
     return false;
 }
 
+static void flush_soon(struct ledger *l)
+{
+    l->fresh = true;
+    if (!ev_is_active(&l->flush))
+        ev_timer_again(l->r->loop, &l->flush);
+}
+
+/* As far as it is users it is written again; the next start sweeps all for the rest (ledger_close). */
+static void undone(struct ledger *l)
+{
+    l->rewrite = l->undone = true;
+    flush_soon(l);
+}
+
+/* By SQLite's own word: the timer is over when it calls, and some errors end a transaction. */
+static bool gathers(const struct ledger *l)
+{
+    return !sqlite3_get_autocommit(l->db);
+}
+
+static bool commit(struct ledger *l)
+{
+    bool ok = !gathers(l) || run(l, "COMMIT");
+    if (!ok) {
+        if (gathers(l))
+            run(l, "ROLLBACK");
+        undone(l);
+    }
+    ev_timer_stop(l->r->loop, &l->gather);
+    l->at_once = false;
+    return ok;
+}
+
 static void on_gather(struct ev_loop *loop, ev_timer *t, int events)
 {
     (void)loop, (void)events;
-    struct ledger *l = t->data;
-    if (!run(l, "COMMIT"))
-        run(l, "ROLLBACK");
+    commit(t->data);
 }
 
-static void commit(struct ledger *l)
+void ledger_commit_seen(struct ledger *l)
 {
-    if (ev_is_active(&l->gather))
-        on_gather(l->r->loop, &l->gather, 0);
-    ev_timer_stop(l->r->loop, &l->gather);
+    if (l->at_once)
+        commit(l);
 }
 
 static sqlite3_stmt *prepared(struct ledger *l, int which)
@@ -92,11 +127,16 @@ static sqlite3_stmt *prepared(struct ledger *l, int which)
 static void write_row(struct ledger *l, int which, const char *format, ...)
 {
     sqlite3_stmt *s = prepared(l, which);
-    if (!s)
+    if (!s) {
+        undone(l);
         return;
-    if (!ev_is_active(&l->gather)) {
-        if (!run(l, "BEGIN"))
+    }
+    if (!gathers(l)) {
+        if (!run(l, "BEGIN")) {
+            undone(l);
             return;
+        }
+        ev_timer_stop(l->r->loop, &l->gather);
         ev_timer_set(&l->gather, GATHER, 0.);
         ev_timer_start(l->r->loop, &l->gather);
     }
@@ -109,8 +149,10 @@ static void write_row(struct ledger *l, int which, const char *format, ...)
             sqlite3_bind_int64(s, i + 1, va_arg(ap, int64_t));
     }
     va_end(ap);
-    if (sqlite3_step(s) != SQLITE_DONE)
+    if (sqlite3_step(s) != SQLITE_DONE) {
         failed(l, sql[which]);
+        undone(l);
+    }
     sqlite3_reset(s);
     sqlite3_clear_bindings(s);
 }
@@ -127,21 +169,48 @@ static int64_t one_number(struct ledger *l, const char *text)
     return v;
 }
 
-void ledger_flush(struct ledger *l)
+static void write_again(struct user *u, void *arg)
 {
-    ev_timer_stop(l->r->loop, &l->flush);
+    if (u->known)
+        write_row(arg, ADD_USER, "s", u->name);
+}
+
+bool ledger_flush(struct ledger *l)
+{
     if (!l->fresh)
-        return;
-    l->fresh = false;
-    commit(l);
-    if (sqlite3_wal_checkpoint_v2(l->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL) != SQLITE_OK)
+        return true;
+    if (l->rewrite) {
+        l->rewrite = false;
+        users_each(l->r->users, write_again, l);
+    }
+    l->fresh = !commit(l) || l->rewrite;
+    if (!l->fresh && sqlite3_wal_checkpoint_v2(l->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL) != SQLITE_OK) {
         failed(l, "checkpoint");
+        l->fresh = true;
+    }
+    if (!l->fresh)
+        ev_timer_stop(l->r->loop, &l->flush);
+    return !l->fresh;
 }
 
 static void on_flush(struct ev_loop *loop, ev_timer *t, int events)
 {
     (void)loop, (void)events;
     ledger_flush(t->data);
+}
+
+/* What is here is of one site, as the states are, and one's numbers are never another's. */
+static bool is_ours(struct ledger *l, const char *path)
+{
+    int64_t self = (int64_t)l->r->group.self, site = one_number(l, "SELECT value FROM meta WHERE key = 'site'");
+    char text[80];
+    if (site != 0 && site != self) {
+        log_error("%s: is of site %lld, and -n names %s, site %lld: -n in the executable of service dovelane-replicator must be this host's name, and a site's "
+                  "id stays what it is", path, (long long)site, l->r->group.name, (long long)self);
+        return false;
+    }
+    snprintf(text, sizeof text, "INSERT OR REPLACE INTO meta VALUES ('site', %lld)", (long long)self);
+    return site == self || run(l, text);
 }
 
 struct ledger *ledger_open(struct replicator *r)
@@ -152,16 +221,20 @@ struct ledger *ledger_open(struct replicator *r)
     ev_timer_init(&l->gather, on_gather, 0., 0.);
     ev_timer_init(&l->flush, on_flush, 0., GATHER);
     l->gather.data = l->flush.data = l;
-    if (sqlite3_open_v2(path, &l->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK || !run(l, schema)) {
-        log_error("%s: %s", path, sqlite3_errmsg(l->db));
+    bool ok = sqlite3_open_v2(path, &l->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) == SQLITE_OK &&
+              sqlite3_exec(l->db, schema, NULL, NULL, NULL) == SQLITE_OK;
+    if (!ok)
+        log_error("%s: %s: it and its directory must be there and belong to this user, uid %u", path, sqlite3_errmsg(l->db), (unsigned)geteuid());
+    r->first = ok && one_number(l, "SELECT count(*) FROM meta") == 0;
+    ok = ok && is_ours(l, path);
+    free(path);
+    if (!ok) {
         sqlite3_close(l->db);
-        free(path);
         free(l);
         return NULL;
     }
-    free(path);
-    r->first = one_number(l, "SELECT count(*) FROM meta") == 0;
     r->unclean = !r->first && one_number(l, "SELECT value FROM meta WHERE key = 'clean'") == 0;
+    r->adopted = !r->first && one_number(l, "SELECT value FROM meta WHERE key = 'parent'") != (int64_t)r->parent;
     for (size_t i = 0; i < r->group.npeers; i++) {
         char text[80];
         snprintf(text, sizeof text, "SELECT count(*) FROM peers WHERE site = %lld", (long long)r->group.peer[i].site);
@@ -175,8 +248,10 @@ void ledger_close(struct ledger *l)
 {
     if (!l)
         return;
-    if (l->r->stopping)
+    if (l->r->stopping && !l->undone) {
         write_row(l, SET_META, "sn", "clean", (int64_t)1);
+        write_row(l, SET_META, "sn", "parent", (int64_t)l->r->parent);
+    }
     commit(l);
     ev_timer_stop(l->r->loop, &l->flush); /* closing checkpoints */
     for (int i = 0; i < STATEMENTS; i++)
@@ -208,10 +283,8 @@ bool ledger_user_seen(struct ledger *l, const char *name)
     if (knows(l, name))
         return true;
     write_row(l, ADD_USER, "s", name);
-    commit(l);
-    if (!l->fresh)
-        ev_timer_again(l->r->loop, &l->flush);
-    l->fresh = true;
+    l->at_once = true;
+    flush_soon(l);
     return false;
 }
 

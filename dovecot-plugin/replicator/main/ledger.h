@@ -4,7 +4,7 @@
  *     unconfirmed  (site, name, ops, since)      whose changes a peer has not confirmed
  *     look         (name)                        who was to be looked at when the last run was stopped
  *     peers        (site)                        removed for ever
- *     meta         (key, value)                  clean: the last run stopped by itself
+ *     meta         (key, value)                  clean: the last run stopped by itself; parent: replicator.h; site: whose it is
  *
  * It is a memory of where to look, never the truth: that is in the users' states. So writes are gathered in a
  * transaction for a second; what a crash takes back is found again by the sweep that follows it. But the sweep goes by
@@ -15,15 +15,18 @@
 
 #include "replicator.h"
 
-/* Reads the removed peers into r->group and sets r->first and r->unclean. NULL when it cannot be opened (logged). */
+/* Reads the removed peers into r->group and sets r->first, r->unclean and r->adopted. NULL when it cannot be opened or is
+ * another site's (logged). */
 struct ledger *ledger_open(struct replicator *);
 void ledger_close(struct ledger *); /* marks the run as clean */
 
 void ledger_user_listed(struct ledger *, const char *name); /* by the userdb, which lists him again */
-/* By a hint, a mark or a parcel. False: he is new. Then he is known after a kill from here on, and after a power loss
- * from ledger_flush on, which comes by itself within a second. */
+/* By a hint, a mark or a parcel. False: he is new. Then he is known after a kill from ledger_commit_seen on, which is to be
+ * called before anything is done for him, and after a power loss from ledger_flush on, which comes by itself within a second. */
 bool ledger_user_seen(struct ledger *, const char *name);
-void ledger_flush(struct ledger *);
+void ledger_commit_seen(struct ledger *);
+/* All new users are on disk. False: that failed (logged), and is tried again each second. */
+bool ledger_flush(struct ledger *);
 void ledger_forget_user(struct ledger *, const char *name);
 
 /* ops 0: all is confirmed. since: microseconds since 1970. */

@@ -2,7 +2,7 @@
  * and change mailboxes. All that it does stands in replicator.h; here it becomes a service of Dovecot's master.
  *
  *   -C FILE  dovelane.conf, default /etc/dovelane/dovelane.conf       -n NAME  which replica this is
- *   -t       check it, and the files it names, and exit               -V       print the version and exit
+ *   -t       check it and exit                                       -V       print the version and exit
  *
  * (-c is Dovecot's own option: the path of dovecot.conf.) */
 #include "../../compat.h"
@@ -119,11 +119,12 @@ static int shell_options(int argc, char **argv)
     if (c->nreplicas == 0)
         fprintf(stderr, "dovelane-replicator: %s: has no replica: nothing would be replicated; a section replica \"NAME\" { } names each\n", path);
     else if (name != NULL && config_replica_index(c, name) < 0)
-        fprintf(stderr, "dovelane-replicator: -n %s: %s has no replica of that name; its first is %s\n", name, path, c->replica[0].name);
+        fprintf(stderr, "dovelane-replicator: -n %s: %s has no replica of that name; it has%s\n", name, path, replica_names(c));
     else if ((error = endpoint_check_replicas(c)) != NULL)
         fprintf(stderr, "dovelane-replicator: %s: %s\n", path, error);
     else
-        printf("dovelane-replicator: %s is good\n", path);
+        printf("dovelane-replicator: %s is good%s%s\n", path, name == NULL ? "; which replica this host is was not asked (-n)" : "",
+               c->nreplicas == 1 ? "; it has one replica, with nobody to replicate to" : "");
     bool good = c->nreplicas > 0 && (name == NULL || config_replica_index(c, name) >= 0) && error == NULL;
     free(error);
     config_free(c);

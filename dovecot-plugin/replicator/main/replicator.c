@@ -55,11 +55,33 @@ static uint64_t boot_hash(void)
     return orset_hash(id, (size_t)n).lo;
 }
 
+/* Its number, its start and the boot: a number comes again. Where that cannot be read, each start is under another one. */
+static uint64_t parent_hash(uint64_t boot)
+{
+    char path[40], stat[512], text[128], *at = NULL, *state = stat;
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)getppid());
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, stat, sizeof stat - 1);
+    if (fd >= 0)
+        close(fd);
+    stat[n > 0 ? n : 0] = '\0';
+    state = strrchr(stat, ')'); /* the end of its name; its start is 20 fields behind it (proc(5)) */
+    for (int i = 0; state && i < 20; i++)
+        state = strchr(state + 1, ' ');
+    if (state)
+        at = state + 1, at[strcspn(at, " ")] = '\0';
+    snprintf(text, sizeof text, "%llu %ld %.40s", (unsigned long long)boot, (long)getppid(), at ? at : "");
+    if (!at)
+        snprintf(text, sizeof text, "%lld", (long long)clock_wall());
+    return orset_hash(text, strlen(text)).lo;
+}
+
 static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
 {
     (void)loop, (void)events;
     struct replicator *r = p->data;
     take_run(r->take);
+    ledger_commit_seen(r->ledger);
     sched_run(r->sched);
     admin_run(r->admin);
     take_flush(r->take);
@@ -102,10 +124,12 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
 {
     struct replicator *r = mem_zero(sizeof *r);
     char *path = mem_printf("%s/reserve", c->replicator_dir);
+    uint64_t boot = boot_hash();
     r->loop = loop;
     r->config = c;
+    r->parent = parent_hash(boot);
     group_init(&r->group, c, self);
-    if (reserve_open(&r->reserve, path, boot_hash()) < 0) {
+    if (reserve_open(&r->reserve, path, boot) < 0) {
         bool broken = errno == EILSEQ;
         log_error("%s: %s", path, broken ? "is no file of reserved numbers" : strerror(errno));
         if (!broken)
@@ -137,6 +161,7 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     log_info("replica %s, site %llu, of %zu replicas; the group's digest is %s, of %s%s", c->replica[self].name, (unsigned long long)r->group.self, c->nreplicas, digest, r->group.made_of,
              r->first     ? "; it runs for the first time: all users are swept"
              : r->unclean ? "; the last run did not end cleanly: all users are swept"
+             : r->adopted ? "; Dovecot was started anew since the last run: all users are swept"
                           : "");
     return r;
 }

@@ -146,7 +146,7 @@ struct sweep *sweep_open(struct replicator *r)
     ev_timer_init(&s->step, on_step, STEP, STEP);
     s->every.data = s->step.data = s;
     ev_timer_start(r->loop, &s->every);
-    if (r->first || r->unclean)
+    if (r->first || r->unclean || r->adopted)
         begin(s);
     return s;
 }

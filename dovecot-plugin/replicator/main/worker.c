@@ -52,7 +52,7 @@ struct workers {
     size_t n;
     struct worker_list list;
     double connect_after, said;
-    char *unreachable; /* why, since the last try to connect */
+    char *unreachable; /* why, the last time; valid until connect_after while there are none */
 };
 
 static bool owes(const struct worker *w)
@@ -163,15 +163,25 @@ static void user_failed(struct user *u, const char *why, size_t n)
         log_warning("user=%s: %.*s; again in %g s", u->name, (int)n, why, u->open_wait);
 }
 
+/* Takes why. */
+static void unreachable(struct workers *ws, char *why)
+{
+    free(ws->unreachable);
+    ws->unreachable = why;
+    ws->connect_after = clock_monotonic() + CONNECT_AGAIN;
+    if (replicator_may_say(&ws->said, 30.))
+        log_warning("%s", why);
+}
+
 static void lost(struct worker *w, const char *why)
 {
     struct user *u = w->user;
     struct workers *ws = w->all;
     if (u && !w->heard) {
         /* Dovecot's master has no process for us: not the user's fault. */
-        ws->connect_after = u->open_after = clock_monotonic() + CONNECT_AGAIN;
-        if (replicator_may_say(&ws->said, 30.))
-            log_warning("%s: %s before a worker answered: is process_limit of service dovelane-worker above replicator_workers?", ws->path, why);
+        u->open_after = clock_monotonic() + CONNECT_AGAIN;
+        unreachable(ws, mem_printf("%s: %s before a worker answered: Dovecot's log says why none starts; or is process_limit of service dovelane-worker not "
+                                   "above replicator_workers?", ws->path, why));
     } else if (u && (w->state == WARM || ws->r->stopping)) {
         job_again(&w->job, u); /* Dovecot ends it, as with each reload; the user is closed by the worker itself */
     } else if (u) {
@@ -338,7 +348,7 @@ static bool in_place(const struct worker *w, enum frame_type type)
     case FRAME_DONE: return w->state == BUSY || w->state == CLOSING || w->state == LISTING;
     case FRAME_SEND: return w->user && w->state != WARM;
     case FRAME_REPLY: return w->state == LISTING || (w->state == BUSY && w->job.kind == JOB_ADMIN);
-    case FRAME_RESERVE: return w->user && w->state != WARM;
+    case FRAME_RESERVE: return w->user; /* also of one that is warm and ended by Dovecot's master */
     case FRAME_NOTE: return true;
     default: return false;
     }
@@ -462,16 +472,14 @@ static struct worker *connect_one(struct workers *ws)
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     snprintf(a.sun_path, sizeof a.sun_path, "%s", ws->path);
-    free(ws->unreachable);
-    ws->unreachable = NULL;
     if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a) < 0) {
-        ws->unreachable = mem_printf("%s: %s: no worker can be reached: service dovelane-worker needs a unix_listener dovelane-worker that this user may "
-                                     "open (user = dovelane)", ws->path, strerror(errno));
-        if (replicator_may_say(&ws->said, 30.))
-            log_warning("%s", ws->unreachable);
+        int error = errno;
+        const char *help = error == EAGAIN ? "no worker takes what waits there: Dovecot's log says why none starts"
+                                           : "no worker can be reached: service dovelane-worker needs a unix_listener dovelane-worker that this user may open "
+                                             "(user = dovelane)";
         if (fd >= 0)
             close(fd);
-        ws->connect_after = clock_monotonic() + CONNECT_AGAIN;
+        unreachable(ws, mem_printf("%s: %s: %s", ws->path, strerror(error), help));
         return NULL;
     }
     struct worker *w = mem_zero(sizeof *w);
