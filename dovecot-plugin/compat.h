@@ -167,7 +167,7 @@ static inline const char *const *compat_mail_plugins(struct mail_user *user)
 #endif
 }
 
-/* A setting of mail_crypt, which is loaded, as the configuration or the userdb has it for this user; "" when it is not set. */
+/* A setting of mail_crypt, which is loaded, as the configuration or the userdb has it for this user; "" when it is not set, NULL when that cannot be told. */
 #if COMPAT_24
 #define COMPAT_CRYPT_PASSWORD "crypt_user_key_password"
 #define COMPAT_CRYPT_GLOBAL_KEY "crypt_global_public_key_file"
@@ -178,7 +178,7 @@ static inline const char *compat_crypt_setting(struct mail_user *user, const cha
     const void *set;
     const char *error, *value = "";
     if (info == NULL || (settings_get)(user->event, info, 0, __FILE__, __LINE__, &set, &error) < 0)
-        return "";
+        return NULL;
     for (const struct setting_define *d = info->defines; d->key != NULL; d++)
         if (strcmp(d->key, key) == 0)
             value = t_strdup(*(const char *const *)CONST_PTR_OFFSET(set, d->offset));
@@ -188,7 +188,8 @@ static inline const char *compat_crypt_setting(struct mail_user *user, const cha
 }
 static inline bool compat_crypt_writes(struct mail_user *user)
 {
-    return *compat_crypt_setting(user, "crypt_write_algorithm") != '\0';
+    const char *value = compat_crypt_setting(user, "crypt_write_algorithm");
+    return value == NULL || *value != '\0';
 }
 #else
 #define COMPAT_CRYPT_PASSWORD "mail_crypt_private_password"

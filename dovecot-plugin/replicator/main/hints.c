@@ -24,6 +24,7 @@
 #define READ_GAP 2000000 /* nanoseconds; by timerfd, since the loop's own timers are looked at every 10 ms (bridge.c) */
 #define READS_MOST 16
 #define NO_WRITER 0.2   /* seconds until a FIFO without a writer is looked at again */
+#define MARKS_STAY 5.   /* seconds between two looks at marks that stay since nothing can be written */
 #define MARKS_MAX 10000 /* of one look at the directory; the others wait for the next */
 
 struct hints {
@@ -34,7 +35,7 @@ struct hints {
     size_t n;
     bool skip;    /* the rest of a line that was too long */
     bool flushed; /* whoever was known when the marks were begun to be looked at is so for good */
-    double said, said_dirty, said_mode;
+    double said, said_dirty, said_mode, marks_after;
 };
 
 static void look(struct hints *h, const struct hint *hint)
@@ -187,6 +188,11 @@ static void on_dirty(struct ev_loop *loop, ev_timer *t, int events)
     if (fstat(dirfd(d), &st) == 0 && (st.st_mode & 0003) != 0003 && (st.st_mode & 0030) != 0030 && replicator_may_say(&h->said_mode, 600.))
         log_warning("dirty_dir %s: mode %04o: mail processes cannot leave marks there: make it 1733", path, (unsigned)st.st_mode & 07777);
     h->flushed = ledger_flush(h->r->ledger);
+    if (!h->flushed && clock_monotonic() < h->marks_after) {
+        closedir(d);
+        return;
+    }
+    h->marks_after = clock_monotonic() + MARKS_STAY;
     for (int i = 0; i < MARKS_MAX && (e = readdir(d));)
         if (e->d_name[0] != '.' && mark(h, dirfd(d), e->d_name))
             i++;

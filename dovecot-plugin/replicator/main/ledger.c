@@ -76,7 +76,7 @@ static void flush_soon(struct ledger *l)
         ev_timer_again(l->r->loop, &l->flush);
 }
 
-/* As far as it is users it is written again; the next start sweeps all for the rest (ledger_close). */
+/* As far as it is users and removed peers it is written again; the next start sweeps all for the rest (ledger_close). */
 static void undone(struct ledger *l)
 {
     l->rewrite = l->undone = true;
@@ -157,14 +157,29 @@ static void write_row(struct ledger *l, int which, const char *format, ...)
     sqlite3_clear_bindings(s);
 }
 
+/* A row is there. An error ends the transaction for some of its kinds, also of a statement that only reads. */
+static bool next_row(struct ledger *l, sqlite3_stmt *s)
+{
+    int r = sqlite3_step(s);
+    if (r != SQLITE_ROW && r != SQLITE_DONE) {
+        failed(l, "reading");
+        undone(l);
+    }
+    return r == SQLITE_ROW;
+}
+
+/* Where there is none: 0; -1: it cannot be read. */
 static int64_t one_number(struct ledger *l, const char *text)
 {
     sqlite3_stmt *s;
     int64_t v = 0;
-    if (sqlite3_prepare_v2(l->db, text, -1, &s, NULL) != SQLITE_OK)
-        return 0;
-    if (sqlite3_step(s) == SQLITE_ROW)
+    int r = sqlite3_prepare_v2(l->db, text, -1, &s, NULL);
+    if (r == SQLITE_OK && (r = sqlite3_step(s)) == SQLITE_ROW)
         v = sqlite3_column_int64(s, 0);
+    if (r != SQLITE_ROW && r != SQLITE_DONE) {
+        failed(l, text);
+        v = -1;
+    }
     sqlite3_finalize(s);
     return v;
 }
@@ -181,6 +196,10 @@ bool ledger_flush(struct ledger *l)
         return true;
     if (l->rewrite) {
         l->rewrite = false;
+        write_row(l, SET_META, "sn", "clean", (int64_t)0);
+        for (size_t i = 0; i < l->r->group.npeers; i++)
+            if (l->r->group.peer[i].removed)
+                write_row(l, REMOVE_PEER, "n", (int64_t)l->r->group.peer[i].site);
         users_each(l->r->users, write_again, l);
     }
     l->fresh = !commit(l) || l->rewrite;
@@ -204,13 +223,13 @@ static bool is_ours(struct ledger *l, const char *path)
 {
     int64_t self = (int64_t)l->r->group.self, site = one_number(l, "SELECT value FROM meta WHERE key = 'site'");
     char text[80];
-    if (site != 0 && site != self) {
+    if (site > 0 && site != self) {
         log_error("%s: is of site %lld, and -n names %s, site %lld: -n in the executable of service dovelane-replicator must be this host's name, and a site's "
                   "id stays what it is", path, (long long)site, l->r->group.name, (long long)self);
         return false;
     }
     snprintf(text, sizeof text, "INSERT OR REPLACE INTO meta VALUES ('site', %lld)", (long long)self);
-    return site == self || run(l, text);
+    return site == self || (site == 0 && run(l, text));
 }
 
 struct ledger *ledger_open(struct replicator *r)
@@ -228,19 +247,22 @@ struct ledger *ledger_open(struct replicator *r)
     r->first = ok && one_number(l, "SELECT count(*) FROM meta") == 0;
     ok = ok && is_ours(l, path);
     free(path);
+    for (size_t i = 0; ok && i < r->group.npeers; i++) {
+        char text[80];
+        snprintf(text, sizeof text, "SELECT count(*) FROM peers WHERE site = %lld", (long long)r->group.peer[i].site);
+        int64_t n = one_number(l, text);
+        r->group.peer[i].removed = n > 0;
+        ok = n >= 0;
+    }
     if (!ok) {
         sqlite3_close(l->db);
         free(l);
         return NULL;
     }
-    r->unclean = !r->first && one_number(l, "SELECT value FROM meta WHERE key = 'clean'") == 0;
+    r->unclean = !r->first && one_number(l, "SELECT value FROM meta WHERE key = 'clean'") != 1;
     r->adopted = !r->first && one_number(l, "SELECT value FROM meta WHERE key = 'parent'") != (int64_t)r->parent;
-    for (size_t i = 0; i < r->group.npeers; i++) {
-        char text[80];
-        snprintf(text, sizeof text, "SELECT count(*) FROM peers WHERE site = %lld", (long long)r->group.peer[i].site);
-        r->group.peer[i].removed = one_number(l, text) != 0;
-    }
-    run(l, "INSERT OR REPLACE INTO meta VALUES ('clean', 0)");
+    if (!run(l, "INSERT OR REPLACE INTO meta VALUES ('clean', 0)"))
+        undone(l);
     return l;
 }
 
@@ -248,7 +270,7 @@ void ledger_close(struct ledger *l)
 {
     if (!l)
         return;
-    if (l->r->stopping && !l->undone) {
+    if (l->r->stopping && !l->undone && !l->r->unswept) {
         write_row(l, SET_META, "sn", "clean", (int64_t)1);
         write_row(l, SET_META, "sn", "parent", (int64_t)l->r->parent);
     }
@@ -266,7 +288,7 @@ static bool knows(struct ledger *l, const char *name)
     bool known = false;
     if (s) {
         sqlite3_bind_text(s, 1, name, -1, SQLITE_STATIC);
-        known = sqlite3_step(s) == SQLITE_ROW;
+        known = next_row(l, s);
         sqlite3_reset(s);
         sqlite3_clear_bindings(s);
     }
@@ -302,10 +324,12 @@ void ledger_unconfirmed(struct ledger *l, uint64_t site, const char *name, uint6
         write_row(l, DROP_OPS, "ns", (int64_t)site, name);
 }
 
-void ledger_remove_peer(struct ledger *l, uint64_t site)
+bool ledger_remove_peer(struct ledger *l, uint64_t site)
 {
     write_row(l, REMOVE_PEER, "n", (int64_t)site);
     write_row(l, DROP_PEERS_OPS, "n", (int64_t)site);
+    flush_soon(l);
+    return ledger_flush(l);
 }
 
 /* Rows are copied before fn sees them: it may write. */
@@ -323,7 +347,7 @@ static size_t each(struct ledger *l, int which, uint64_t site, const char *after
         sqlite3_bind_int64(s, 2, (int64_t)most);
         if (which == GET_OPS)
             sqlite3_bind_int64(s, 3, (int64_t)site);
-        while (n < most && sqlite3_step(s) == SQLITE_ROW) {
+        while (n < most && next_row(l, s)) {
             const char *name = (const char *)sqlite3_column_text(s, 0);
             row[n++] = (struct row){mem_strdup(name ? name : ""), (uint64_t)sqlite3_column_int64(s, 1), sqlite3_column_int64(s, 2)};
         }
@@ -385,7 +409,7 @@ void ledger_totals(struct ledger *l, uint64_t site, uint64_t *users_r, uint64_t 
     if (!s)
         return;
     sqlite3_bind_int64(s, 1, (int64_t)site);
-    if (sqlite3_step(s) == SQLITE_ROW) {
+    if (next_row(l, s)) {
         *users_r = (uint64_t)sqlite3_column_int64(s, 0);
         *ops_r = (uint64_t)sqlite3_column_int64(s, 1);
         *since_r = sqlite3_column_int64(s, 2);

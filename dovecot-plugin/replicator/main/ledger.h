@@ -18,7 +18,8 @@
 /* Reads the removed peers into r->group and sets r->first, r->unclean and r->adopted. NULL when it cannot be opened or is
  * another site's (logged). */
 struct ledger *ledger_open(struct replicator *);
-void ledger_close(struct ledger *); /* marks the run as clean */
+/* Marks the run as clean, unless something could not be written, or the sweep of its start did not end. */
+void ledger_close(struct ledger *);
 
 void ledger_user_listed(struct ledger *, const char *name); /* by the userdb, which lists him again */
 /* By a hint, a mark or a parcel. False: he is new. Then he is known after a kill from ledger_commit_seen on, which is to be
@@ -32,7 +33,8 @@ void ledger_forget_user(struct ledger *, const char *name);
 /* ops 0: all is confirmed. since: microseconds since 1970. */
 void ledger_unconfirmed(struct ledger *, uint64_t site, const char *name, uint64_t ops, int64_t since);
 void ledger_look(struct ledger *, const char *name);
-void ledger_remove_peer(struct ledger *, uint64_t site);
+/* Whether that is on disk; else it is written again each second (r->group.peer[].removed). */
+bool ledger_remove_peer(struct ledger *, uint64_t site);
 
 /* Pages of names in order, behind after ("" at first): calls fn for at most most of them. Returns how many. */
 typedef void ledger_fn(void *arg, const char *name, uint64_t ops, int64_t since);

@@ -32,6 +32,7 @@ struct replicator {
     bool unclean;  /* the last run did not stop by itself: all users are swept */
     uint64_t parent; /* a hash of which process started this one: Dovecot's master, whose hints' FIFO goes with it */
     bool adopted;  /* the last run had another one. What was told between its end and the FIFO's is not known: all users are swept */
+    bool unswept;  /* for one of these three reasons, and not yet */
     bool stopping;
 
     struct ledger *ledger;

@@ -62,6 +62,7 @@ static void finish(struct sweep *s)
     log_info("swept: %zu users were looked at or wait for it", s->users);
     ev_timer_stop(s->r->loop, &s->step);
     s->phase = RESTING;
+    s->r->unswept = false;
     /* Whoever was dropped from memory with something unconfirmed. */
     for (size_t i = 0; i < s->r->group.npeers; i++)
         if (!s->r->group.peer[i].removed)
@@ -146,7 +147,8 @@ struct sweep *sweep_open(struct replicator *r)
     ev_timer_init(&s->step, on_step, STEP, STEP);
     s->every.data = s->step.data = s;
     ev_timer_start(r->loop, &s->every);
-    if (r->first || r->unclean || r->adopted)
+    r->unswept = r->first || r->unclean || r->adopted;
+    if (r->unswept)
         begin(s);
     return s;
 }

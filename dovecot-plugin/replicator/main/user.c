@@ -125,6 +125,8 @@ static void on_collect(struct ev_loop *loop, ev_timer *t, int events)
     (void)loop, (void)events;
     struct users *us = t->data;
     double now = clock_monotonic();
+    if (!ledger_flush(us->r->ledger)) /* what it could not write it writes again from here */
+        return;
     for (struct user *u = LIST_FIRST(&us->all), *next; u; u = next) {
         next = LIST_NEXT(u, in_all);
         if (needed(u, now))

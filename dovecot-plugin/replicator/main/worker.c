@@ -178,8 +178,8 @@ static void lost(struct worker *w, const char *why)
     struct user *u = w->user;
     struct workers *ws = w->all;
     if (u && !w->heard) {
-        /* Dovecot's master has no process for us: not the user's fault. */
-        u->open_after = clock_monotonic() + CONNECT_AGAIN;
+        /* Dovecot's master has no process for us, it seems. */
+        u->open_after = user_backoff(&u->open_wait); /* or it is this user whom no worker survives */
         unreachable(ws, mem_printf("%s: %s before a worker answered: Dovecot's log says why none starts; or is process_limit of service dovelane-worker not "
                                    "above replicator_workers?", ws->path, why));
     } else if (u && (w->state == WARM || ws->r->stopping)) {

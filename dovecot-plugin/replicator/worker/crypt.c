@@ -26,13 +26,19 @@ static bool is_bound_to_password(const char *key)
     return how != NULL && atoi(how + 1) == ENCRYPTED_BY_PASSWORD;
 }
 
+static bool is_set(struct session *s, const char *setting)
+{
+    const char *value = compat_crypt_setting(s->user, setting);
+    return value != NULL && *value != '\0';
+}
+
 bool session_keys_ok(struct session *s, const char **error_r)
 {
     const char *id = NULL;
     bool ok = TRUE;
     /* A global key comes before the user's own, and what it encrypts anybody with the configuration reads. A mail of before that is told by its look. */
     if (!str_array_find(compat_mail_plugins(s->user), "mail_crypt") || !compat_crypt_writes(s->user) ||
-        *compat_crypt_setting(s->user, COMPAT_CRYPT_GLOBAL_KEY) != '\0' || *compat_crypt_setting(s->user, COMPAT_CRYPT_PASSWORD) != '\0')
+        is_set(s, COMPAT_CRYPT_GLOBAL_KEY) || is_set(s, COMPAT_CRYPT_PASSWORD))
         return TRUE;
     struct mailbox *box = session_mailbox(s, "INBOX", 0);
     struct stat st;
