@@ -38,10 +38,9 @@ def need(*specs, replication="dovelane"):
 
 
 # Dovecot's own, without anything of ours in it (3 of 63 groups of two stock Dovecots): sessions that make a user's first folders at once lock the list's index and a
-# mailbox's in opposite order, and the one that the kernel refuses to wait dies. That can be a worker where it makes a folder as a CREATE does and a client's process
-# is the one in the other order (docs/replicator.md): once in a group, since a worker in the wrong order would die more often.
-OWN = r"(imap|lmtp|dovelane-worker)\(.*Panic: fcntl\(.*dovecot\.list\.index\.log, write-lock, F_SETLKW\) locking failed: Resource deadlock avoided"
-OWN_END = r"service\((imap|lmtp|dovelane-worker)\): child \d+ killed with signal 6"
+# mailbox's in opposite order, and the one that the kernel refuses to wait dies.
+OWN = r"(imap|lmtp)\(.*Panic: fcntl\(.*dovecot\.list\.index\.log, write-lock, F_SETLKW\) locking failed: Resource deadlock avoided"
+OWN_END = r"service\((imap|lmtp)\): child \d+ killed with signal 6"
 
 
 # And another one, shown by a stock Dovecot 2.3.19 (sdbox, mdbox): a save whose mailbox another session deletes or renames between its commit and the sync of its
@@ -60,8 +59,6 @@ def is_own_fault(line):
 def panics(group):
     lines = [line for line in group.logs(FORBIDDEN, 1000).splitlines() if not is_own_fault(line)]
     own = sum(bool(re.search(OWN, line)) for line in lines)
-    if sum("dovelane-worker(" in line for line in lines if re.search(OWN, line)) > 1:
-        return "\n".join(lines[-40:])
     left = []
     for line in lines:
         if re.search(OWN, line):

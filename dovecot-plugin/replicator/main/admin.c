@@ -346,8 +346,12 @@ static void peers(struct client *c)
         size_t index = (size_t)i;
         log_warning("replica %s (site %llu) is removed for ever, by an admin: nothing is kept for it, its site number must not be used again", r->group.peer[i].name, site);
         r->group.peer[i].removed = true;
-        if (!ledger_remove_peer(r->ledger, site))
-            error(c, NULL, "it is removed, and that could not be written yet: see that there is room in replicator_dir, or it is back after a restart", DONE_NOT_NOW);
+        if (!ledger_remove_peer(r->ledger, site)) {
+            char *text = mem_printf("replica %s (site %llu) is removed, but %s/replicator.db cannot be written now: see that there is room; until then a restart brings it back",
+                                    r->group.peer[i].name, site, r->config->replicator_dir);
+            error(c, NULL, text, DONE_NOT_NOW);
+            free(text);
+        }
         take_remove_peer(r->take, index);
         users_each(r->users, unwanted, &index);
         workers_renew(r->workers);

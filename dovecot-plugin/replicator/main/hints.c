@@ -151,6 +151,9 @@ static bool may_go(struct hints *h, const char *user)
     return (u && clock_monotonic() < u->unknown_until) || ledger_user_seen(h->r->ledger, user);
 }
 
+/* A mark goes before the user is looked at: a change that comes in between leaves another one. Of a user never seen before it stays until the next
+ * time, and of all while nothing can be written: it may be all that tells of him. One that cannot go, a directory with something in it, is no mark but
+ * would be taken for one by the plugin: that user is looked at each time. False then: it does not count against the others. */
 static bool mark(struct hints *h, int dir, const char *name)
 {
     struct hint hint = {.guid = ""};

@@ -48,7 +48,7 @@ struct ledger {
     sqlite3_stmt *statement[STATEMENTS];
     ev_timer gather;    /* the end of the transaction that is open */
     bool at_once;       /* there is a new user in it */
-    bool fresh;         /* there are new users who are not on disk yet */
+    bool fresh;         /* there are new users, or a removed site, not on disk yet */
     bool rewrite;       /* and some of them not even in a transaction: one could not be committed */
     bool undone;        /* that happened in this run */
     ev_timer flush;

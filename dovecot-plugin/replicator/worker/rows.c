@@ -385,7 +385,7 @@ int rows_load(struct session *s)
         s->unasked = in.at < in.end && orset_read_u8(&in) != 0;
     }
     s->exchange_first = r > 0 && !s->unasked;
-    s->unasked = s->unasked && s->npeers > 0; /* all that could be asked were removed */
+    s->unasked = s->unasked && s->npeers > 0; /* not where all that could be asked were removed */
     if (r >= 0)
         r = rows_get(s, ROW_REWOUND, "", 0, &v, &len);
     s->rewound = r > 0;
