@@ -41,7 +41,7 @@ struct tally {
     size_t done;   /* every owner that answers has it */
     size_t same;   /* had it already */
     size_t gone;   /* delivered meanwhile */
-    size_t busy;   /* in delivery at that moment */
+    size_t busy;   /* in delivery at that moment, though it was not to be */
     size_t absent; /* some owner does not answer */
     size_t failed;
 };
@@ -171,7 +171,7 @@ static void apply(struct ctl *ctl, const struct verb *v, struct item *item, stru
             t->failed++;
             return;
         }
-        busy |= in_delivery(item);
+        busy |= v->add && in_delivery(item); /* of mail that is to be delivered there is nothing to tell */
         a = ANSWER_OK;
         if (!item->wrong && (changed(v, &item->envelope) || !equal(item))) {
             had = false;

@@ -232,6 +232,18 @@ class Replica(Service):
                 one.wait_gone(60)
             there = self.processes()
 
+    @contextlib.contextmanager
+    def stopped(self):
+        """All its processes stand still meanwhile."""
+        super().kill(signal.SIGSTOP)    # the master first: it would make others
+        try:
+            for one in self.processes():
+                one.send(signal.SIGSTOP)
+                one.wait_stopped(10)
+            yield
+        finally:
+            self.kill(signal.SIGCONT)
+
     def end(self):
         remark = super().end()
         process.sweep(self.mark)
@@ -240,9 +252,12 @@ class Replica(Service):
     # -- its disk --------------------------------------------------------------------------------------------------------
 
     def snapshot(self, user, what="home"):
-        """A copy of a user's files: "home", or "mail" (without Dovelane's state), or "state". Restore it with `restore`."""
+        """A copy of a user's files: "home", or "mail" (without Dovelane's state), or "state". Restore it with `restore`. Of one moment, as a
+        file system's snapshot is: of a state that was copied before its log was emptied, and a log that was copied after it, the newest
+        is missing, and what the mailbox has under newer UIDs would be new mail."""
         kept = Path(tempfile.mkdtemp(prefix="snapshot-", dir=Path(self.note["mail"]).parent))
-        subprocess.run(["cp", "-a", str(self.home(user)), str(kept / "home")], check=True)
+        with self.stopped():
+            subprocess.run(["cp", "-a", str(self.home(user)), str(kept / "home")], check=True)
         return {"user": user, "what": what, "kept": str(kept / "home")}
 
     def restore(self, kept):
