@@ -560,7 +560,7 @@ def test_a_hint_behind_one_without_its_line_s_end_is_followed(world):
     assert w[0].metric("replicator_hints_unreadable") == 0
 
 
-GOOD = 'replicate_namespaces = {{ "inbox" }}\nreplica "a" {{ id = 1  redis = "127.0.0.1:7001"  tls = no }}'
+GOOD = 'replicator_dir = "{path}"\ndirty_dir = "{path}/dirty"\nreplicate_namespaces = {{ "inbox" }}\nreplica "a" {{ id = 1  redis = "127.0.0.1:7001"  tls = no }}'
 
 
 @pytest.mark.parametrize("conf, words, wrong", [
@@ -569,19 +569,22 @@ GOOD = 'replicate_namespaces = {{ "inbox" }}\nreplica "a" {{ id = 1  redis = "12
     (GOOD, ("-n", "b"), "-n b: "),
     (GOOD, ("more",), "usage"),
     (GOOD.replace("no }}", "yes }}") + "\nnode_ca_file = {path}/absent.crt", (), "absent.crt"),
+    (GOOD.replace("{path}/dirty", "{path}/absent"), (), "dirty_dir = {path}/absent: No such file or directory; make it, mode 1733"),
+    (GOOD.replace('replicator_dir = "{path}"', 'replicator_dir = "{path}/dovelane.conf"'), (), "replicator_dir = {path}/dovelane.conf: Not a directory"),
     ("", (), "has no replica"),
     ("nonsense = 1", (), "nonsense"),
-], ids=["named", "good", "another name", "more words", "a file that is not there", "no replica", "nonsense"])
+], ids=["named", "good", "another name", "more words", "a file that is not there", "a directory that is not there", "no directory", "no replica", "nonsense"])
 def test_the_settings_can_be_checked_in_a_shell(tmp_path, conf, words, wrong):
     path, program = tmp_path / "dovelane.conf", BUILD / "dovecot-plugin/replicator/main/dovelane-replicator"
     if not program.exists():
         pytest.skip(f"{program} is not built")
+    (tmp_path / "dirty").mkdir()
     path.write_text(conf.format(path=tmp_path) + "\n")
     done = subprocess.run([program, "-C", path, "-t", *words], capture_output=True, text=True, timeout=60, check=False)
     if wrong is None:
         assert (done.returncode, done.stderr) == (0, "") and "is good" in done.stdout
     else:
-        assert done.returncode == 2 and wrong in done.stderr and not done.stdout, done
+        assert done.returncode == 2 and wrong.format(path=tmp_path) in done.stderr and not done.stdout, done
 
 
 def test_hints_that_are_none_are_counted(world):

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "admin.h"
@@ -21,6 +22,7 @@
 #include "endpoint.h"
 #include "hints.h"
 #include "log.h"
+#include "mem.h"
 #include "metrics.h"
 #include "replicator.h"
 
@@ -80,6 +82,20 @@ static struct config *read_config(const char *path, const char *name, int *self_
     return c;
 }
 
+static char *missing_directory(const struct config *c)
+{
+    const struct {
+        const char *setting, *path, *way_out;
+    } needed[] = {{"replicator_dir", c->replicator_dir, "make it, for the user that the service runs as"}, {"dirty_dir", c->dirty_dir, "make it, mode 1733"}};
+    struct stat st;
+    for (size_t i = 0; i < N_ELEMENTS(needed); i++) {
+        int bad = stat(needed[i].path, &st) < 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+        if (bad)
+            return mem_printf("%s = %s: %s; %s (systemd-tmpfiles --create makes the usual ones)", needed[i].setting, needed[i].path, strerror(bad), needed[i].way_out);
+    }
+    return NULL;
+}
+
 /* -t and -V are for a shell, where there is no master to be a service of. What it returns is the exit status, as of the other programs
  * (lib/program.h); -1: neither was given. */
 static int shell_options(int argc, char **argv)
@@ -120,7 +136,7 @@ static int shell_options(int argc, char **argv)
         fprintf(stderr, "dovelane-replicator: %s: has no replica: nothing would be replicated; a section replica \"NAME\" { } names each\n", path);
     else if (name != NULL && config_replica_index(c, name) < 0)
         fprintf(stderr, "dovelane-replicator: -n %s: %s has no replica of that name; it has%s\n", name, path, replica_names(c));
-    else if ((error = endpoint_check_replicas(c)) != NULL)
+    else if ((error = endpoint_check_replicas(c)) != NULL || (error = missing_directory(c)) != NULL)
         fprintf(stderr, "dovelane-replicator: %s: %s\n", path, error);
     else
         printf("dovelane-replicator: %s is good%s%s\n", path, name == NULL ? "; which replica this host is was not asked (-n)" : "",
