@@ -214,35 +214,37 @@ static enum frame_result question_parcel(struct session *s, struct peer *p, stru
     return fatal(e) ? FRAME_TEMPORARY : e < 0 && e != ORSET_E_ABSENT ? FRAME_REFUSED : FRAME_OK;
 }
 
-static int joined(struct session *s)
+static int put_answered(struct session *s, struct peer *p)
 {
-    s->exchange_first = s->unasked = FALSE;
     if (session_begin(s) < 0)
         return -1;
-    if (rows_put_join(s) < 0) {
+    if (rows_put_peer(s, p) < 0 || rows_put_join(s) < 0) {
         session_rollback(s);
         return -1;
     }
     return session_commit(s);
 }
 
-/* An exchange came to its end: a new state has heard what there is when all have answered. Those who were not asked yet will be (must_exchange). */
+/* An exchange came to its end: a new state has heard what there is when all have answered, whenever that was. Those who were not asked yet will be
+ * (must_exchange). */
 static enum frame_result exchanged(struct session *s, struct peer *p)
 {
     const struct frame_ingest all = {.n = 0};
-    bool all_answered = TRUE;
+    bool all_answered = TRUE, waits = s->exchange_first || s->unasked, first;
     drop_exchange(s, p);
     p->behind = FALSE;
     p->answered = TRUE;
     for (unsigned i = 0; i < s->npeers; i++)
         all_answered = all_answered && s->peer[i].answered;
-    if (s->exchange_first && !all_answered)
-        return FRAME_OK;
-    bool first = s->exchange_first;
+    first = s->exchange_first && all_answered;
     if (first)
         session_note(s, NOTE_INFO, "the state has what the other sites have; reading the mailboxes");
-    if ((first || (s->unasked && all_answered)) && joined(s) < 0)
+    if (waits && all_answered)
+        s->exchange_first = s->unasked = FALSE;
+    if (waits && put_answered(s, p) < 0)
         return FRAME_TEMPORARY;
+    if (s->exchange_first)
+        return FRAME_OK;
     return (first ? ingest(s, &all) : apply(s, p->site)) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 

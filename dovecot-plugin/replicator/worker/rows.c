@@ -191,7 +191,7 @@ int rows_put_peer(struct session *s, const struct peer *p)
     orset_buf_u8(&b, ROWS_VERSION);
     orset_buf_num(&b, p->confirmed);
     orset_buf_num(&b, p->sent);
-    orset_buf_u8(&b, (uint8_t)(p->behind | p->forgotten << 1));
+    orset_buf_u8(&b, (uint8_t)(p->behind | p->forgotten << 1 | p->answered << 2));
     return put_buf(s, 'p', &k, &b);
 }
 
@@ -216,6 +216,7 @@ static int load_peer(void *arg, const uint8_t *key, size_t key_len, const uint8_
     uint8_t bits = orset_read_u8(&r);
     p->behind = (bits & 1) != 0;
     p->forgotten = (bits & 2) != 0;
+    p->answered = (bits & 4) != 0;
     return version != ROWS_VERSION || r.bad ? -1 : 0;
 }
 
@@ -373,7 +374,7 @@ int rows_load(struct session *s)
     boxes_clear(s);
     for (unsigned i = 0; i < s->npeers; i++) {
         s->peer[i].confirmed = s->peer[i].sent = 0;
-        s->peer[i].behind = s->peer[i].forgotten = FALSE;
+        s->peer[i].behind = s->peer[i].forgotten = s->peer[i].answered = FALSE;
     }
     if (rows_each(s, 'b', load_box, s) < 0 || rows_each(s, 'p', load_peer, s) < 0 || find_cut_short(s) < 0 || redate_load(s) < 0)
         return -1;

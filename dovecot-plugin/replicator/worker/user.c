@@ -409,8 +409,11 @@ static int ask_first(struct session *s)
 {
     s->exchange_first = s->npeers > 0;
     s->unasked = FALSE;
-    for (unsigned i = 0; i < s->npeers; i++)
+    for (unsigned i = 0; i < s->npeers; i++) {
         s->peer[i].answered = FALSE;
+        if (rows_put_peer(s, &s->peer[i]) < 0)
+            return -1;
+    }
     s->join_until = time(NULL) + JOIN_WAIT_SECS;
     return rows_put_join(s);
 }

@@ -173,7 +173,7 @@ struct peer {
     bool behind;        /* it has what this state has not */
     bool forgotten;     /* its backlog was dropped: it will have to exchange */
     time_t lost_since;  /* it speaks of fewer own numbers than are here */
-    bool answered;      /* it was asked for its state, in this session, and all of it came */
+    bool answered;      /* a new state or epoch asked it, and all that it has came */
     bool owed;          /* ops of it came, and no batch to it carried the vector since */
     bool more;          /* sending ended before the last op: enough was sent for one question */
     struct orset_exchange *exchange;

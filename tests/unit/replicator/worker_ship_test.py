@@ -80,3 +80,21 @@ def test_an_answer_to_a_question_of_before_has_the_site_asked_at_once(world):
     assert [(of, kind) for of, _, kind, _ in world.carried] == [(1, QUESTION), (2, ANSWER)]
     assert QUESTION in [kind for kind, _, _ in world[1].outbox[2]]
     assert world[1].done["sites"][2]["asking"]
+
+
+def test_who_has_answered_a_new_state_is_known_to_the_next_session(three):
+    """More new users than workers: the user is closed between the answers of two sites."""
+    site, heard = three[1], "the state has what the other sites have; reading the mailboxes"
+    append(three[2], "INBOX", "one")
+    three[2].ingest()
+    site.ingest()
+    assert [[kind for kind, _, _ in site.outbox[to]].count(QUESTION) for to in (2, 3)] == [1, 1]
+    while three.carry(drop=lambda of, to, kind: 3 in (of, to)):
+        pass
+    site.work(CLOSE)
+    site.ingest()
+    assert [[kind for kind, _, _ in site.outbox[to]].count(QUESTION) for to in (2, 3)] == [0, 1], "asked who has answered"
+    assert heard not in [said for _, said in site.notes]
+    while three.carry():
+        pass
+    assert heard in [said for _, said in site.notes]
