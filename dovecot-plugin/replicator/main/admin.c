@@ -360,7 +360,7 @@ static void peers(struct client *c)
         return;
     }
     titles(c, "replica\tsite\tredis\tstate");
-    row(c, "+%s\t%llu\t%s\there\n", r->group.name, (unsigned long long)r->group.self, r->group.link.address);
+    row(c, "+%s\t%llu\t%s\t%s\n", r->group.name, (unsigned long long)r->group.self, r->group.link.address, ship_node(r->ship) ? "here" : "here, down");
     for (size_t i = 0; i < r->group.npeers; i++) {
         const struct peer *p = &r->group.peer[i];
         row(c, "+%s\t%llu\t%s\t%s\n", p->name, (unsigned long long)p->site, p->link.address, peer_state(r, i));
