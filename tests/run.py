@@ -109,7 +109,7 @@ def integration(folder, name, marks, tally, extra_env=None, tests="tests/integra
     junit = folder / f"{re.sub('[^a-z]+', '-', name)}.xml"
     junit.unlink(missing_ok=True)
     env = dict(os.environ, DOVELANE_BUILD=str(folder), **(extra_env or {}))
-    # Most of a test's time is waiting for real servers, each test has its own, and ports are reserved: two files at a time.
+    # Most of a test's time is waiting for real servers, each test has its own, and ports are reserved.
     files = sorted(ROOT.glob(tests))
     code = run([PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(AT_ONCE), "--dist", "loadfile", "--durations", "15", "-m", marks,
                 f"--junitxml={junit}", *files], env=env)
