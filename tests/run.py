@@ -25,7 +25,7 @@ import xml.etree.ElementTree as ET
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PYTHON = "/usr/bin/python3"
-AT_ONCE = 3  # most of their time is waiting, with two cores too
+AT_ONCE, REPLICAS_AT_ONCE = 4, 2  # files at a time, on two cores: most of the time they wait; replicas much less
 PATIENT = ["--timeout-multiplier", "4"]  # limits are against hanging; a busy machine is no failure
 # Not with --werror: the sanitizers' own checks make gcc guess at formats that are NULL.
 SANITIZE = ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dbuildtype=debugoptimized"]
@@ -88,7 +88,7 @@ def tell_unit(folder, log, name, code, start, tally):
 
 
 class Beside:
-    """The unit tests that only compute, for minutes: they run beside the integration tests, which mostly wait, and give way to them."""
+    """The unit tests that only compute, for minutes: they run beside all that follows, which mostly waits, and give way to it."""
 
     def __init__(self, folder):
         self.folder, self.start = folder, time.monotonic()
@@ -104,14 +104,14 @@ class Beside:
         tell_unit(self.folder, "slow", "unit, the long computations", code, self.start, tally)
 
 
-def integration(folder, name, marks, tally, extra_env=None, tests="tests/integration"):
+def integration(folder, name, marks, tally, extra_env=None, tests="tests/integration", at_once=AT_ONCE):
     start = time.monotonic()
     junit = folder / f"{re.sub('[^a-z]+', '-', name)}.xml"
     junit.unlink(missing_ok=True)
     env = dict(os.environ, DOVELANE_BUILD=str(folder), **(extra_env or {}))
-    # Most of a test's time is waiting for real servers, each test has its own, and ports are reserved.
+    # Each test has servers of its own, and ports are reserved.
     files = sorted(ROOT.glob(tests))
-    code = run([PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(AT_ONCE), "--dist", "loadfile", "--durations", "15", "-m", marks,
+    code = run([PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(at_once), "--dist", "loadfile", "--durations", "15", "-m", marks,
                 f"--junitxml={junit}", *files], env=env)
     passed, failed, skipped = counts(junit)
     if code not in (0, 5) and not failed:
@@ -130,6 +130,7 @@ def main():
     built = build(plain, ["--werror"], tally)
     if built and "1" in parts:
         unit(plain, "unit", ["--suite", "unit", "--no-suite", "slow"] + ["--suite", "long"] * options.long, tally)
+    slow = Beside(plain) if built and "1" in parts else None
     if parts & {"2", "4"} and build(asan, SANITIZE, tally):
         if "2" in parts:
             unit(asan, "unit, ASan + UBSan", ["--suite", "unit", "--no-suite", "slow"], tally)
@@ -137,13 +138,12 @@ def main():
             integration(asan, "integration core, ASan + UBSan", "core and not long", tally,
                         # Leaks are the unit tests' work: a daemon that is killed has no end at which to look for them.
                         {"DOVELANE_ASAN": "1", "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"})
-    slow = Beside(plain) if built and "1" in parts else None
     if built and "3" in parts:
         integration(plain, "integration", "long or not long" if options.long else "not long", tally)
     if built and "5" in parts:
-        integration(plain, "replication", "long or not long" if options.long else "not long", tally, tests="tests/replication")
+        integration(plain, "replication", "long or not long" if options.long else "not long", tally, tests="tests/replication", at_once=REPLICAS_AT_ONCE)
         if options.long and os.environ.get("DOVELANE_TRIXIE_ROOT"):
-            integration(plain, "replication, versions mixed", "not long", tally, {"DOVELANE_VERSIONS": "2.4,2.3"}, tests="tests/replication")
+            integration(plain, "replication, versions mixed", "not long", tally, {"DOVELANE_VERSIONS": "2.4,2.3"}, tests="tests/replication", at_once=REPLICAS_AT_ONCE)
     if built and options.long and "6" in parts:
         integration(plain, "lane, valgrind", "not long", tally, {"DOVELANE_VALGRIND": "1"}, tests="tests/integration/test_lane_*.py")
     if slow:

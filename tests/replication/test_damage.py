@@ -3,6 +3,7 @@ import contextlib
 import gzip
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -651,5 +652,8 @@ def test_a_mail_that_cannot_be_read_now_behind_one_that_went_meanwhile(group):
         one.send(signal.SIGCONT)
     assert there.wait_log(a, "cannot be read and waits", WITHIN)
     spoilt, = (path for path in files["m2"].parent.iterdir() if path.name.startswith(files["m2"].name.split(":")[0]))
-    spoilt.write_bytes(whole)
+    mended = a.store(USER) / "tmp" / "mended"   # at once: what is read while it is written would be the mail
+    mended.write_bytes(whole)
+    shutil.chown(mended, spoilt.owner(), spoilt.group())
+    mended.rename(spoilt)
     assert wait_shape(b, USER, {"INBOX": {"m0": [()], "m2": [()]}}, WITHIN) is None, there.logs(USER)

@@ -12,6 +12,7 @@
 #include <mail-storage-hooks.h>
 #include <mail-storage-private.h>
 #include <mail-transaction-log.h>
+#include <mailbox-list-index.h>
 #include <mailbox-list-private.h>
 
 #include <signal.h>
@@ -243,6 +244,15 @@ int session_lock_lists(struct session *s)
 
 /* --- opening ---------------------------------------------------------------------------------------------------------- */
 
+void session_mark_list(struct mailbox_list *list)
+{
+    struct mailbox_list_index *index = INDEX_LIST_CONTEXT(list);
+    if (index == NULL || !index->has_backing_store)
+        return;
+    mailbox_list_index_refresh_later(list);
+    (void)mail_index_refresh(index->index); /* a CREATE sees that it is marked, and writes nothing */
+}
+
 struct mailbox *session_mailbox(struct session *s, const char *vname, enum mailbox_flags flags)
 {
     struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, vname);
@@ -254,6 +264,7 @@ int session_open_refreshed(struct mailbox *box)
 {
     int r = mailbox_open(box);
     if (r < 0 && mailbox_get_last_mail_error(box) == MAIL_ERROR_INUSE) {
+        session_mark_list(box->list);
         if (mailbox_list_lock(box->list) < 0) {
             mail_storage_copy_list_error(box->storage, box->list);
             return -1;

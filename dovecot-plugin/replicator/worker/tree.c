@@ -91,6 +91,7 @@ static bool is_there(struct session *s, const char *vname)
 
 static bool create_mailbox(struct session *s, struct mailbox *box, const struct mailbox_update *update)
 {
+    session_mark_list(box->list);
     struct mailbox_list_index *index = list_index_rest(box->list);
     bool created = mailbox_create(box, update, FALSE) == 0;
     list_index_wake(index);

@@ -327,6 +327,9 @@ void session_lists_deinit(struct session *);
  * long: clients wait. May be nested. */
 int session_lock_lists(struct session *);
 void session_unlock_lists(struct session *);
+/* Marks the list's index as old, as a CREATE does; before the lists' lock, where one follows that may make the INBOX: a client's process
+ * that brings the index up to date has the index's lock, and wants the lists' to make that INBOX. */
+void session_mark_list(struct mailbox_list *);
 /* Opens it, when a CREATE that is under way has ended; what the library remembers of its index from an earlier time is read anew,
  * also that somebody deleted it. */
 int session_open_refreshed(struct mailbox *);

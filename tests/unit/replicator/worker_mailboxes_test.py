@@ -68,6 +68,36 @@ def test_a_look_writes_nothing_into_mailboxes(world):
     assert subjects(equal(world), "F1-1") == subjects(equal(world), "F2-1") == 1
 
 
+def test_a_mailbox_is_made_without_waiting_for_the_lists_index_under_the_lists_lock(world):
+    """A client's process that brings that index up to date has its lock, and wants the lists' for an INBOX that is not there yet: the kernel let one die."""
+    append(world[1], "INBOX", "m")
+    world.settle()
+    site, lists = world[2], world[2].root() / "mailboxes.lock"
+    log = next(iter(site.root().rglob("dovecot.list.index.log")))
+    imap(world[1], None, ("create", "F"))
+    world[1].ingest()
+    failed = []
+
+    def apply():
+        try:
+            world.carry()
+        except Exception as error:      # told below: a thread's end is seen by nobody
+            failed.append(error)
+    with open(log, "r+b") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        worker = threading.Thread(target=apply)
+        worker.start()
+        end = time.monotonic() + GUARD
+        while not re.search(rf"-> .*:{os.stat(held.fileno()).st_ino} ", Path("/proc/locks").read_text()):
+            assert worker.is_alive() and time.monotonic() < end, "the index was not written"
+            time.sleep(0.01)
+        assert not lists.exists(), "waits for the index, and holds the lists' lock"
+    worker.join()
+    assert not failed, failed
+    world.settle()
+    assert subjects(equal(world), "INBOX") == 1 and "F" in world[2].contents()
+
+
 def test_a_mailbox_that_is_being_made_is_not_opened(world):
     """Whoever opens it makes it, and the client's CREATE would be answered ALREADYEXISTS."""
     append(world[1], "INBOX", "m")
