@@ -237,6 +237,25 @@ static int find_source(struct orset *os, struct orset_todo *t)
     return r < 0 ? r : 0;
 }
 
+int orset_mail_lives(struct orset *os, const uint8_t guid[16], const uint8_t sha256[32])
+{
+    struct guid_rows g = {.n = 0};
+    struct message *m = &os->m[0];
+    struct orset_dot d;
+    uint32_t f = 0;
+    int r = 1;
+    memcpy(g.guid, guid, 16);
+    for (unsigned n = 0; n < SOURCES_TRIED && (r = guid_next(os, &g, &f, &d)) > 0; n++) {
+        if (d.origin == ORSET_DOOMED_ORIGIN)
+            continue;
+        if ((r = orset_message_load(os, f, d, m)) < 0)
+            return r;
+        if (r > 0 && memcmp(m->p.facts.guid, guid, 16) == 0 && memcmp(m->p.facts.sha256, sha256, 32) == 0)
+            return 1;
+    }
+    return r < 0 ? r : 0;
+}
+
 /* 1: a live message of that GUID has no UID here yet. It is to be copied from what waits for its removal: its last bytes here, perhaps the
  * last anywhere. */
 static int is_needed(struct orset *os, const uint8_t guid[16])

@@ -73,6 +73,7 @@ struct kept_body {
 struct kept {
     buffer_t *bytes;
     ARRAY(struct kept_body) list;
+    ARRAY(uint64_t) copied;
     size_t begun; /* where that of the mail being read begins */
 };
 
@@ -81,6 +82,7 @@ struct kept *kept_create(void)
     struct kept *k = i_new(struct kept, 1);
     k->bytes = buffer_create_dynamic(default_pool, 65536);
     i_array_init(&k->list, 16);
+    i_array_init(&k->copied, 16);
     return k;
 }
 
@@ -92,6 +94,7 @@ void kept_free(struct kept **_k)
         return;
     buffer_free(&k->bytes);
     array_free(&k->list);
+    array_free(&k->copied);
     i_free(k);
 }
 
@@ -99,6 +102,7 @@ void kept_clear(struct kept *k)
 {
     buffer_set_used_size(k->bytes, 0);
     array_clear(&k->list);
+    array_clear(&k->copied);
 }
 
 /* How long the next one may be. A longer one is asked for, or does not go along with what is kept. */
@@ -115,6 +119,31 @@ static void kept_end(struct kept *k, const uint8_t sha256[32], size_t n)
     memcpy(b.sha256, sha256, sizeof b.sha256);
     if (n > 0)
         array_push_back(&k->list, &b);
+}
+
+void kept_not(struct kept *k)
+{
+    unsigned n;
+    const struct kept_body *b = array_get(&k->list, &n);
+    if (n > 0 && b[n - 1].at == k->begun)
+        array_pop_back(&k->list);
+    buffer_set_used_size(k->bytes, k->begun);
+}
+
+void kept_copied(struct kept *k, uint64_t number)
+{
+    array_push_back(&k->copied, &number);
+}
+
+bool kept_is_copied(const struct kept *k, uint64_t number)
+{
+    const uint64_t *c;
+    array_foreach(&k->copied, c)
+    {
+        if (*c == number)
+            return TRUE;
+    }
+    return FALSE;
 }
 
 bool kept_is_full(const struct kept *k)

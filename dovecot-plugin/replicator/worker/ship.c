@@ -34,8 +34,9 @@ static int collect_touched(void *arg, uint64_t number, uint32_t folder, const st
 {
     struct shipment *sh = arg;
     struct touched t = {.folder = folder, .uid = m->uid, .number = number};
-    /* A larger mail is asked for. */
-    t.add = m->dot.origin == orset_self(sh->s->os) && m->dot.counter == number && m->facts.size <= PARCEL_MAIL_MAX;
+    /* A larger mail is asked for, and a copy is made there from what it was copied from here. */
+    t.add = m->dot.origin == orset_self(sh->s->os) && m->dot.counter == number && m->facts.size <= PARCEL_MAIL_MAX &&
+            (sh->s->kept == NULL || !kept_is_copied(sh->s->kept, number));
     if (array_count(&sh->touched) == TOUCHED_MOST ||
         (t.add && (sh->nbodies == PARCEL_MAILS_MAX || sh->bytes + m->facts.size > PARCEL_MAILS_BYTES))) {
         sh->behind = number;

@@ -622,13 +622,19 @@ bool mdbox_is_back(struct mail *, const uint8_t guid[16], ARRAY_TYPE(expunged_gu
 
 /* --- body.c --------------------------------------------------------------------------------------------------------- */
 
-/* Bodies that a look has read, at most as many as go along with one batch: what it found new is sent with them, without reading them again. */
+/* Bodies that a look has read, at most as many as go along with one batch: what it found new is sent with them, without reading them again, and what
+ * is a copy without any. */
 struct kept *kept_create(void);
 void kept_free(struct kept **);
 void kept_clear(struct kept *);
 /* Another one like the last would not fit beside them. */
 bool kept_is_full(const struct kept *);
 bool kept_find(const struct kept *, const uint8_t sha256[32], struct text *body_r);
+/* The mail read last was copied or moved from one that the peers have by now, or with this batch: they copy it likewise. Its bytes are not kept. */
+void kept_not(struct kept *);
+/* The op that adds it is this one of this site's. */
+void kept_copied(struct kept *, uint64_t number);
+bool kept_is_copied(const struct kept *, uint64_t number);
 
 /* Everything of a mail that never changes; reads the body once, and keeps it if kept is not NULL and it fits. guid_text is on the data stack. */
 int body_facts(struct mail *, struct orset_facts *, struct kept *kept);

@@ -45,6 +45,32 @@ def test_small_mails_that_are_asked_for_come_together(world):
     assert kinds.count(BODIES) >= 2 and BODY not in kinds, kinds
 
 
+def crossed(world, at):
+    """Bytes carried since then."""
+    return sum(size for *_, size in world.carried[at:])
+
+
+def test_what_was_copied_or_moved_crosses_no_link_again(world):
+    """Its bytes are there already, or come once with what it was copied from."""
+    size = 300000
+    imap(world[1], None, ("create", "Box"))
+    for i in range(3):
+        append(world[1], "INBOX", f"m{i}", size=size)
+    world.settle()
+    begin = len(world.carried)
+    imap(world[1], "INBOX", ("uid", "MOVE", "1:2", "Box"))
+    world.settle()
+    assert (subjects(equal(world), "INBOX"), subjects(equal(world), "Box")) == (1, 2)
+    assert crossed(world, begin) < size // 10
+    begin = len(world.carried)
+    imap(world[1], "INBOX", ("uid", "COPY", "3", "Box"), ("uid", "COPY", "3", "INBOX"))
+    append(world[1], "Box", "new", size=size)
+    imap(world[1], "Box", ("uid", "COPY", "*", "INBOX"))
+    world.settle()
+    assert (subjects(equal(world), "INBOX"), subjects(equal(world), "Box")) == (3, 4)
+    assert size < crossed(world, begin) < 2 * size
+
+
 def test_bodies_that_are_lost_are_asked_for_again(world):
     for i in range(3):
         append(world[1], "INBOX", f"m{i}", size=1200000)

@@ -11,7 +11,7 @@ from worker_world import BATCH, GUARD, PARCEL, Failed, num, text
 
 pytestmark = needs_dovecot
 
-MAILS, SIZE = 60, 70000  # twice what is read before a part is committed and goes out
+MAILS, SIZE = 560, 200  # more changes than one part has (COMMIT_EVERY), also where 40 mails are moved back
 FORMATS = ["sdbox,sdbox", "maildir,sdbox", "mdbox,maildir"]
 
 
