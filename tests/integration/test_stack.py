@@ -164,6 +164,7 @@ def test_permanent_failure_comes_back_as_a_notice(stack):
 @pytest.mark.core
 def test_mail_in_lanes_waits_on_each_copy_and_goes_out_when_the_relays_start(stack):
     running = stack(postfix="divert", nodes=3, copies=2, relays=False, sinks=[recording("a"), recording("b", "lmtp")], dovecot=True)
+    dovecot.make_mailboxes(running["dovecot"].note, [f"u{number}@example.org" for number in range(6)])
     ledger = Generator(smtp=running.smtp, mails=30, sessions=4, recipients=(1, 12), users=6, size=(100, 60000),
                        domains=["a.example", "b.example", "example.org"]).run()
     verdict = oracle.judge(running, ledger).check()
