@@ -240,7 +240,7 @@ int orset_message_flags(struct orset *, uint32_t folder, struct orset_dot, struc
  * not change the state. */
 typedef int orset_message_fn(void *arg, const struct orset_message *, const struct orset_flags *own);
 int orset_each_message(struct orset *, uint32_t folder, orset_message_fn *, void *arg);
-/* 1: a live message of some folder has this GUID and these bytes; 0: none does, or it is one of very many of that GUID. */
+/* 1: a live message of some folder that is placed here has this GUID and these bytes; 0: none does, or it is one of very many of that GUID. */
 int orset_mail_lives(struct orset *, const uint8_t guid[16], const uint8_t sha256[32]);
 
 /* Keywords: compared without regard to ASCII case; the spelling seen first here is the one shown here.

@@ -229,7 +229,8 @@ static int find_source(struct orset *os, struct orset_todo *t)
                 continue;
             t->source_folder = f;
             t->source_uid = (uint32_t)d.counter;
-        } else if (orset_message_load(os, f, d, m) > 0 && m->p.uid && memcmp(m->p.facts.guid, g.guid, 16) == 0) {
+        } else if (orset_message_load(os, f, d, m) > 0 && m->p.uid && memcmp(m->p.facts.guid, g.guid, 16) == 0 &&
+                   memcmp(m->p.facts.sha256, t->message.facts.sha256, 32) == 0) {
             t->source_folder = orset_folder_at(os, f)->home;
             t->source_uid = m->p.uid;
         }
@@ -250,7 +251,7 @@ int orset_mail_lives(struct orset *os, const uint8_t guid[16], const uint8_t sha
             continue;
         if ((r = orset_message_load(os, f, d, m)) < 0)
             return r;
-        if (r > 0 && memcmp(m->p.facts.guid, guid, 16) == 0 && memcmp(m->p.facts.sha256, sha256, 32) == 0)
+        if (r > 0 && m->p.uid && memcmp(m->p.facts.guid, guid, 16) == 0 && memcmp(m->p.facts.sha256, sha256, 32) == 0)
             return 1;
     }
     return r < 0 ? r : 0;

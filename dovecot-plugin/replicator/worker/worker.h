@@ -630,7 +630,8 @@ void kept_clear(struct kept *);
 /* Another one like the last would not fit beside them. */
 bool kept_is_full(const struct kept *);
 bool kept_find(const struct kept *, const uint8_t sha256[32], struct text *body_r);
-/* The mail read last was copied or moved from one that the peers have by now, or with this batch: they copy it likewise. Its bytes are not kept. */
+/* The mail read last was copied or moved from one that the peers mostly have by now, or get with this batch: they copy it likewise, and who has not asks.
+ * Its bytes are not kept. */
 void kept_not(struct kept *);
 /* The op that adds it is this one of this site's. */
 void kept_copied(struct kept *, uint64_t number);

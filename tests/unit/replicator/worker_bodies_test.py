@@ -120,6 +120,28 @@ def test_one_guid_saved_with_other_bytes_is_one_mail(tmp_path_factory):
         world.stop()
 
 
+def test_a_copy_of_a_file_that_was_edited_in_place_is_made_of_those_bytes(tmp_path_factory):
+    """Two mails with one GUID: the peer has the other bytes under it too."""
+    world = make_world(tmp_path_factory, ["maildir", "maildir"])
+    try:
+        imap(world[1], None, ("create", "Box"), ("create", "Other"))
+        append(world[1], "INBOX", "before", size=20000)
+        imap(world[1], "INBOX", ("uid", "COPY", "1", "Other"))
+        world.settle()
+        path = next(p for part in ("new", "cur") for p in (world[1].root() / part).iterdir())
+        data = path.read_bytes()
+        path.unlink()
+        path.write_bytes(data.replace(b"before", b"behind"))
+        imap(world[1], "INBOX", ("uid", "COPY", "1", "Box"))
+        world.settle()
+        for site in world.sites.values():
+            now = site.contents()
+            shown = {box: [digest for *_, digest in now[box][1]] for box in ("Box", "Other")}
+            assert shown == {box: [hashlib.sha256(mail(words, 20000)).hexdigest()[:12]] for box, words in (("Box", "behind"), ("Other", "before"))}, shown
+    finally:
+        world.stop()
+
+
 def test_a_changed_uid_of_a_maildir_file_without_its_crlf_size_cuts_nothing(tmp_path_factory):
     """Other programs name the size of the LF form only; Dovecot would name the copy after it, and show that much."""
     world = make_world(tmp_path_factory, ["maildir", "sdbox"])
