@@ -628,22 +628,30 @@ int ingest_marked(struct session *s)
     return some_finish(s, &in, r);
 }
 
-/* A state that is new, or lost numbers, hears what the others know before it says anything (F12, F36). */
+/* A state that is new, or lost numbers, hears what the others know before it says anything (F12, F36). Who has not answered may have been removed
+ * from the group since. */
 static bool must_exchange(struct session *s)
 {
-    bool first = s->exchange_first && time(NULL) < s->join_until;
-    if (s->exchange_first && !first) {
+    bool all_answered = TRUE, in_time = time(NULL) < s->join_until;
+    for (unsigned i = 0; s->exchange_first && i < s->npeers; i++) {
+        all_answered = all_answered && s->peer[i].answered;
+        if (in_time && s->peer[i].exchange == NULL && !s->peer[i].answered)
+            (void)peer_ask(s, s->peer[i].site);
+    }
+    if (!s->exchange_first)
+        return FALSE;
+    if (in_time && !all_answered) {
+        session_want_tick(s, 1000);
+        return TRUE;
+    }
+    if (all_answered)
+        session_note(s, NOTE_INFO, "the state has what the other sites have; reading the mailboxes");
+    else
         session_note(s, NOTE_WARNING, "not all other sites could be asked for this user's state; going on with the mailboxes as "
                      "they are: mail that was removed elsewhere meanwhile may come back");
-        s->exchange_first = FALSE;
-        s->unasked = TRUE;
-    }
-    for (unsigned i = 0; first && i < s->npeers; i++)
-        if (s->peer[i].exchange == NULL && !s->peer[i].answered)
-            (void)peer_ask(s, s->peer[i].site);
-    if (first)
-        session_want_tick(s, 1000);
-    return first;
+    s->exchange_first = FALSE;
+    s->unasked = !all_answered;
+    return FALSE;
 }
 
 int ingest(struct session *s, const struct frame_ingest *f)

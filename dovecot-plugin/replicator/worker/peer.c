@@ -230,22 +230,18 @@ static int put_answered(struct session *s, struct peer *p)
 static enum frame_result exchanged(struct session *s, struct peer *p)
 {
     const struct frame_ingest all = {.n = 0};
-    bool all_answered = TRUE, waits = s->exchange_first || s->unasked, first;
+    bool all_answered = TRUE, waits = s->exchange_first || s->unasked;
     drop_exchange(s, p);
     p->behind = FALSE;
     p->answered = TRUE;
     for (unsigned i = 0; i < s->npeers; i++)
         all_answered = all_answered && s->peer[i].answered;
-    first = s->exchange_first && all_answered;
-    if (first)
-        session_note(s, NOTE_INFO, "the state has what the other sites have; reading the mailboxes");
-    if (waits && all_answered)
-        s->exchange_first = s->unasked = FALSE;
+    s->unasked = s->unasked && !all_answered;
     if (waits && put_answered(s, p) < 0)
         return FRAME_TEMPORARY;
-    if (s->exchange_first)
+    if (s->exchange_first && !all_answered)
         return FRAME_OK;
-    return (first ? ingest(s, &all) : apply(s, p->site)) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    return (s->exchange_first ? ingest(s, &all) : apply(s, p->site)) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
 static enum frame_result answer_parcel(struct session *s, struct peer *p, struct text body)

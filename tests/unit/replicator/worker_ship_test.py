@@ -98,3 +98,19 @@ def test_who_has_answered_a_new_state_is_known_to_the_next_session(three):
     while three.carry():
         pass
     assert heard in [said for _, said in site.notes]
+
+
+def test_a_new_state_waits_for_nobody_who_was_taken_out_of_the_group(three):
+    """Of the two others one has answered; then the other is removed, and this site started with the smaller group."""
+    site, note = three[1], "the state has what the other sites have; reading the mailboxes"
+    append(site, "INBOX", "one")
+    site.ingest()
+    while three.carry(drop=lambda of, to, kind: 3 in (of, to)):
+        pass
+    site.disconnect()
+    site.sites = [n for n in site.sites if n != 3]
+    site.outbox.pop(3)
+    site.ingest()
+    told = [said for _, said in site.notes]
+    assert note in told and not any("not all other sites" in said for said in told), told
+    assert site.done["sites"][2]["unconfirmed"] > 0, site.done
