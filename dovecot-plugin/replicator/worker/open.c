@@ -249,6 +249,9 @@ void session_mark_list(struct mailbox_list *list)
     struct mailbox_list_index *index = INDEX_LIST_CONTEXT(list);
     if (index == NULL || !index->has_backing_store)
         return;
+    if (mailbox_list_index_index_open(list) < 0)
+        return;                             /* it logged why */
+    (void)mail_index_refresh(index->index); /* somebody may have read the names since it was marked */
     mailbox_list_index_refresh_later(list);
     (void)mail_index_refresh(index->index); /* a CREATE sees that it is marked, and writes nothing */
 }

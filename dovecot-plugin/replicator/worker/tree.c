@@ -95,6 +95,8 @@ static bool create_mailbox(struct session *s, struct mailbox *box, const struct 
     struct mailbox_list_index *index = list_index_rest(box->list);
     bool created = mailbox_create(box, update, FALSE) == 0;
     list_index_wake(index);
+    if (created)
+        session_mark_list(box->list); /* somebody may have read the names in between, and then taken the mark away */
     s->reshaped = s->reshaped || created;
     return created;
 }
