@@ -88,6 +88,8 @@ class Site:
         self.late, self.exchanged = 0, set()    # answers whose question nobody remembered; users who got theirs
         self.reserved, self.opened, self.closed, self.hellos, self.verbs, self.connections = [], [], [], [], [], []
         self.listed = None  # names of the userdb; None: cannot be listed
+        self.together, self.first_rows = 0, 0   # so many users' answers have a first row each before any has its second one
+        self.row_sent = threading.Condition(self.lock)
         self.batch_bytes = 100_000
         self.ship_bytes = 8_000_000     # of batches for one question
         self.dying = []                 # ways of SHIP in which the next worker ends
@@ -392,4 +394,9 @@ class Worker:
             return
         self.write(REPLY, b"\x01" + text("#\tfolder\tmails"))
         self.write(REPLY, b"\x00" + text(f"+INBOX\t{sum(len(i) for i in self.site.state(self.user).items.values())}"))
+        if self.site.together:
+            self.site.first_rows += 1
+            self.site.row_sent.notify_all()
+            assert self.site.row_sent.wait_for(lambda: self.site.first_rows >= self.site.together, 60)
+            self.write(REPLY, b"\x00" + text("+verdict\tsame"))
         self.done()

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -569,11 +570,12 @@ GOOD = 'replicator_dir = "{path}"\ndirty_dir = "{path}/dirty"\nreplicate_namespa
     (GOOD, ("-n", "b"), "-n b: "),
     (GOOD, ("more",), "usage"),
     (GOOD.replace("no }}", "yes }}") + "\nnode_ca_file = {path}/absent.crt", (), "absent.crt"),
-    (GOOD.replace("{path}/dirty", "{path}/absent"), (), "dirty_dir = {path}/absent: No such file or directory; make it, mode 1733"),
-    (GOOD.replace('replicator_dir = "{path}"', 'replicator_dir = "{path}/dovelane.conf"'), (), "replicator_dir = {path}/dovelane.conf: Not a directory"),
+    (GOOD.replace("{path}/dirty", "{path}/absent"), (), None),
+    (GOOD.replace("{path}/dirty", "{path}/absent"), ("-n", "a"), "dirty_dir = {path}/absent: No such file or directory; make it, mode 1733"),
+    (GOOD.replace('replicator_dir = "{path}"', 'replicator_dir = "{path}/dovelane.conf"'), ("-n", "a"), "replicator_dir = {path}/dovelane.conf: Not a directory\n"),
     ("", (), "has no replica"),
     ("nonsense = 1", (), "nonsense"),
-], ids=["named", "good", "another name", "more words", "a file that is not there", "a directory that is not there", "no directory", "no replica", "nonsense"])
+], ids=["named", "good", "another name", "more words", "a file that is not there", "a desk, without the directories", "a directory that is not there", "no directory", "no replica", "nonsense"])
 def test_the_settings_can_be_checked_in_a_shell(tmp_path, conf, words, wrong):
     path, program = tmp_path / "dovelane.conf", BUILD / "dovecot-plugin/replicator/main/dovelane-replicator"
     if not program.exists():
@@ -656,6 +658,10 @@ def test_admins_requests(world):
     assert (rows, code, errors) == ([["folder", "mails"], ["INBOX", "2"]], 0, [])
     rows, code, errors = w[0].admin("verify", "*")
     assert code == 0 and sorted(rows[1:]) == [["u", "INBOX", "2"], ["v", "INBOX", "2"]] and rows[0] == ["user", "folder", "mails"]
+    w[0].site.together = 2
+    rows, code, errors = w[0].admin("verify", "*")
+    assert (code, errors) == (0, []) and {tuple(map(tuple, rows[i:i + 2])) for i in (1, 3)} == {((u, "INBOX", "2"), (u, "verdict", "same")) for u in names}, rows
+    w[0].site.together = 0
     assert w[0].admin("accept", "u", "INBOX") == ([], 1, ["user u: nothing is held"])
     assert ("u", ["accept", "INBOX"]) in w[0].site.verbs
     assert w[0].admin("verify")[1] == 64

@@ -56,6 +56,7 @@ struct admin_request {
     TAILQ_ENTRY(admin_request) link;
     struct client *client; /* NULL: went away */
     struct user *user;
+    struct buf rows; /* all users: written when it has ended, so that a user's rows stand together */
     size_t n;
     char *arg[FRAME_ARGS_MAX];
 };
@@ -91,17 +92,25 @@ static void put(struct client *c, const char *bytes, size_t n)
     ev_io_start(c->admin->r->loop, &c->wr);
 }
 
-static void put_escaped(struct client *c, const char *s)
+static void add_escaped(struct buf *b, const char *s)
 {
     for (; *s; s++) {
         switch (*s) {
-        case '\001': put(c, "\0011", 2); break;
-        case '\t': put(c, "\001t", 2); break;
-        case '\n': put(c, "\001n", 2); break;
-        case '\r': put(c, "\001r", 2); break;
-        default: put(c, s, 1);
+        case '\001': buf_add(b, "\0011", 2); break;
+        case '\t': buf_add(b, "\001t", 2); break;
+        case '\n': buf_add(b, "\001n", 2); break;
+        case '\r': buf_add(b, "\001r", 2); break;
+        default: buf_add(b, s, 1);
         }
     }
+}
+
+static void put_escaped(struct client *c, const char *s)
+{
+    struct buf b = {0};
+    add_escaped(&b, s);
+    put(c, b.data, b.len);
+    buf_free(&b);
 }
 
 static void titles(struct client *c, const char *tab_separated)
@@ -158,12 +167,21 @@ static void request_free(struct admin_request *q)
 {
     for (size_t i = 0; i < q->n; i++)
         free(q->arg[i]);
+    buf_free(&q->rows);
     free(q);
+}
+
+static void put_rows(struct admin_request *q)
+{
+    if (q->client && q->rows.len)
+        put(q->client, q->rows.data, q->rows.len);
+    buf_free(&q->rows);
 }
 
 static void ended(struct admin_request *q)
 {
     struct client *c = q->client;
+    put_rows(q);
     request_free(q);
     if (!c)
         return;
@@ -198,17 +216,23 @@ void admin_row(struct admin_request *q, struct text t)
         t.p++;
         t.n--;
     }
-    put(c, &mark, 1);
+    struct buf line = {0};
+    buf_add(&line, &mark, 1);
     if (mark == '#') {
         c->titled = true;
         if (c->all)
-            put(c, "\tuser", 5);
+            buf_add(&line, "\tuser", 5);
     } else if (c->all) {
-        put_escaped(c, q->user->name);
-        put(c, mark == '+' ? "\t" : ": ", mark == '+' ? 1 : 2);
+        add_escaped(&line, q->user->name);
+        buf_add(&line, mark == '+' ? "\t" : ": ", mark == '+' ? 1 : 2);
     }
-    put(c, (const char *)t.p, t.n);
-    put(c, "\n", 1);
+    buf_add(&line, (const char *)t.p, t.n);
+    buf_add(&line, "\n", 1);
+    if (mark == '#' || !c->all)
+        put(c, line.data, line.len);
+    else if (q->rows.len <= OUT_MAX)
+        buf_add(&q->rows, line.data, line.len);
+    buf_free(&line);
 }
 
 /* What else a verb that succeeded sets going. */
@@ -230,6 +254,7 @@ void admin_done(struct admin_request *q, const struct frame_done *d)
     if (d->result == FRAME_OK)
         follow_up(q);
     else if (q->client && d->text.n) {
+        put_rows(q);
         char *text = mem_strndup((const char *)d->text.p, d->text.n);
         error(q->client, q->user->name, text, DONE_REFUSED);
         free(text);
@@ -241,6 +266,7 @@ void admin_done(struct admin_request *q, const struct frame_done *d)
 
 void admin_lost(struct admin_request *q, const char *why)
 {
+    put_rows(q);
     if (q->client)
         error(q->client, q->user->name, why, DONE_NOT_NOW);
     ended(q);

@@ -91,7 +91,8 @@ static char *missing_directory(const struct config *c)
     for (size_t i = 0; i < N_ELEMENTS(needed); i++) {
         int bad = stat(needed[i].path, &st) < 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
         if (bad)
-            return mem_printf("%s = %s: %s; %s (systemd-tmpfiles --create makes the usual ones)", needed[i].setting, needed[i].path, strerror(bad), needed[i].way_out);
+            return mem_printf("%s = %s: %s%s%s%s", needed[i].setting, needed[i].path, strerror(bad), bad == ENOENT ? "; " : "",
+                              bad == ENOENT ? needed[i].way_out : "", bad == ENOENT ? " (systemd-tmpfiles --create makes the usual ones)" : "");
     }
     return NULL;
 }
@@ -136,10 +137,10 @@ static int shell_options(int argc, char **argv)
         fprintf(stderr, "dovelane-replicator: %s: has no replica: nothing would be replicated; a section replica \"NAME\" { } names each\n", path);
     else if (name != NULL && config_replica_index(c, name) < 0)
         fprintf(stderr, "dovelane-replicator: -n %s: %s has no replica of that name; it has%s\n", name, path, replica_names(c));
-    else if ((error = endpoint_check_replicas(c)) != NULL || (error = missing_directory(c)) != NULL)
+    else if ((error = endpoint_check_replicas(c)) != NULL || (name != NULL && (error = missing_directory(c)) != NULL))
         fprintf(stderr, "dovelane-replicator: %s: %s\n", path, error);
     else
-        printf("dovelane-replicator: %s is good%s%s\n", path, name == NULL ? "; which replica this host is was not asked (-n)" : "",
+        printf("dovelane-replicator: %s is good%s%s\n", path, name == NULL ? "; which replica this host is (-n) was not asked, nor whether its directories are there" : "",
                c->nreplicas == 1 ? "; it has one replica, with nobody to replicate to" : "");
     bool good = c->nreplicas > 0 && (name == NULL || config_replica_index(c, name) >= 0) && error == NULL;
     free(error);
