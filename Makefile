@@ -2,7 +2,7 @@
 PYTHON := /usr/bin/python3
 BUILD  := build
 
-.PHONY: all install run test test-unit test-asan test-integration test-long chaos bench clean format
+.PHONY: all install uninstall run test test-unit test-asan test-integration test-long chaos bench clean format
 
 all: $(BUILD)/build.ninja
 	ninja -C $(BUILD)
@@ -13,6 +13,10 @@ $(BUILD)/build.ninja:
 # Programs, lane.so, manuals, units, examples (docs/admin-guide.md says what to do with them). DESTDIR is obeyed.
 install: all
 	meson install -C $(BUILD) --no-rebuild
+
+# What was installed last from here; settings, lanes and states stay.
+uninstall:
+	ninja -C $(BUILD) uninstall
 
 # Installs what is missing, builds, sends real mail through a private Postfix, three nodes and a Dovecot, shows
 # what happened, and leaves nothing behind.
