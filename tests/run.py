@@ -34,13 +34,14 @@ SANITIZE = ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dbuildtype=d
 class Tally:
     def __init__(self):
         self.passed = self.failed = self.skipped = 0
-        self.parts = []
+        self.parts, self.failures = [], []
 
-    def add(self, name, passed, failed, skipped, seconds):
+    def add(self, name, passed, failed, skipped, seconds, failures=()):
         self.passed += passed
         self.failed += failed
         self.skipped += skipped
         self.parts.append(f"  {name:<42} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped {seconds:>6.0f} s")
+        self.failures += [f"  {name}: {failure}" for failure in failures]
 
 
 def run(command, **keywords):
@@ -60,17 +61,26 @@ def build(folder, options, tally):
 
 
 def counts(junit):
-    """Passed, failed, skipped of a JUnit file; a missing one is one failure."""
+    """Passed, failed, skipped of a JUnit file, and what failed, a line each; a missing file is one failure.
+
+    The lines stand again below the counts, where one looks who sees only the end of a long output.
+    """
     try:
-        suites = ET.parse(junit).getroot().iter("testsuite")
+        root = ET.parse(junit).getroot()
     except (OSError, ET.ParseError):
-        return 0, 1, 0
+        return 0, 1, 0, [f"{junit.name} was not written"]
     total = failed = skipped = 0
-    for s in suites:
+    for s in root.iter("testsuite"):
         total += int(s.get("tests", 0))
         failed += int(s.get("failures", 0)) + int(s.get("errors", 0))
         skipped += int(s.get("skipped", 0) or 0)
-    return total - failed - skipped, failed, skipped
+    failures = []
+    for case in root.iter("testcase"):
+        for kind in ("failure", "error"):
+            for trouble in case.findall(kind):
+                said = " ".join((trouble.get("message") or "").split())
+                failures.append(f"{case.get('classname', '')} {case.get('name')}: {kind}: {said[:400]}")
+    return total - failed - skipped, failed, skipped, failures
 
 
 def unit(folder, name, suites, tally):
@@ -81,10 +91,10 @@ def unit(folder, name, suites, tally):
 
 
 def tell_unit(folder, log, name, code, start, tally):
-    passed, failed, skipped = counts(folder / "meson-logs" / f"{log}.junit.xml")
+    passed, failed, skipped, failures = counts(folder / "meson-logs" / f"{log}.junit.xml")
     if code and not failed:
         failed = 1
-    tally.add(name, passed, failed, skipped, time.monotonic() - start)
+    tally.add(name, passed, failed, skipped, time.monotonic() - start, failures)
 
 
 class Beside:
@@ -113,10 +123,10 @@ def integration(folder, name, marks, tally, extra_env=None, tests="tests/integra
     files = sorted(ROOT.glob(tests))
     code = run([PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(at_once), "--dist", "loadfile", "--durations", "15", "-m", marks,
                 f"--junitxml={junit}", *files], env=env)
-    passed, failed, skipped = counts(junit)
+    passed, failed, skipped, failures = counts(junit)
     if code not in (0, 5) and not failed:
         failed = 1
-    tally.add(name, passed, failed, skipped, time.monotonic() - start)
+    tally.add(name, passed, failed, skipped, time.monotonic() - start, failures)
 
 
 def main():
@@ -149,6 +159,8 @@ def main():
     if slow:
         slow.finish(tally)
     print("\n" + "\n".join(tally.parts))
+    if tally.failures:
+        print("\nFailed:\n" + "\n".join(tally.failures))
     print(f"\n{tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
     return 1 if tally.failed or not tally.passed else 0
 

@@ -222,6 +222,7 @@ def test_mail_of_a_time_when_the_replicator_could_not_start(group):
     wait_equal(there.replicas, [USER], WITHIN)
     conf = Path(a.note["base"]) / "dovelane.conf"
     good = conf.read_text()
+    assert there.wait_log(a, "swept: ", 60)  # else that would be the reason
     there.end(a.name)
     conf.write_text("wrong = \n" + good)
     there.start(a.name)
