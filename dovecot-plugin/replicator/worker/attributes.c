@@ -1,23 +1,19 @@
-/* attributes - METADATA, access rights, Sieve scripts, and whatever else Dovecot's plugins show as attributes.
+/* attributes - METADATA, access rights, and whatever else Dovecot's plugins show as attributes (Sieve scripts: scripts.c).
  *
  * What was seen last is a row here, since the core keeps what is wanted: their difference is a user's doing (F4) when the mailbox's
  * log says so, or when it is a value that was never here. A value that was here before, and of which no log tells, is an old
  * backup's: the state's is set again. Of access rights, where that cannot be told, none is granted (is_damage()). */
-#include "worker.h"
+#include "attributes.h"
 
 #include <hash.h>
 #include <istream.h>
 #include <mail-storage-private.h>
-#include <mailbox-attribute.h>
-#include <path-util.h>
 #include <str.h>
 
-#include <dirent.h>
 #include <sys/stat.h>
 #include <time.h>
 
 #define ACL_PREFIX MAILBOX_ATTRIBUTE_PREFIX_DOVECOT_PVT "acl/"
-#define SIEVE_PREFIX MAILBOX_ATTRIBUTE_PREFIX_DOVECOT_PVT_SERVER "sieve/"
 
 /* --- attributes ----------------------------------------------------------------------------------------------------- */
 
@@ -40,23 +36,12 @@ static void seen_key(struct orset_key *k, uint32_t folder, const char *key, size
 
 /* --- what was seen --- */
 
-#define FORMERS_MAX 32
-
-/* Of one attribute: hashes of values, 0: unset. */
-struct seen {
-    bool any; /* it was seen once */
-    uint64_t hash;
-    time_t since;
-    unsigned nformer;
-    uint64_t former[FORMERS_MAX]; /* set before, and superseded, the latest first */
-};
-
-static uint64_t hash_of(const buffer_t *value)
+uint64_t attribute_hash(const buffer_t *value)
 {
     return orset_hash(value->data, value->used).lo | 1;
 }
 
-static int load_seen(struct session *s, uint32_t folder, const char *key, size_t len, struct seen *seen)
+int attribute_seen_load(struct session *s, uint32_t folder, const char *key, size_t len, struct attribute_seen *seen)
 {
     struct orset_key k;
     const uint8_t *v;
@@ -70,12 +55,12 @@ static int load_seen(struct session *s, uint32_t folder, const char *key, size_t
     seen->any = TRUE;
     seen->hash = orset_read_u64(&in);
     seen->since = in.at == in.end ? 0 : (time_t)orset_read_u64(&in); /* rows of earlier versions end here */
-    while (!in.bad && in.at != in.end && seen->nformer < FORMERS_MAX)
+    while (!in.bad && in.at != in.end && seen->nformer < ATTRIBUTE_FORMERS_MAX)
         seen->former[seen->nformer++] = orset_read_u64(&in);
     return in.bad ? session_fail(s, "the row of attribute %s cannot be read", key) : 1;
 }
 
-static bool is_former(const struct seen *seen, uint64_t hash)
+bool attribute_is_former(const struct attribute_seen *seen, uint64_t hash)
 {
     for (unsigned i = 0; i < seen->nformer; i++)
         if (seen->former[i] == hash)
@@ -86,16 +71,16 @@ static bool is_former(const struct seen *seen, uint64_t hash)
 /* hash is what is seen from now on. */
 static int put_seen(struct session *s, uint32_t folder, const char *key, size_t len, uint64_t hash)
 {
-    struct seen seen;
+    struct attribute_seen seen;
     struct orset_key k;
     struct orset_buf b = {.alloc = session_alloc()};
-    if (load_seen(s, folder, key, len, &seen) < 0)
+    if (attribute_seen_load(s, folder, key, len, &seen) < 0)
         return -1;
     orset_buf_u64(&b, hash);
     orset_buf_u64(&b, (uint64_t)time(NULL));
     if (seen.hash != 0 && seen.hash != hash)
         orset_buf_u64(&b, seen.hash);
-    for (unsigned i = 0; i < seen.nformer && b.len < (2 + FORMERS_MAX) * sizeof hash; i++)
+    for (unsigned i = 0; i < seen.nformer && b.len < (2 + ATTRIBUTE_FORMERS_MAX) * sizeof hash; i++)
         if (seen.former[i] != hash && seen.former[i] != seen.hash)
             orset_buf_u64(&b, seen.former[i]);
     seen_key(&k, folder, key, len);
@@ -106,14 +91,13 @@ static int put_seen(struct session *s, uint32_t folder, const char *key, size_t 
 
 /* --- what it means that a value is another one --- */
 
-/* 1: *value; 0: unset; -1. written_r (may be NULL): when the file that it is was written, 0: it is no file. */
-static int read_value(struct mailbox *box, enum mail_attribute_type type, const char *key, buffer_t *value, time_t *written_r)
+int attribute_read(struct mailbox *box, const char *key, buffer_t *value, time_t *written_r)
 {
     struct mail_attribute_value v;
     const unsigned char *data;
     const struct stat *st;
     size_t n;
-    int r = mailbox_attribute_get_stream(box, type, key, &v);
+    int r = mailbox_attribute_get_stream(box, key_type(key), key + 1, &v);
     buffer_set_used_size(value, 0);
     if (written_r != NULL)
         *written_r = 0;
@@ -162,11 +146,11 @@ static int grants_less(struct session *s, uint32_t folder, const char *key, cons
 
 /* Of a value that nobody is known to have set. A right that was revoked, and in a mailbox that is another one any right that was
  * known, may be an old backup's though this value is not known as a former one. */
-static bool is_damage(const struct seen *seen, uint64_t hash, bool right, enum attributes_said said)
+static bool is_damage(const struct attribute_seen *seen, uint64_t hash, bool right, enum attributes_said said)
 {
     if (said == ATTRIBUTES_BY_USER)
         return FALSE;
-    return is_former(seen, hash) || (right && seen->any && (seen->hash == 0 || said == ATTRIBUTES_OTHER));
+    return attribute_is_former(seen, hash) || (right && seen->any && (seen->hash == 0 || said == ATTRIBUTES_OTHER));
 }
 
 static bool is_right(const char *key)
@@ -187,7 +171,7 @@ static int value_damaged(struct session *s, struct mailbox *box, uint32_t folder
     if (r < 0)
         return session_core_failed(s, key);
     if (r == ORSET_KNOWN)
-        return put_seen(s, folder, key, strlen(key), hash_of(value));
+        return put_seen(s, folder, key, strlen(key), attribute_hash(value));
     session_note(s, NOTE_WARNING, "%s: attribute %s has an old value that nobody is known to have set, as after a backup was restored: it is set "
                  "again as it was", mailbox_get_vname(box), key + 1);
     return 0;
@@ -200,27 +184,25 @@ static int value_changed(struct session *s, struct mailbox *box, uint32_t folder
         session_note(s, NOTE_WARNING, "%s: attribute %s is not replicated: %s", mailbox_get_vname(box), key + 1, orset_error_text(s->os));
         return 0;
     }
-    return r < 0 ? session_core_failed(s, key) : put_seen(s, folder, key, strlen(key), set ? hash_of(value) : 0);
+    return r < 0 ? session_core_failed(s, key) : put_seen(s, folder, key, strlen(key), set ? attribute_hash(value) : 0);
 }
 
-/* key: its type's letter, then Dovecot's key. unset_too: the log says that it was changed, so "not there" means unset. */
-static int attribute_ingest(struct session *s, struct mailbox *box, uint32_t folder, const char *key, enum attributes_said said, bool unset_too)
+int attribute_ingest(struct session *s, struct mailbox *box, uint32_t folder, const char *key, enum attributes_said said, bool unset_too)
 {
     size_t len = strlen(key);
     buffer_t *value = buffer_create_dynamic(default_pool, 256);
-    struct seen seen;
-    int r = len > ORSET_ATTRIBUTE_KEY_MAX ? -1 : read_value(box, key_type(key), key + 1, value, NULL), ret = 0;
-    uint64_t hash = r > 0 ? hash_of(value) : 0;
+    struct attribute_seen seen;
+    int r = len > ORSET_ATTRIBUTE_KEY_MAX ? -1 : attribute_read(box, key, value, NULL), ret = 0;
+    uint64_t hash = r > 0 ? attribute_hash(value) : 0;
     /* r < 0: no attributes here, or not now */
-    if (r >= 0 && (r > 0 || unset_too) && (ret = load_seen(s, folder, key, len, &seen)) >= 0 && hash != seen.hash)
+    if (r >= 0 && (r > 0 || unset_too) && (ret = attribute_seen_load(s, folder, key, len, &seen)) >= 0 && hash != seen.hash)
         ret = r > 0 && is_damage(&seen, hash, is_right(key), said) ? value_damaged(s, box, folder, key, value)
                                                                    : value_changed(s, box, folder, key, value, r > 0);
     buffer_free(&value);
     return I_MIN(ret, 0);
 }
 
-/* Those that are there: Sieve scripts, which Pigeonhole lists by their whole keys below any prefix, or all others below a prefix. */
-static int list_keys(struct mailbox *box, unsigned type, const char *prefix, bool scripts, ARRAY_TYPE(const_string) *keys)
+int attribute_keys(struct mailbox *box, unsigned type, const char *prefix, bool scripts, ARRAY_TYPE(const_string) *keys)
 {
     const char *key;
     struct mailbox_attribute_iter *iter = mailbox_attribute_iter_init(box, attribute_types[type].type, prefix);
@@ -238,7 +220,7 @@ static int attributes_below(struct session *s, struct mailbox *box, uint32_t fol
     ARRAY_TYPE(const_string) keys;
     const char *const *key;
     t_array_init(&keys, 8);
-    if (list_keys(box, type, prefix, FALSE, &keys) < 0)
+    if (attribute_keys(box, type, prefix, FALSE, &keys) < 0)
         return 0;
     array_foreach(&keys, key)
     {
@@ -250,15 +232,9 @@ static int attributes_below(struct session *s, struct mailbox *box, uint32_t fol
 
 /* --- what is lost --- */
 
-struct known_keys {
-    uint32_t folder;
-    const char *prefix;
-    ARRAY_TYPE(const_string) list;
-};
-
 static int collect_known(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
-    struct known_keys *k = arg;
+    struct attributes_known *k = arg;
     struct orset_reader in = {key + 1, key + len, false};
     uint64_t hash = 0;
     uint32_t folder = (uint32_t)orset_key_read(&in);
@@ -272,8 +248,7 @@ static int collect_known(void *arg, const uint8_t *key, size_t len, const uint8_
     return 0;
 }
 
-/* Those that were seen set, in the folder. */
-static int known_keys(struct session *s, uint32_t folder, const char *prefix, struct known_keys *k)
+int attributes_known(struct session *s, uint32_t folder, const char *prefix, struct attributes_known *k)
 {
     k->folder = folder;
     k->prefix = prefix;
@@ -281,8 +256,7 @@ static int known_keys(struct session *s, uint32_t folder, const char *prefix, st
     return rows_each(s, ROW_ATTRIBUTES, collect_known, k);
 }
 
-/* Nobody unset it: it is seen unset, and is to be set again. */
-static int attribute_lost(struct session *s, uint32_t folder, const char *key)
+int attribute_lost(struct session *s, uint32_t folder, const char *key)
 {
     if (orset_local_attribute_shown(s->os, folder, key, strlen(key), NULL, 0) < 0)
         return session_core_failed(s, key);
@@ -291,16 +265,16 @@ static int attribute_lost(struct session *s, uint32_t folder, const char *key)
 
 int attributes_restore(struct session *s, struct mailbox *box, uint32_t folder, bool lost)
 {
-    struct known_keys k;
+    struct attributes_known k;
     const char *const *key;
     unsigned n = 0, rights = 0;
     buffer_t *value = t_buffer_create(256);
-    if (known_keys(s, folder, "", &k) < 0)
+    if (attributes_known(s, folder, "", &k) < 0)
         return -1;
     array_foreach(&k.list, key)
     {
         bool right = is_right(*key);
-        if ((!lost && !right) || str_begins_with(*key + 1, SIEVE_PREFIX) || read_value(box, key_type(*key), *key + 1, value, NULL) != 0)
+        if ((!lost && !right) || str_begins_with(*key + 1, SIEVE_PREFIX) || attribute_read(box, *key, value, NULL) != 0)
             continue;
         /* A right is in a file of its own, which goes with no index: its owner has perhaps revoked it, and is not overruled. */
         n += !right;
@@ -318,9 +292,9 @@ int attributes_restore(struct session *s, struct mailbox *box, uint32_t folder, 
 
 int rights_restore(struct session *s, uint32_t folder)
 {
-    struct known_keys k;
+    struct attributes_known k;
     const char *const *key;
-    int r = known_keys(s, folder, "s" ACL_PREFIX, &k);
+    int r = attributes_known(s, folder, "s" ACL_PREFIX, &k);
     array_foreach(&k.list, key)
     {
         if (r == 0)
@@ -338,187 +312,17 @@ int attributes_ingest(struct session *s, struct mailbox *box, uint32_t folder, e
     return 0;
 }
 
-/* --- Sieve scripts: the INBOX's log tells of those that Pigeonhole changes, but an editor and a backup change them, too --- */
-
-static bool is_script(const char *key)
-{
-    return str_begins_with(key, SIEVE_PREFIX "files/");
-}
-
-/* The directory of the scripts, from one that is open: no setting needs to be understood. NULL: they are in no directory. */
-static const char *sieve_directory(struct mailbox *box, const char *key)
-{
-    struct mail_attribute_value v;
-    const char *path = NULL, *end;
-    if (mailbox_attribute_get_stream(box, MAIL_ATTRIBUTE_TYPE_PRIVATE, key, &v) <= 0 || v.value_stream == NULL)
-        return NULL;
-    int fd = i_stream_get_fd(v.value_stream);
-    if (fd != -1 && t_readlink(t_strdup_printf("/proc/self/fd/%d", fd), &path, &end) < 0)
-        path = NULL;
-    i_stream_unref(&v.value_stream);
-    return path != NULL && *path == '/' && (end = strrchr(path, '/')) != path ? t_strdup_until(path, end) : NULL;
-}
-
-static int remember_sieve_directory(struct session *s, struct mailbox *box, const char *key)
-{
-    const char *path = sieve_directory(box, key);
-    buffer_t *row = t_buffer_create(256);
-    struct file_id id = file_id(path);
-    const uint8_t *v;
-    size_t len;
-    if (path == NULL)
-        return 0;
-    buffer_append(row, &id, sizeof id);
-    buffer_append(row, path, strlen(path));
-    int r = rows_get(s, ROW_SIEVE, "", 0, &v, &len);
-    if (r < 0 || (r > 0 && len == row->used && memcmp(v, row->data, len) == 0))
-        return r < 0 ? -1 : 0;
-    return rows_put(s, ROW_SIEVE, "", 0, row->data, row->used);
-}
-
-/* Where the last script was seen. 1; 0: not known */
-static int known_sieve_directory(struct session *s, struct file_id *id, const char **path)
-{
-    const uint8_t *v;
-    size_t len;
-    int r = rows_get(s, ROW_SIEVE, "", 0, &v, &len);
-    if (r <= 0 || len <= sizeof *id)
-        return I_MIN(r, 0);
-    memcpy(id, v, sizeof *id);
-    *path = t_strndup(v + sizeof *id, len - sizeof *id);
-    return id->ino != 0;
-}
-
-/* The very directory that had the scripts is there, can be read, and has none: a user deleted the last one. */
-static int sieve_is_emptied(struct session *s, bool *emptied)
-{
-    struct file_id id;
-    const char *path;
-    const struct dirent *entry;
-    bool any = FALSE;
-    *emptied = FALSE;
-    int r = known_sieve_directory(s, &id, &path);
-    DIR *dir = r > 0 ? opendir(path) : NULL;
-    if (dir == NULL)
-        return I_MIN(r, 0);
-    errno = 0;
-    while ((entry = readdir(dir)) != NULL)
-        if (strlen(entry->d_name) > 6 && strcmp(entry->d_name + strlen(entry->d_name) - 6, ".sieve") == 0)
-            any = TRUE; /* one that cannot be read, or came meanwhile */
-    *emptied = errno == 0 && !any;
-    (void)closedir(dir);
-    return 0;
-}
-
-/* A script as it was before, in a file that was written before it became another one. 1; 0; -1 */
-static int is_old_script(struct session *s, struct mailbox *box, const char *key)
-{
-    buffer_t *value = t_buffer_create(1024);
-    struct seen seen;
-    time_t written;
-    int r = is_script(key + 1) ? read_value(box, key_type(key), key + 1, value, &written) : 0;
-    if (r <= 0 || written == 0)
-        return 0;
-    r = load_seen(s, ORSET_INBOX, key, strlen(key), &seen);
-    return r <= 0 ? r : written < seen.since && hash_of(value) != seen.hash && is_former(&seen, hash_of(value));
-}
-
-/* That a backup was restored is told by the scripts' directory, which is another one, or by the times of their files. */
-static int sieve_is_other(struct session *s, struct mailbox *box, ARRAY_TYPE(const_string) *there, bool *other)
-{
-    struct file_id id;
-    const char *path, *const *key;
-    int r = known_sieve_directory(s, &id, &path);
-    *other = r > 0 && !same_file(&id, path);
-    array_foreach(there, key)
-    {
-        if (r >= 0 && !*other) {
-            T_BEGIN {
-                r = is_old_script(s, box, *key);
-            }
-            T_END;
-            *other = r > 0;
-        }
-    }
-    return I_MIN(r, 0);
-}
-
-static int sieve_lost(struct session *s, const ARRAY_TYPE(const_string) *gone)
-{
-    const char *const *key;
-    session_note(s, NOTE_WARNING, "the directory of the Sieve scripts is lost, or an old one: %u that were there are put there again", array_count(gone));
-    array_foreach(gone, key)
-    {
-        if (attribute_lost(s, ORSET_INBOX, *key) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* One that is gone was deleted, if another is still there, or the directory is the one that it was in; in another directory it is
- * damage (F1). left: scripts that are there. */
-static int sieve_gone(struct session *s, struct mailbox *box, const ARRAY_TYPE(const_string) *gone, unsigned left, bool other)
-{
-    const char *const *key;
-    bool emptied = TRUE;
-    if (array_count(gone) == 0)
-        return 0;
-    if (other)
-        return sieve_lost(s, gone);
-    if (left == 0 && sieve_is_emptied(s, &emptied) < 0)
-        return -1;
-    array_foreach(gone, key)
-    {
-        if (emptied && attribute_ingest(s, box, ORSET_INBOX, *key, ATTRIBUTES_BY_USER, TRUE) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int sieve_ingest(struct session *s, struct mailbox *box)
-{
-    struct known_keys known;
-    ARRAY_TYPE(const_string) there, gone;
-    buffer_t *value = t_buffer_create(256);
-    const char *const *key;
-    unsigned left = 0;
-    bool other;
-    t_array_init(&there, 8);
-    t_array_init(&gone, 8);
-    if (list_keys(box, 0, "", TRUE, &there) < 0)
-        return 0;
-    if (known_keys(s, ORSET_INBOX, "p" SIEVE_PREFIX, &known) < 0 || sieve_is_other(s, box, &there, &other) < 0)
-        return -1;
-    array_foreach(&known.list, key)
-    {
-        if (read_value(box, MAIL_ATTRIBUTE_TYPE_PRIVATE, *key + 1, value, NULL) == 0)
-            array_push_back(&gone, key);
-    }
-    array_foreach(&there, key)
-    {
-        left += is_script(*key + 1); /* which one is active is told by a link elsewhere, which says nothing of the directory */
-        if (attribute_ingest(s, box, ORSET_INBOX, *key, other ? ATTRIBUTES_UNSAID : ATTRIBUTES_BY_USER, FALSE) < 0)
-            return -1;
-    }
-    if (sieve_gone(s, box, &gone, left, other) < 0)
-        return -1;
-    array_foreach(&there, key)
-    {
-        if (is_script(*key + 1) && remember_sieve_directory(s, box, *key + 1) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 int attributes_ingest_changed(struct session *s, struct mailbox *box, uint32_t folder, const ARRAY_TYPE(attribute_change) *changes, bool fresh)
 {
     HASH_TABLE(const char *, void *) last; /* key: number of its last change, plus one */
+    ARRAY_TYPE(const_string) unset;
     bool scripts = FALSE;
     unsigned n;
     int r = 0;
     const struct attribute_change *change = array_get(changes, &n);
     if (n == 0)
         return 0;
+    t_array_init(&unset, 8);
     hash_table_create(&last, default_pool, 0, str_hash, strcmp);
     for (unsigned i = 0; i < n; i++)
         hash_table_update(last, change[i].what + 1, POINTER_CAST(i + 1));
@@ -527,26 +331,15 @@ int attributes_ingest_changed(struct session *s, struct mailbox *box, uint32_t f
         if (hash_table_lookup(last, key) != POINTER_CAST(i + 1))
             continue;
         /* One that was set last and is not there is lost. */
-        if (str_begins_with(key + 1, SIEVE_PREFIX))
+        if (str_begins_with(key + 1, SIEVE_PREFIX)) {
             scripts = TRUE;
-        else if (change[i].fresh || !fresh)
+            if (*change[i].what == '-')
+                array_push_back(&unset, &key);
+        } else if (change[i].fresh || !fresh)
             r = attribute_ingest(s, box, folder, key, ATTRIBUTES_BY_USER, *change[i].what == '-');
     }
     hash_table_destroy(&last);
-    return r == 0 && scripts && folder == ORSET_INBOX ? sieve_ingest(s, box) : r;
-}
-
-int server_attributes_ingest(struct session *s)
-{
-    struct box *x = box_by_folder(s, ORSET_INBOX);
-    int r = 0;
-    if (x == NULL || x->gone || x->leaving || x->vname == NULL)
-        return 0;
-    struct mailbox *box = session_mailbox(s, x->vname, 0);
-    if (session_open_mailbox(s, x, box) == 0)
-        r = sieve_ingest(s, box);
-    mailbox_free(&box);
-    return r;
+    return r == 0 && scripts && folder == ORSET_INBOX ? scripts_ingest(s, box, &unset) : r;
 }
 
 static int set_attribute(struct mailbox *box, const char *key, const uint8_t *value, size_t len)
@@ -593,7 +386,7 @@ int attribute_apply(struct session *s, uint32_t folder, const char *name, size_t
         return r < 0 ? 1 : -1;
     }
     /* The first script makes the directory; whose the next deletion is, is told by it. */
-    r = got > 0 && is_script(key + 1) ? remember_sieve_directory(s, box, key + 1) : 0;
+    r = got > 0 ? scripts_remember_directory(s, box, key) : 0;
     mailbox_free(&box);
     if (r < 0 || put_seen(s, folder, key, len, hash) < 0 || orset_done_attribute(s->os, folder, name, len) < 0) {
         session_rollback(s);

@@ -574,7 +574,7 @@ static int ingest_all(struct session *s, const struct frame_ingest *f, struct in
     /* A hint about a mailbox that is gone. */
     if ((!known || s->tree_changed) && look_at_tree(s, f, in, known) < 0)
         return -1;
-    if (!known && server_attributes_ingest(s) < 0)
+    if (!known && scripts_ingest_all(s) < 0)
         return -1;
     if (s->rewound && f->n == 0 && !in->locked && rows_put_rewound(s, FALSE) < 0)
         return -1;

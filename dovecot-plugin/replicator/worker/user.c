@@ -530,6 +530,10 @@ bool session_replaced(struct session *s)
         session_note(s, NOTE_WARNING, "the index of a mailbox was removed: looking at all anew");
         return TRUE;
     }
+    if (s->scripts_lost) {
+        session_note(s, NOTE_WARNING, "the directory of the Sieve scripts was removed: looking at it anew");
+        return TRUE;
+    }
     if (s->root_id.ino == 0)
         s->root_id = file_id(s->root); /* made meanwhile */
     if (mdbox_map_is_removed(s)) {

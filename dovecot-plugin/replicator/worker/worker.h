@@ -221,6 +221,8 @@ struct session {
     ARRAY(struct mailbox_list *) dropping; /* whose empty directories are removed by who lists them */
     bool reshaped;               /* mailboxes were made or deleted that the list's index does not know yet */
     bool index_lost;             /* the session is to be opened again */
+    bool scripts_listed;         /* once in this session */
+    bool scripts_lost;           /* as index_lost */
     bool served;                 /* a question since it was opened */
     bool look_again;             /* at all mailboxes: one was half made, or changes */
     uint64_t look_due;           /* milliseconds of the monotonic clock; 0: not set */
@@ -380,7 +382,7 @@ int rows_each(struct session *, char kind, orset_row_fn *, void *arg);
 #define ROW_ROUND 'u'         /* folder: a UID round under way */
 #define ROW_ROUND_ANSWER 'v'  /* folder, site: its bytes */
 #define ROW_ROOT 'd'          /* the mail directory: struct file_id */
-#define ROW_SIEVE 'e'         /* the directory of Sieve scripts, when one was last seen in it: struct file_id, path */
+#define ROW_SIEVE 'e'         /* the directory of Sieve scripts, when one was last seen in it: struct file_id, path; "-": how many are gone, since when */
 #define ROW_ATTRIBUTES 'a'    /* folder, key: hash of the value seen last, since when, and of those before it (attributes.c) */
 #define ROW_SAVING 'm'        /* folder, a Maildir: process that saves there */
 #define ROW_WRITING 'w'       /* folder: what is about to be committed to its mailbox (writing.c) */
@@ -752,7 +754,7 @@ int attributes_ingest_changed(struct session *, struct mailbox *, uint32_t folde
  * mailbox that was made again gets back. In a transaction, both. */
 int attributes_restore(struct session *, struct mailbox *, uint32_t folder, bool lost);
 int rights_restore(struct session *, uint32_t folder);
-int server_attributes_ingest(struct session *); /* Sieve scripts, also those that no log tells of */
+int scripts_ingest_all(struct session *); /* Sieve scripts, also those that no log tells of */
 int attribute_apply(struct session *, uint32_t folder, const char *key, size_t len); /* 1: it waits */
 
 /* The mail with that UID, or NULL. */

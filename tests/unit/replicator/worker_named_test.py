@@ -230,6 +230,36 @@ def test_sieve_scripts_and_the_active_one(world):
     assert scripts(world[1]) == [] and scripts(world[2]) == []
 
 
+@pytest.mark.skipif(not pigeonhole(), reason="Pigeonhole is not installed")
+@pytest.mark.parametrize("first", [".dovecot.sieve", "sieve/mine.sieve"])
+def test_a_look_at_a_home_that_is_being_removed_deletes_no_script(world, first):
+    """Files go one after the other, and a look may come between: no script and no activation is taken back at the other site. What goes on its own is."""
+    script = world[1].base / "script"
+    script.write_text("keep;\n")
+    world.settle()
+    world[1].doveadm("sieve", "put", "-u", USER, "-a", "mine", str(script))
+    world[1].doveadm("sieve", "put", "-u", USER, "other", str(script))
+    world.settle()
+
+    def scripts(site):
+        return sorted(line.split() for line in site.doveadm("sieve", "list", "-u", USER).decode().splitlines())
+    both = [["mine", "ACTIVE"], ["other"]]
+    assert scripts(world[2]) == both
+    (world[2].home() / first).unlink()
+    world[2].ingest()
+    while world.carry():
+        pass
+    assert scripts(world[1]) == both
+    shutil.rmtree(world[2].home() / "sieve")
+    (world[2].home() / ".dovecot.sieve").unlink(missing_ok=True)
+    world.settle()
+    assert [scripts(s) for s in world.sites.values()] == [both] * 2
+    (world[2].home() / first).unlink()
+    world.settle()
+    kept = [["mine"], ["other"]] if first.startswith(".") else [["other"]]
+    assert [scripts(s) for s in world.sites.values()] == [kept] * 2
+
+
 def directory_of(site, folder):
     (path,) = [p for p in site.root().rglob("*") if p.is_dir() and p.name in (folder, f".{folder}")]
     return path
