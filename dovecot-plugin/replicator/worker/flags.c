@@ -7,6 +7,8 @@
 #include <sort.h>
 #include <str.h>
 
+#include <dirent.h>
+
 static const struct {
     enum mail_flags mail;
     uint8_t core;
@@ -142,12 +144,45 @@ static bool have_letters(struct maildir_keywords_sync_ctx *ctx, const struct mai
     return all;
 }
 
+/* Each letter of the file's name. */
+static void name_letters_of(struct maildir_keywords_sync_ctx *ctx, const char *file)
+{
+    const char *info = strstr(file, MAILDIR_FLAGS_FULL_SEP);
+    for (const char *p = info == NULL ? "" : info + strlen(MAILDIR_FLAGS_FULL_SEP); *p != '\0' && *p != MAILDIR_FLAGS_SEP; p++)
+        if (*p >= MAILDIR_KEYWORD_FIRST && *p <= MAILDIR_KEYWORD_LAST)
+            (void)maildir_keywords_char_idx(ctx, *p);
+}
+
+/* Where the file is lost that says what the letters mean, the next keyword that is set gets the first one, and is then what all mails have whose names have
+ * it. So those in use are named first: "unknown-<n>", which is damage. */
+void flags_name_letters(struct mailbox *box)
+{
+    struct maildir_mailbox *maildir = (struct maildir_mailbox *)box;
+    const struct dirent *entry;
+    const char *path;
+    if (array_count(mail_index_get_keywords(box->index)) == 0 || maildir_has(box, MAILDIR_KEYWORDS_NAME) ||
+        mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) <= 0)
+        return;
+    DIR *dir = opendir(t_strconcat(path, "/cur", NULL));
+    if (dir == NULL)
+        return;
+    if (maildir_uidlist_lock(maildir->uidlist) > 0) {
+        struct maildir_keywords_sync_ctx *ctx = maildir_keywords_sync_init(maildir->keywords, box->index);
+        while ((entry = readdir(dir)) != NULL)
+            name_letters_of(ctx, entry->d_name);
+        maildir_keywords_sync_deinit(&ctx);
+        maildir_uidlist_unlock(maildir->uidlist);
+    }
+    (void)closedir(dir);
+}
+
 /* The name of a Maildir's file tells its keywords by letters, and dovecot-keywords what they mean. Dovecot gives files a new letter first and
  * writes then what it means; who is killed between has left a letter that the next new keyword gets, whatever was meant. So it is written
  * before. Where that fails, Dovecot's own order is left. */
 static void list_keywords(struct mailbox *box, const struct mail_keywords *keywords)
 {
     struct maildir_mailbox *maildir = (struct maildir_mailbox *)box;
+    flags_name_letters(box);
     if (have_letters(maildir_keywords_sync_init_readonly(maildir->keywords, box->index), keywords) ||
         maildir_uidlist_lock(maildir->uidlist) <= 0)
         return;

@@ -10,6 +10,7 @@
  * Nothing is published before it is committed; cursors move in the commit that has the last op read up to them. */
 #include "look.h"
 
+#include <maildir-keywords.h>
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
 #include <str.h>
@@ -327,7 +328,7 @@ uint64_t ingest_stamp(struct mailbox *box)
     static const char *const maildir_parts[] = {"/new", "/cur", NULL};
     const char *path;
     struct stat st;
-    uint64_t w[9];
+    uint64_t w[10];
     unsigned n = 0;
     time_t now = time(NULL);
     if (mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_INDEX, &path) <= 0 ||
@@ -346,6 +347,7 @@ uint64_t ingest_stamp(struct mailbox *box)
             w[n++] = (uint64_t)st.st_ctim.tv_sec;
             w[n++] = (uint64_t)st.st_ctim.tv_nsec;
         }
+        w[n++] = maildir_has(box, MAILDIR_KEYWORDS_NAME);
     }
     uint64_t hash = orset_hash_words(w, n).lo;
     return hash != 0 ? hash : 1;

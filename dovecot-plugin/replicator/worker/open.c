@@ -62,6 +62,13 @@ bool is_maildir(const struct mailbox *box)
     return strcmp(box->storage->name, "maildir") == 0;
 }
 
+bool maildir_has(struct mailbox *box, const char *name)
+{
+    const char *path;
+    return is_maildir(box) && mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_CONTROL, &path) > 0 &&
+           access(t_strdup_printf("%s/%s", path, name), F_OK) == 0;
+}
+
 static bool is_whole(struct mailbox *box)
 {
     const char *path;
@@ -336,6 +343,8 @@ int session_open_mailbox(struct session *s, const struct box *x, struct mailbox 
     /* The index was made by this open, and has no UIDVALIDITY before a sync. */
     if (mail_index_get_header(box->view)->uid_validity == 0 && mailbox_sync(box, 0) < 0)
         return -1;
+    if (is_maildir(box))
+        flags_name_letters(box);
     return session_is_box(s, x, box) ? 0 : -1;
 }
 

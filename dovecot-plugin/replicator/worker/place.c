@@ -4,6 +4,8 @@
 
 #include <istream.h>
 #include <mail-storage-private.h>
+#include <maildir-keywords.h>
+#include <maildir-uidlist.h>
 #include <sort.h>
 
 #define AT_ONCE PARCEL_MAILS_MAX /* mails in one transaction: all that a batch brings */
@@ -24,6 +26,7 @@ struct placing {
     struct mailbox_transaction_context *trans;
     struct orset_folder f;
     uint32_t uid_next, asked;
+    bool has_uidlist, has_keywords; /* files of a Maildir, when it was opened */
     struct item *item;
     unsigned n, nsaved, room;
     struct wants *wants;
@@ -208,6 +211,18 @@ static int say_writing(struct placing *p, struct writing *w)
     return session_commit(p->s);
 }
 
+/* A Maildir that is being removed, file by file: mails saved now would stand there with letters for keywords that the next keyword gets, or twice. Rather
+ * they wait for a look at what is left. */
+static bool is_going(struct placing *p)
+{
+    if ((!p->has_uidlist || maildir_has(p->box, MAILDIR_UIDLIST_NAME)) && (!p->has_keywords || maildir_has(p->box, MAILDIR_KEYWORDS_NAME)))
+        return FALSE;
+    session_note(p->s, NOTE_WARNING, "%s: the Maildir is going while mails are saved there: they wait", p->x->vname);
+    p->s->index_lost = p->s->look_again = TRUE;
+    session_want_tick(p->s, 100);
+    return TRUE;
+}
+
 /* All that were about to be saved are tried again later, each for itself. */
 static void wait_all(struct placing *p)
 {
@@ -253,6 +268,12 @@ static int save_items(struct placing *p)
         return said;
     }
     crash_at("place-said");
+    if (is_going(p)) {
+        mailbox_transaction_rollback(&p->trans);
+        p->x->all = TRUE;
+        wait_all(p);
+        return -1;
+    }
     if (mailbox_transaction_commit_get_changes(&p->trans, &changes) < 0) {
         session_note(p->s, NOTE_WARNING, "%s: mails cannot be saved and wait: %s", p->x->vname,
                      mailbox_get_last_internal_error(p->box, NULL));
@@ -322,6 +343,8 @@ static int open_and_save(struct placing *p)
         p->s->cut_short = p->s->cut_short || p->x->saver != 0;
     } else {
         p->uid_next = status.uidnext;
+        p->has_uidlist = maildir_has(p->box, MAILDIR_UIDLIST_NAME);
+        p->has_keywords = maildir_has(p->box, MAILDIR_KEYWORDS_NAME);
         crash_at("saving");
         i_qsort(p->item, p->n, sizeof *p->item, by_claim);
         p->x->looked = FALSE;

@@ -342,6 +342,8 @@ bool session_box_is_going(struct session *, const struct mailbox *);
 /* A sync of a Maildir whose uidlist is locked leaves out what is new there, and does not say so: with that lock it finds all. False: not now. */
 bool session_sync_whole(struct session *, struct mailbox *);
 bool is_maildir(const struct mailbox *);
+/* A Maildir, with that file of Dovecot's own: Dovecot replaces them, and never removes one. */
+bool maildir_has(struct mailbox *, const char *name);
 /* Opens the row's mailbox as its index is now. Without a sync, which would keep others waiting (F9). */
 int session_open_mailbox(struct session *, const struct box *, struct mailbox *);
 /* Or has another one its name by now? Then all are looked at soon. */
@@ -688,6 +690,8 @@ void flags_without(struct orset_flags *, const struct orset_flags *less);
 /* A Maildir's file names carry keywords as letters; dovecot-keywords, which names them, is written later, and a crash between leaves
  * letters that Dovecot calls unknown-0, unknown-1, ... True when there were such: nobody set them, and whose place they took is damage. */
 bool flags_drop_nameless(struct session *, const struct mailbox *, struct orset_flags *);
+/* Of a Maildir that is open: where that file is lost, the letters in use get these names before another keyword gets one of them. */
+void flags_name_letters(struct mailbox *);
 /* Without the keywords that the mailbox cannot hold: they are not seen there (F29). */
 void flags_holdable(struct session *, struct mailbox *, const struct orset_flags *wanted, struct orset_flags *seen);
 /* Keywords that the mailbox cannot hold are left out (F29). *keywords is NULL for none, else the caller's. */

@@ -598,3 +598,36 @@ def test_flags_set_while_their_folder_is_united_and_the_log_was_rotated(scene):
     for site in (s.here, s.there):
         found = flags_in_h(site)
         assert "\\Flagged" in found["hb"] and "mykw" in found["hc"], found
+
+
+FILES = {"keywords": ["dovecot-keywords"], "uidlist": ["dovecot-uidlist"], "both": ["dovecot-keywords", "dovecot-uidlist"], "index": ["dovecot-keywords", "dovecot.index*"]}
+
+
+@pytest.mark.parametrize("then", ["the rest stays", "all goes"])
+@pytest.mark.parametrize("keyword", ["first", "second"])
+@pytest.mark.parametrize("lost", FILES)
+@pytest.mark.parametrize("step", ["saving", "place-said"])
+def test_a_maildir_that_is_going_while_mails_are_saved_there(step, lost, keyword, then):
+    """Files go one by one: a mail that is saved between gets no letter that means another keyword by now, and none is there twice; at neither site."""
+    scene = Scene("sdbox,maildir", step, "stops")
+    try:
+        for n, word in enumerate(("first", "second", "second")):
+            append(scene.there, "INBOX", f"m{n}", f"({word})")
+        scene.world.settle()
+        append(scene.there, "INBOX", "new", f"({keyword})")
+        root = scene.here.root()
+
+        def lose():
+            for path in [path for pattern in FILES[lost] for path in root.glob(pattern)]:
+                path.unlink()
+        scene.meanwhile(lose)
+        scene.here.work(CLOSE)
+        if then == "all goes":
+            shutil.rmtree(root)
+        scene.world.settle()
+        scene.here.contents()   # a client's session reads all names
+        scene.world.settle()
+        now = equal(scene.world)["INBOX"][1]
+        assert sorted(tuple(flags) for _, flags, *_ in now) == sorted([("first",), ("second",), ("second",), (keyword,)]), now
+    finally:
+        scene.stop()
