@@ -1,9 +1,12 @@
 """Bodies: large ones, lost ones, other ones under the same GUID or hash."""
 import hashlib
+import os
+import shutil
 import time
 
+import pytest
 from worker_sites import append, drop_file, equal, imap, mail, make_world, needs_dovecot, subjects
-from worker_world import BODIES, BODY, TICK, WANT, text
+from worker_world import BODIES, BODY, TICK, USER, WANT, text
 
 pytestmark = needs_dovecot
 
@@ -196,3 +199,91 @@ def test_a_body_that_is_not_its_hash_is_asked_of_the_next_site(three):
         pass
     shown = [digest for *_, digest in three[3].contents()["INBOX"][1]]
     assert wants() == 3 and shown == [hashlib.sha256(mail("mail", 20000)).hexdigest()[:12]], (wants(), shown)
+
+
+@pytest.mark.parametrize("to", ["maildir", "sdbox", "mdbox"])
+def test_a_move_of_a_file_that_was_edited_in_place(tmp_path_factory, to):
+    world = make_world(tmp_path_factory, ["maildir", to])
+    try:
+        imap(world[1], None, ("create", "Box"))
+        append(world[1], "INBOX", "before", size=20000)
+        world.settle()
+        path = next(p for part in ("new", "cur") for p in (world[1].root() / part).iterdir())
+        data = path.read_bytes()
+        path.unlink()
+        path.write_bytes(data.replace(b"before", b"behind"))
+        imap(world[1], "INBOX", ("uid", "MOVE", "1", "Box"))
+        world.settle()
+        for n, site in world.sites.items():
+            now = site.contents()
+            shown = [digest for *_, digest in now["Box"][1]]
+            assert shown == [hashlib.sha256(mail("behind", 20000)).hexdigest()[:12]], (n, shown)
+    finally:
+        world.stop()
+
+
+def test_such_a_mail_survives_the_loss_of_the_site_that_moved_it(tmp_path_factory):
+    """Both sites show it; then the home of the one that moved it is lost."""
+    world = make_world(tmp_path_factory, ["maildir", "maildir"])
+    try:
+        imap(world[1], None, ("create", "Box"))
+        append(world[1], "INBOX", "before", size=20000)
+        world.settle()
+        path = next(p for part in ("new", "cur") for p in (world[1].root() / part).iterdir())
+        data = path.read_bytes()
+        path.unlink()
+        path.write_bytes(data.replace(b"before", b"behind"))
+        imap(world[1], "INBOX", ("uid", "MOVE", "1", "Box"))
+        world.settle()
+        world[1].disconnect()
+        shutil.rmtree(world[1].root())
+        world.settle()
+        shown = {n: subjects(site.contents(), "Box") for n, site in world.sites.items()}
+        assert shown == {1: 1, 2: 1}, shown
+    finally:
+        world.stop()
+
+
+@pytest.mark.parametrize("verb", ["COPY", "MOVE"])
+@pytest.mark.parametrize("to", ["maildir", "sdbox"])
+def test_a_copy_whose_source_cannot_be_read_here_is_asked_for(tmp_path_factory, to, verb):
+    """An admin put the file back as root, mode 0600. The peer has its bytes, and the place where they belong is another folder."""
+    world = make_world(tmp_path_factory, ["maildir", to])
+    try:
+        imap(world[1], None, ("create", "Box"))
+        append(world[1], "INBOX", "m", size=20000)
+        world.settle()
+        files = [p for p in world[2].root().rglob("*") if p.is_file() and p.stat().st_size > 19000 and "state.db" not in p.name]
+        assert len(files) == 1, files
+        os.chown(files[0], 0, 0)
+        files[0].chmod(0o600)
+        imap(world[1], "INBOX", ("uid", verb, "1", "Box"))
+        for _ in range(8):
+            world.settle()
+            time.sleep(1)
+        shown = {n: str(site.doveadm("mailbox", "status", "-u", USER, "messages", "Box")).strip() for n, site in world.sites.items()}
+        assert shown[1] == shown[2], (shown, [said for _, said in world[2].notes][-5:])
+    finally:
+        world.stop()
+
+
+def test_a_copy_of_one_guid_that_was_saved_with_other_bytes(tmp_path_factory):
+    """A gateway's two deliveries, too large to go along with their ops; the site whose bytes win copies its mail at once."""
+    world = make_world(tmp_path_factory, ["maildir", "maildir"])
+    try:
+        imap(world[1], None, ("create", "Box"))
+        append(world[1], "INBOX", "first")
+        world.settle()
+        mails = {n: mail(f"via {n}", 1500000) for n in world.sites}
+        winner = min(mails, key=lambda n: hashlib.sha256(mails[n]).digest())
+        for n, site in world.sites.items():
+            drop_file(site, "1700000000.M1P1.host", mails[n])
+        for site in world.sites.values():
+            site.ingest()
+        imap(world[winner], "INBOX", ("uid", "COPY", "2", "Box"))
+        world.settle()
+        wanted = hashlib.sha256(mails[winner]).hexdigest()[:12]
+        shown = {n: {box: [digest for *_, digest in site.contents()[box][1]] for box in ("Box", "INBOX")} for n, site in world.sites.items()}
+        assert all(s["Box"] == [wanted] and wanted in s["INBOX"] for s in shown.values()), (winner, wanted, shown)
+    finally:
+        world.stop()
