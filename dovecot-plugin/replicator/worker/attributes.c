@@ -378,8 +378,13 @@ int attribute_apply(struct session *s, uint32_t folder, const char *name, size_t
     else
         hash = orset_hash(value, value_len).lo | 1;
     struct mailbox *box = session_mailbox(s, x->vname, 0);
-    int r = session_open_mailbox(s, x, box) < 0 ? -1 : set_attribute(box, key, value, value_len);
-    if (r < 0)
+    bool waits = FALSE;
+    int r = session_open_mailbox(s, x, box);
+    if (r == 0 && (waits = value != NULL && scripts_active_waits(box, key, value, value_len)))
+        r = -1;
+    else if (r == 0)
+        r = set_attribute(box, key, value, value_len);
+    if (r < 0 && !waits)
         session_note(s, NOTE_WARNING, "%s: attribute %s waits: %s", x->vname, key + 1, mailbox_get_last_internal_error(box, NULL));
     if (r < 0 || session_begin(s) < 0) {
         mailbox_free(&box);

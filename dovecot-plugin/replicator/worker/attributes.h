@@ -40,6 +40,8 @@ int attributes_known(struct session *, uint32_t folder, const char *prefix, stru
 
 /* scripts.c, in a transaction. unset: what the log says was deleted, or is not active any more. */
 int scripts_ingest(struct session *, struct mailbox *inbox, const ARRAY_TYPE(const_string) *unset);
+/* key makes a script the active one that is not there yet: Pigeonhole would log an error. */
+bool scripts_active_waits(struct mailbox *inbox, const char *key, const uint8_t *value, size_t len);
 /* key, if it is a script, was seen: whose the next deletion is, is told by its directory. */
 int scripts_remember_directory(struct session *, struct mailbox *inbox, const char *key);
 

@@ -170,7 +170,7 @@ static int keep(struct session *s, uint32_t folder)
     int got = round_get(s, folder, &round);
     if (got < 0)
         return -1;
-    if (got > 0 && time(NULL) - round.since >= SETTLE_SECS)
+    if (got > 0 && (time(NULL) < round.since || time(NULL) - round.since >= SETTLE_SECS)) /* or the clock was set back */
         return settle(s, folder);
     if (got > 0) {
         session_want_tick(s, SETTLE_SECS * 1000);

@@ -113,6 +113,14 @@ static int sieve_is_other(struct session *s, struct mailbox *box, ARRAY_TYPE(con
     return I_MIN(r, 0);
 }
 
+bool scripts_active_waits(struct mailbox *box, const char *key, const uint8_t *value, size_t len)
+{
+    static const char active[] = SIEVE_PREFIX "default";
+    buffer_t *script = t_buffer_create(1024);
+    return strcmp(key + 1, active) == 0 && len > 1 && *value == 'L' &&
+           attribute_read(box, t_strdup_printf("%c" SIEVE_PREFIX "files/%s", *key, t_strndup(value + 1, len - 1)), script, NULL) == 0;
+}
+
 static int sieve_lost(struct session *s, const ARRAY_TYPE(const_string) *gone)
 {
     const char *const *key;
