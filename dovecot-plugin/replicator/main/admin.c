@@ -39,6 +39,7 @@ struct client {
     size_t open; /* users asked */
     int code;
     bool named;     /* all: there is a user */
+    bool cut;       /* not all of the answer could be kept for one who reads it slowly */
     char *after;    /* all: last user asked; NULL: no more of them */
     char *line;     /* the request, its fields ended by NUL */
     size_t nfields;
@@ -57,6 +58,7 @@ struct admin_request {
     struct client *client; /* NULL: went away */
     struct user *user;
     struct buf rows; /* all users: written when it has ended, so that a user's rows stand together */
+    bool cut;        /* there were too many */
     size_t n;
     char *arg[FRAME_ARGS_MAX];
 };
@@ -64,6 +66,8 @@ struct admin_request {
 /* ---- writing ---- */
 
 static void client_free(struct client *c);
+static void next_users(struct client *c);
+static void end_if_done(struct client *c);
 
 static void on_writable(struct ev_loop *loop, ev_io *io, int events)
 {
@@ -80,14 +84,19 @@ static void on_writable(struct ev_loop *loop, ev_io *io, int events)
         buf_consume(&c->out, (size_t)n);
     }
     ev_io_stop(loop, io);
-    if (c->closing && !c->busy)
+    if (c->busy && c->after) {
+        next_users(c);
+        end_if_done(c);
+    }
+    if (c->closing && !c->busy && !c->out.len)
         client_free(c);
 }
 
 static void put(struct client *c, const char *bytes, size_t n)
 {
-    if (c->out.len > OUT_MAX)
-        return; /* it does not read: the rest of its answer is cut */
+    c->cut = c->cut || c->out.len > OUT_MAX;
+    if (c->cut)
+        return; /* it does not read, or is told more than it can: finish() says so */
     buf_add(&c->out, bytes, n);
     ev_io_start(c->admin->r->loop, &c->wr);
 }
@@ -151,12 +160,20 @@ static void error(struct client *c, const char *user, const char *text, int code
 
 /* ---- a user's part of a request ---- */
 
-static void next_users(struct client *c);
 static void next_line(struct client *c);
 
 static void finish(struct client *c)
 {
-    row(c, "=\t%d\n", c->code);
+    if (c->cut) {
+        c->cut = false; /* the end is told in any case: a program waits for it */
+        static const char cut[] = "-the answer is longer than is kept for one who reads slowly: it is cut here; ask for fewer users (-u)\n";
+        buf_add(&c->out, cut, sizeof cut - 1);
+        c->code = DONE_NOT_NOW;
+    }
+    char end[16];
+    int n = snprintf(end, sizeof end, "=\t%d\n", c->code);
+    buf_add(&c->out, end, (size_t)n);
+    ev_io_start(c->admin->r->loop, &c->wr);
     free(c->line);
     free(c->after);
     c->line = c->after = NULL;
@@ -175,6 +192,8 @@ static void put_rows(struct admin_request *q)
 {
     if (q->client && q->rows.len)
         put(q->client, q->rows.data, q->rows.len);
+    if (q->client && q->cut)
+        error(q->client, q->user->name, "more rows than are kept of one among all users: ask for this one alone (-u)", DONE_NOT_NOW);
     buf_free(&q->rows);
 }
 
@@ -187,10 +206,16 @@ static void ended(struct admin_request *q)
         return;
     c->open--;
     next_users(c);
-    if (!c->open) {
-        finish(c);
-        next_line(c);
-    }
+    end_if_done(c);
+}
+
+/* What could not be written yet has the next users asked when it is. */
+static void end_if_done(struct client *c)
+{
+    if (!c->busy || c->open || c->after)
+        return;
+    finish(c);
+    next_line(c);
 }
 
 void admin_frame(const struct admin_request *q, struct frame *f)
@@ -204,6 +229,13 @@ void admin_frame(const struct admin_request *q, struct frame *f)
 void admin_taken(struct job *j, struct user *u)
 {
     TAILQ_REMOVE(&u->admin, j->admin, link);
+}
+
+/* Of verify: a script looks at the exit status. */
+static bool is_different(const struct admin_request *q, struct text t)
+{
+    static const char different[] = "verdict\tdifferent";
+    return !strcmp(q->arg[0], "verify") && t.n == sizeof different - 1 && !memcmp(t.p, different, t.n);
 }
 
 void admin_row(struct admin_request *q, struct text t)
@@ -232,6 +264,10 @@ void admin_row(struct admin_request *q, struct text t)
         put(c, line.data, line.len);
     else if (q->rows.len <= OUT_MAX)
         buf_add(&q->rows, line.data, line.len);
+    else
+        q->cut = true;
+    if (is_different(q, t))
+        c->code = DONE_REFUSED;
     buf_free(&line);
 }
 
@@ -437,7 +473,7 @@ static void on_name(void *arg, const char *name, uint64_t ops, int64_t since)
 /* Of "*": the next ones, when few are under way. */
 static void next_users(struct client *c)
 {
-    while (c->after && c->open < AT_ONCE)
+    while (c->after && c->open < AT_ONCE && c->out.len <= OUT_MAX / 2)
         if (ledger_users(c->admin->r->ledger, c->after, 1, on_name, c) == 0) {
             free(c->after);
             c->after = NULL;
@@ -459,13 +495,15 @@ static void for_users(struct client *c)
     bool lags = !strcmp(c->field[0], "lag");
     if (!lags && !known_verb(c->field[0])) {
         error(c, NULL, "no such verb", DONE_USAGE);
+    } else if (!strcmp(user, "*") && (!strcmp(c->field[0], "accept") || !strcmp(c->field[0], "restore"))) {
+        error(c, NULL, "decides on mails of one user, whom -u names: it removes them at all sites, or brings them back", DONE_USAGE);
     } else if (!strcmp(user, "*")) {
         c->all = true;
         c->after = mem_strdup("");
         next_users(c);
         if (!c->after && !c->named)
             error(c, NULL, sweep_running(c->admin->r->sweep) ? "no user is known yet, the userdb's users are being listed: ask again in some seconds"
-                                                             : "no user is known: none had a change yet, and the userdb lists none (iterate_query?); name one with -u", DONE_NO_USER);
+                                                             : "no user is known: none had a change yet, and the userdb lists none (iterate_query?), or all are refused here, and Dovecot's log says why; name one with -u", DONE_NO_USER);
     } else if (!frame_user_ok((const uint8_t *)user, strlen(user))) {
         error(c, NULL, "no user has such a name", DONE_NO_USER);
     } else if (lags) {
@@ -479,7 +517,7 @@ static void begin(struct client *c)
 {
     const char *verb = c->field[0];
     c->busy = true;
-    c->titled = c->all = c->named = false;
+    c->titled = c->all = c->named = c->cut = false;
     c->code = DONE_OK;
     if (c->nfields < 2)
         error(c, NULL, "a request is verb, user and arguments, separated by tabs", DONE_USAGE);
@@ -493,7 +531,7 @@ static void begin(struct client *c)
         peers(c);
     else
         error(c, NULL, known_verb(verb) ? "needs a user (-u) or all (-A)" : "no such verb", DONE_USAGE);
-    if (!c->open)
+    if (!c->open && !c->after)
         finish(c);
 }
 

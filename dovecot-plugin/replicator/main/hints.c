@@ -24,6 +24,8 @@
 #define READ_GAP 2000000 /* nanoseconds; by timerfd, since the loop's own timers are looked at every 10 ms (bridge.c) */
 #define READS_MOST 16
 #define NO_WRITER 0.2   /* seconds until a FIFO without a writer is looked at again */
+#define UNPROVEN_MOST 10000 /* names that nobody has known yet, in memory: more are not read until those are looked up */
+#define FULL_AGAIN 0.2
 #define MARKS_STAY 5.   /* seconds between two looks at marks that stay since nothing can be written */
 #define MARKS_MAX 10000 /* of one look at the directory; the others wait for the next */
 
@@ -35,7 +37,7 @@ struct hints {
     size_t n;
     bool skip;    /* the rest of a line that was too long */
     bool flushed; /* whoever was known when the marks were begun to be looked at is so for good */
-    double said, said_dirty, said_mode, marks_after;
+    double said, said_dirty, said_mode, said_full, swept_all, marks_after;
 };
 
 static void look(struct hints *h, const struct hint *hint)
@@ -105,12 +107,29 @@ static bool take(struct hints *h)
     return n > 0;
 }
 
+/* The FIFO is writable for all: names that are made up are read no faster than they are looked up. Who cannot write into it then leaves a mark. */
+static bool is_full(struct hints *h)
+{
+    return users_unproven(h->r->users) >= UNPROVEN_MOST;
+}
+
 static bool take_all(struct hints *h)
 {
     bool any = false;
-    for (int i = 0; i < READS_MOST && take(h); i++)
+    for (int i = 0; i < READS_MOST && !is_full(h) && take(h); i++)
         any = true;
     return any;
+}
+
+static void wait_for_lookups(struct hints *h)
+{
+    ev_io_stop(h->r->loop, &h->fifo);
+    if (!ev_is_active(&h->again)) {
+        ev_timer_set(&h->again, FULL_AGAIN, 0.);
+        ev_timer_start(h->r->loop, &h->again);
+    }
+    if (replicator_may_say(&h->said_full, 60.))
+        log_warning("hints name more than %d users that nobody knows: they are looked up before more are read; who writes them into dovelane-hint?", UNPROVEN_MOST);
 }
 
 static void on_fifo(struct ev_loop *loop, ev_io *io, int events)
@@ -118,7 +137,10 @@ static void on_fifo(struct ev_loop *loop, ev_io *io, int events)
     static const struct itimerspec gap = {.it_value.tv_nsec = READ_GAP};
     struct hints *h = io->data;
     (void)events;
-    if (take_all(h) && timerfd_settime(h->gap.fd, 0, &gap, NULL) == 0)
+    bool any = take_all(h);
+    if (is_full(h))
+        wait_for_lookups(h);
+    else if (any && timerfd_settime(h->gap.fd, 0, &gap, NULL) == 0)
         ev_io_stop(loop, io);
     else if (!ev_is_active(&h->again))
         ev_io_start(loop, io);
@@ -144,6 +166,11 @@ static bool mark_remove(int dir, const char *name)
     return unlinkat(dir, name, 0) == 0 || errno == ENOENT || (errno == EISDIR && unlinkat(dir, name, AT_REMOVEDIR) == 0);
 }
 
+static bool is_known(struct hints *h, const char *user)
+{
+    return user_find(h->r->users, user, strlen(user)) || ledger_knows(h->r->ledger, user);
+}
+
 /* Whether the mark can go: the user is known without it, whatever happens to this process and this host, or is none. */
 static bool may_go(struct hints *h, const char *user)
 {
@@ -158,6 +185,8 @@ static bool mark(struct hints *h, int dir, const char *name)
 {
     struct hint hint = {.guid = ""};
     bool all, is_mark = hint_mark(name, hint.user, &all), gone;
+    if (is_mark && !all && is_full(h) && !is_known(h, hint.user))
+        return false; /* later */
     metric_add(replicator_dirty, 1);
     if (!is_mark && replicator_may_say(&h->said_dirty, 60.))
         log_warning("%s/%s: is no mark of a user, removed", h->r->config->dirty_dir, name);
@@ -168,7 +197,7 @@ static bool mark(struct hints *h, int dir, const char *name)
     gone = mark_remove(dir, name);
     if (!gone && replicator_may_say(&h->said_dirty, 60.))
         log_error("%s/%s: cannot be removed: %s", h->r->config->dirty_dir, name, strerror(errno));
-    if (all && gone)
+    if (all && (gone || replicator_may_say(&h->swept_all, 600.))) /* what the plugin takes for a mark says the same all the time */
         sweep_everyone(h->r->sweep);
     else if (is_mark && !all)
         look(h, &hint);

@@ -251,6 +251,7 @@ void job_unknown(struct user *u)
     user_forget_work(u);
     ledger_forget_user(u->r->ledger, u->name);
     u->known = false;
+    u->active_at = 0; /* nobody's: a name that was made up stays no longer than that */
     u->unknown_until = now + UNKNOWN_FOR;
     u->open_after = now + UNKNOWN_HINTS;
 }

@@ -225,7 +225,7 @@ static bool is_ours(struct ledger *l, const char *path)
     char text[80];
     if (site > 0 && site != self) {
         log_error("%s: is of site %lld, and -n names %s, site %lld: -n in the executable of service dovelane-replicator must be this host's name, and a site's "
-                  "id stays what it is", path, (long long)site, l->r->group.name, (long long)self);
+                  "id stays what it is; if this host ran under a wrong name, the guide says what to remove (When something is damaged)", path, (long long)site, l->r->group.name, (long long)self);
         return false;
     }
     snprintf(text, sizeof text, "INSERT OR REPLACE INTO meta VALUES ('site', %lld)", (long long)self);
@@ -298,6 +298,11 @@ static bool knows(struct ledger *l, const char *name)
 void ledger_user_listed(struct ledger *l, const char *name)
 {
     write_row(l, ADD_USER, "s", name);
+}
+
+bool ledger_knows(struct ledger *l, const char *name)
+{
+    return knows(l, name);
 }
 
 bool ledger_user_seen(struct ledger *l, const char *name)

@@ -25,6 +25,7 @@ void ledger_user_listed(struct ledger *, const char *name); /* by the userdb, wh
 /* By a hint, a mark or a parcel. False: he is new. Then he is known after a kill from ledger_commit_seen on, which is to be
  * called before anything is done for him, and after a power loss from ledger_flush on, which comes by itself within a second. */
 bool ledger_user_seen(struct ledger *, const char *name);
+bool ledger_knows(struct ledger *, const char *name);
 void ledger_commit_seen(struct ledger *);
 /* All new users are on disk. False: that failed (logged), and is tried again each second. */
 bool ledger_flush(struct ledger *);

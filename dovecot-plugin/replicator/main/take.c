@@ -14,6 +14,7 @@
 #define AGAIN 1.    /* seconds after an error */
 #define LEASE 600000 /* ms */
 #define COUNT 256
+#define PARCEL_COSTS 512 /* bytes, besides its body: at least what one takes in memory */
 #define TAKE_BYTES (2 * 1024 * 1024)
 #define USER_FAILING_MAX 64 /* parcels of a user who cannot take them now */
 #define ACKS_MAX 1000       /* ids of one ACK */
@@ -80,7 +81,7 @@ void take_done(struct take *t, struct parcel_in_hand *p)
 {
     ack(&t->from[p->peer], p->lane, p->id);
     LIST_REMOVE(p, in_hash);
-    t->bytes -= p->body.n;
+    t->bytes -= p->body.n + PARCEL_COSTS;
     metric_set(replicator_in_hand_bytes, (long long)t->bytes);
     freeReplyObject(p->reply);
     free(p);
@@ -202,7 +203,7 @@ static void take_entry(struct from *f, int lane, redisReply *e)
     p->reply = body;
     p->body = (struct text){(const uint8_t *)body->str, (size_t)body->len};
     e->element[6] = NULL;
-    t->bytes += p->body.n;
+    t->bytes += p->body.n + PARCEL_COSTS;
     metric_set(replicator_in_hand_bytes, (long long)t->bytes);
     LIST_INSERT_HEAD(bucket_of(t, p->id), p, in_hash);
     user_parcel(u, p);

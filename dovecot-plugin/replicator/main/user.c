@@ -26,7 +26,7 @@ LIST_HEAD(user_list, user);
 
 struct users {
     struct replicator *r;
-    size_t n;
+    size_t n, unproven;
     struct user_list all, bucket[BUCKETS];
     ev_timer collect;
 };
@@ -82,6 +82,7 @@ static void user_free(struct user *u)
 {
     struct users *us = u->r->users;
     user_forget_work(u);
+    user_prove(u);
     sched_dequeue(us->r->sched, u);
     ev_timer_stop(us->r->loop, &u->timer);
     LIST_REMOVE(u, in_all);
@@ -90,6 +91,18 @@ static void user_free(struct user *u)
     free(u->name);
     free(u);
     metric_set(replicator_users, (long long)--us->n);
+}
+
+size_t users_unproven(const struct users *us)
+{
+    return us->unproven;
+}
+
+void user_prove(struct user *u)
+{
+    if (u->unproven)
+        u->r->users->unproven--;
+    u->unproven = false;
 }
 
 size_t users_count(const struct users *us)
@@ -175,8 +188,10 @@ static void activate(struct user *u)
         if (p->hello_at == 0 || p->hello_at > now + p->hello_wait)
             p->hello_at = now + p->hello_wait;
     }
-    if (!u->known)
-        ledger_user_seen(r->ledger, u->name);
+    if (!u->known && !ledger_user_seen(r->ledger, u->name) && !u->unproven) {
+        u->unproven = true;
+        r->users->unproven++;
+    }
     u->known = true;
 }
 
@@ -184,6 +199,8 @@ static void clear_look(struct user *u)
 {
     for (size_t i = 0; i < u->nlook; i++)
         free(u->look[i].name);
+    free(u->look);
+    u->look = NULL;
     u->nlook = 0;
     u->look_all = u->look_many = false;
 }
@@ -451,7 +468,7 @@ enum user_class user_class(struct user *u, double now)
     if (now < u->open_after)
         return USER_NOTHING;
     if (!TAILQ_EMPTY(&u->admin) || (user_has_reason(u) && now >= u->look_after))
-        return USER_FIRST;
+        return u->unproven && TAILQ_EMPTY(&u->admin) ? USER_SECOND : USER_FIRST; /* names that are made up are in nobody's way */
     if ((u->nparcels && now >= u->parcel_after) || u->tick)
         return USER_SECOND;
     for (size_t i = 0; i < u->r->group.npeers; i++)

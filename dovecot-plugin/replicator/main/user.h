@@ -78,6 +78,7 @@ struct user {
     double said; /* when its last failure was logged */
     uint64_t unplaced, held;
     bool known;             /* in the ledger */
+    bool unproven;          /* a hint named it, and neither the ledger nor a worker has known it yet: perhaps it is made up */
     struct user_peer peer[]; /* npeers */
 };
 
@@ -88,6 +89,10 @@ struct user *user_find(struct users *, const char *name, size_t n);
 /* Finds or makes. NULL: too many are in memory. */
 struct user *user_get(struct users *, const char *name, size_t n);
 size_t users_count(const struct users *);
+/* So many wait for their lookup, or were looked up in vain within the last minute. */
+size_t users_unproven(const struct users *);
+/* A worker has opened it. */
+void user_prove(struct user *);
 typedef void user_fn(struct user *, void *arg);
 void users_each(struct users *, user_fn *, void *arg); /* fn must not free */
 

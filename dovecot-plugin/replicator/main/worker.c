@@ -206,6 +206,7 @@ static void on_ready(struct worker *w, const struct frame *f)
     bool first = false;
     u->open_wait = 0;
     u->unknown_until = 0;
+    user_prove(u);
     w->state = WARM;
     for (size_t i = 0; i < r->group.npeers; i++) {
         struct user_peer *p = &u->peer[i];

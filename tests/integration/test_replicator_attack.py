@@ -1,0 +1,75 @@
+"""dovelane-replicator: what a local user, a peer, and an admin of many users can do to it."""
+import os
+import sqlite3
+import threading
+import time
+
+import pytest
+
+from lane_server import wait_for
+from test_replicator import LIVE, meta, world  # noqa: F401
+
+pytestmark = pytest.mark.core
+
+
+def flood(replica, names):
+    """As many hints as the FIFO takes, until the replicator is gone."""
+    fd = os.open(replica.directory / "dovelane-hint", os.O_WRONLY)
+    try:
+        for at in range(0, len(names), 100):
+            os.write(fd, b"".join(b"1\t%s\n" % name.encode() for name in names[at:at + 100]))
+    except BrokenPipeError:
+        pass
+    finally:
+        os.close(fd)
+
+
+class MadeUp(set):
+    def __contains__(self, name):
+        return name.startswith("x")
+
+
+def test_names_that_are_made_up_hold_nobody_up_and_fill_no_memory(world):  # noqa: F811
+    """The FIFO is writable for all processes that open mailboxes. Who finds it full leaves a mark, and a mark of somebody known is obeyed."""
+    w = world(2)
+    w[0].change("real", "before")
+    w.converge(["real"])
+    w[0].site.unknown = MadeUp()
+    thread = threading.Thread(target=flood, args=(w[0], [f"x{i}" for i in range(60_000)]), daemon=True)
+    thread.start()
+    wait_for(lambda: w[0].metric("replicator_users") > 9000, 120, "many names")
+    w[0].site.add("real", "one")
+    w[0].mark("real")
+    w[1].change("other", "two")
+    w.converge(["real", "other"])
+    assert w[0].metric("replicator_users") < 12_000, w[0].metric("replicator_users")
+    assert w[0].says("nobody knows")
+    w[0].stop()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_parcels_without_bytes_count_in_memory(world):  # noqa: F811
+    w = world(2, replicator_memory="8MB", worker_timeout="10min")
+    w[0].change("u", "x")
+    w.converge(["u"])
+    digest, lane, c = w[1].site.hellos[0][1], LIVE.format("site-a", "site-b"), w[0].redis.client()
+    w[1].site.slow["u"] = 60
+    for _ in range(25):
+        entries = [part for _ in range(1000) for part in (1, os.urandom(16), meta(digest, "u"), b"")]
+        c("LANE.PUSH", 1, lane, "ENTRIES", 1000, *entries)
+    wait_for(lambda: w[1].metric("replicator_in_hand_bytes") >= 8_000_000, 120, "as many as it takes")
+    time.sleep(1)
+    assert w[1].metric("replicator_in_hand_bytes") < 10_000_000 and c("LANE.LEN", lane) > 5000
+
+
+def test_lag_of_very_many_users_has_an_end(world):  # noqa: F811
+    w = world(2)
+    w[0].stop()
+    db = sqlite3.connect(w[0].directory / "state" / "replicator.db")
+    db.executemany("INSERT INTO users VALUES (?)", [(f"user{i}@example.net",) for i in range(40_000)])
+    db.commit()
+    db.close()
+    w[0].start(sweep_rate="1")
+    rows, code, errors = w[0].admin("lag", "*")
+    assert (code, errors, len(rows)) == (0, [], 40_001)
