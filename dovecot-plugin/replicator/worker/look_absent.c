@@ -186,11 +186,11 @@ static bool wait_for_more(struct look *l, unsigned n)
 {
     struct box *x = l->x;
     time_t now = time(NULL);
-    if (x->vanished != n) {
+    if (x->vanished != n || now < x->vanished_since) { /* or the clock was set back */
         x->vanished = n;
         x->vanished_since = now;
     }
-    if (now >= x->vanished_since && now - x->vanished_since > (time_t)(l->s->group->brake_wait / 1000))
+    if (now - x->vanished_since > (time_t)(l->s->group->brake_wait / 1000))
         return FALSE;
     l->scan.end = x->at;
     l->again = TRUE;

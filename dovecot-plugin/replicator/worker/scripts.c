@@ -155,7 +155,7 @@ static int scripts_wait(struct session *s, unsigned n)
         s->look_again = TRUE;
         session_want_tick(s, 1000);
     }
-    if (n == had && !judged)
+    if (n == had && !judged && now >= since) /* else the clock was set back */
         return 1;
     orset_buf_num(&b, judged ? 0 : n);
     orset_buf_num(&b, (uint64_t)now);
