@@ -495,8 +495,6 @@ static void for_users(struct client *c)
     bool lags = !strcmp(c->field[0], "lag");
     if (!lags && !known_verb(c->field[0])) {
         error(c, NULL, "no such verb", DONE_USAGE);
-    } else if (!strcmp(user, "*") && (!strcmp(c->field[0], "accept") || !strcmp(c->field[0], "restore"))) {
-        error(c, NULL, "decides on mails of one user, whom -u names: it removes them at all sites, or brings them back", DONE_USAGE);
     } else if (!strcmp(user, "*")) {
         c->all = true;
         c->after = mem_strdup("");
