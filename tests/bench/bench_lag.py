@@ -58,12 +58,28 @@ def wait_count(replica, wanted, user=MAIL_USER, folder="INBOX", pause=0.002):
     raise StackError(f"{replica.name} has not got {wanted} messages within {PATIENCE} s")
 
 
+def wait_one_validity(there):
+    """Until the INBOX has one UIDVALIDITY at all: a change of it ends a client's session."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        shown = set()
+        for replica in there.replicas:
+            with contextlib.closing(Timed(replica.note["imap"], MAIL_USER)) as session:
+                shown.add(session.one("STATUS INBOX (UIDVALIDITY)").rpartition(b"UIDVALIDITY ")[2])
+        if len(shown) == 1:
+            return
+        if time.monotonic() > end:
+            raise StackError(f"the INBOX has not one UIDVALIDITY within {PATIENCE} s: {shown}")
+        time.sleep(0.05)
+
+
 # -- one change ----------------------------------------------------------------------------------------------------------
 
 def polled_lags(there, options, dice):
     """ms from A's OK to the moment a client at B that asks all the time sees it; appends and flag changes in turn."""
     for replica in there.replicas:       # each makes an INBOX: which UIDVALIDITY wins is settled before anybody stays logged in
         Imap(replica.note["imap"], MAIL_USER).close()
+    wait_one_validity(there)
     replicas.wait_idle(there)
     a, b = (Imap(replica.note["imap"], MAIL_USER) for replica in there.replicas)
     a.select("INBOX")
