@@ -52,4 +52,20 @@ void crash_while_deleting(struct mailbox *box)
     box->list->v.delete_mailbox = crash_and_delete_mailbox;
 }
 
+static int (*open_mailbox)(struct mailbox *);
+
+static int crash_and_open_mailbox(struct mailbox *box)
+{
+    crash_at("creating");
+    int r = open_mailbox(box);
+    crash_at("opened");
+    return r;
+}
+
+void crash_while_creating(struct mailbox *box)
+{
+    open_mailbox = box->v.open;
+    box->v.open = crash_and_open_mailbox;
+}
+
 #endif

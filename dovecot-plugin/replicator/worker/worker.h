@@ -361,8 +361,10 @@ int session_enable_modseq(struct mailbox *);
 #ifdef DOVELANE_TEST_CRASH
 void crash_at(const char *step);
 void crash_while_deleting(struct mailbox *); /* step "deleting": its index is marked deleted, and it is there still */
+void crash_while_creating(struct mailbox *); /* steps "creating" and "opened": its directory is there, and nothing in it; its index, without a UIDVALIDITY */
 #else
 #define crash_at(step) ((void)0)
+#define crash_while_creating(box) ((void)0)
 #define crash_while_deleting(box) ((void)0)
 #endif
 

@@ -600,6 +600,46 @@ def test_flags_set_while_their_folder_is_united_and_the_log_was_rotated(scene):
         assert "\\Flagged" in found["hb"] and "mykw" in found["hc"], found
 
 
+def numbers(site, folder):
+    """UIDVALIDITY and UIDNEXT as a client is told."""
+    [told] = re.findall(r"UIDNEXT (\d+) UIDVALIDITY (\d+)", site.imap().status(folder, "(UIDNEXT UIDVALIDITY)")[1][0].decode())
+    return int(told[1]), int(told[0])
+
+
+@pytest.mark.parametrize("does", ["opens", "creates", "saves"])
+@pytest.mark.parametrize("step", ["create", "creating", "opened"])
+@pytest.mark.parametrize("formats", PAIRS)
+def test_a_client_comes_while_a_folder_is_made_that_others_have(scene, formats, step, does):
+    """Who opens a mailbox between two steps of its making gives it a UIDVALIDITY. As long as it had no mail that is nobody's; else all sites take it."""
+    if does == "opens" and step == "create" or does == "creates" and step != "create":
+        pytest.skip("there is nothing to open yet, or to create any more")
+    s = scene(formats, step, "stands")
+    for _ in range(5):  # so that the next UIDVALIDITY here is a later one
+        imap(s.here, None, ("create", "A"), ("select", "A"), ("close",), ("delete", "A"))
+    s.rest()
+    imap(s.there, None, ("create", "F"))
+    for name in "abc":
+        append(s.there, "F", name)
+    before = numbers(s.there, "F")
+
+    def come():
+        if does == "creates" or step == "create":
+            imap(s.here, None, ("create", "F"))
+        if does == "saves":
+            append(s.here, "F", "mine")
+        imap(s.here, "F")
+        assert numbers(s.here, "F")[0] > before[0]
+    s.meanwhile(come)
+    s.rest()
+    for site in (s.there, s.here):
+        validity, uidnext = numbers(site, "F")
+        assert uidnext >= before[1], (site.number, before, uidnext)
+        if does == "saves":
+            assert validity >= before[0], (site.number, before, validity)
+        else:
+            assert validity == before[0], (site.number, before, validity)
+
+
 FILES = {"keywords": ["dovecot-keywords"], "uidlist": ["dovecot-uidlist"], "both": ["dovecot-keywords", "dovecot-uidlist"], "index": ["dovecot-keywords", "dovecot.index*"]}
 
 
