@@ -3,6 +3,7 @@ import contextlib
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
@@ -388,6 +389,25 @@ def test_a_directory_of_another_site_is_refused(world):
     w[0].start()
 
 
+def test_a_damaged_replicator_db_is_told_and_not_needed(world):
+    w = world(2)
+    w[0].change("u", "x")
+    w.quiet(["u"])
+    w[0].stop()
+    files = list((w[0].directory / "state").glob("replicator.db*"))
+    for file in files:
+        file.write_bytes(b"this is no database\n" * 1000)
+    done = subprocess.run([PROGRAM, w[0].directory / "conf", "site-a", w[0].directory], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "replicator.db: file is not a database: the file is damaged; it holds no mail: remove " in done.stderr, done.stderr
+    for file in files:
+        file.unlink()
+    w[0].site.add("u", "y, without a hint")
+    w[0].start()
+    w[0].admin("resync", "u")   # no userdb lists him here
+    w.quiet(["u"])
+
+
 def test_main_stopped_closes_its_users_and_sweeps_nobody(world):
     w = world(2)
     w[0].change("u", "x")
@@ -587,6 +607,24 @@ def test_the_settings_can_be_checked_in_a_shell(tmp_path, conf, words, wrong):
         assert (done.returncode, done.stderr) == (0, "") and "is good" in done.stdout
     else:
         assert done.returncode == 2 and wrong.format(path=tmp_path) in done.stderr and not done.stdout, done
+
+
+@pytest.mark.parametrize("site, good", [(1, True), (2, False)])
+def test_the_check_tells_of_another_sites_directory_and_touches_nothing(tmp_path, site, good):
+    path, program = tmp_path / "dovelane.conf", BUILD / "dovecot-plugin/replicator/main/dovelane-replicator"
+    if not program.exists():
+        pytest.skip(f"{program} is not built")
+    (tmp_path / "dirty").mkdir()
+    path.write_text(GOOD.format(path=tmp_path) + "\n")
+    with contextlib.closing(sqlite3.connect(tmp_path / "replicator.db")) as db:
+        db.executescript(f"PRAGMA journal_mode = WAL; CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID; INSERT INTO meta VALUES ('site', {site});")
+    before = sorted(tmp_path.iterdir())
+    done = subprocess.run([program, "-C", path, "-t", "-n", "a"], capture_output=True, text=True, timeout=60, check=False)
+    assert sorted(tmp_path.iterdir()) == before
+    if good:
+        assert (done.returncode, done.stderr) == (0, "") and "is good" in done.stdout
+    else:
+        assert done.returncode == 2 and f"{tmp_path}/replicator.db: is of site 2, and -n names a, site 1: " in done.stderr and not done.stdout, done
 
 
 def test_hints_that_are_none_are_counted(world):

@@ -169,18 +169,22 @@ static bool next_row(struct ledger *l, sqlite3_stmt *s)
 }
 
 /* Where there is none: 0; -1: it cannot be read. */
-static int64_t one_number(struct ledger *l, const char *text)
+static int64_t number_in(sqlite3 *db, const char *text)
 {
     sqlite3_stmt *s;
     int64_t v = 0;
-    int r = sqlite3_prepare_v2(l->db, text, -1, &s, NULL);
+    int r = sqlite3_prepare_v2(db, text, -1, &s, NULL);
     if (r == SQLITE_OK && (r = sqlite3_step(s)) == SQLITE_ROW)
         v = sqlite3_column_int64(s, 0);
-    if (r != SQLITE_ROW && r != SQLITE_DONE) {
-        failed(l, text);
-        v = -1;
-    }
     sqlite3_finalize(s);
+    return r == SQLITE_ROW || r == SQLITE_DONE ? v : -1;
+}
+
+static int64_t one_number(struct ledger *l, const char *text)
+{
+    int64_t v = number_in(l->db, text);
+    if (v < 0)
+        failed(l, text);
     return v;
 }
 
@@ -218,18 +222,51 @@ static void on_flush(struct ev_loop *loop, ev_timer *t, int events)
     ledger_flush(t->data);
 }
 
-/* What is here is of one site, as the states are, and one's numbers are never another's. */
+static const char site_here[] = "SELECT value FROM meta WHERE key = 'site'";
+
+/* What is here is of one site, as the states are, and one's numbers are never another's. The text is the caller's; NULL: it is this site's, or nobody's yet. */
+static char *of_another(const char *path, int64_t site, const char *name, int64_t self)
+{
+    if (site <= 0 || site == self)
+        return NULL;
+    return mem_printf("%s: is of site %lld, and -n names %s, site %lld: -n in the executable of service dovelane-replicator must be this host's name, and a site's "
+                      "id stays what it is; if this host ran under a wrong name, the guide says what to remove (When something is damaged)", path, (long long)site, name, (long long)self);
+}
+
+/* As a file that nothing is written to, nor beside: who asks may be root, and the replicator may run. */
+char *ledger_of_another_site(const char *dir, const char *name, uint64_t self)
+{
+    char *path = mem_printf("%s/replicator.db", dir), *uri = sqlite3_mprintf("file:%s?immutable=1", path), *text = NULL;
+    sqlite3 *db = NULL;
+    if (sqlite3_open_v2(uri, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL) == SQLITE_OK)
+        text = of_another(path, number_in(db, site_here), name, (int64_t)self);
+    sqlite3_close(db);
+    sqlite3_free(uri);
+    free(path);
+    return text;
+}
+
 static bool is_ours(struct ledger *l, const char *path)
 {
-    int64_t self = (int64_t)l->r->group.self, site = one_number(l, "SELECT value FROM meta WHERE key = 'site'");
-    char text[80];
-    if (site > 0 && site != self) {
-        log_error("%s: is of site %lld, and -n names %s, site %lld: -n in the executable of service dovelane-replicator must be this host's name, and a site's "
-                  "id stays what it is; if this host ran under a wrong name, the guide says what to remove (When something is damaged)", path, (long long)site, l->r->group.name, (long long)self);
+    int64_t self = (int64_t)l->r->group.self, site = one_number(l, site_here);
+    char text[80], *other = of_another(path, site, l->r->group.name, self);
+    if (other) {
+        log_error("%s", other);
+        free(other);
         return false;
     }
     snprintf(text, sizeof text, "INSERT OR REPLACE INTO meta VALUES ('site', %lld)", (long long)self);
     return site == self || (site == 0 && run(l, text));
+}
+
+static void cannot_open(struct ledger *l, const char *path)
+{
+    int code = sqlite3_errcode(l->db);
+    if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT)
+        log_error("%s: %s: the file is damaged; it holds no mail: remove %s* and start again (the guide, When something is damaged, says what was lost with it)", path,
+                  sqlite3_errmsg(l->db), path);
+    else
+        log_error("%s: %s: it and its directory must be there and belong to this user, uid %u", path, sqlite3_errmsg(l->db), (unsigned)geteuid());
 }
 
 struct ledger *ledger_open(struct replicator *r)
@@ -243,7 +280,7 @@ struct ledger *ledger_open(struct replicator *r)
     bool ok = sqlite3_open_v2(path, &l->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) == SQLITE_OK &&
               sqlite3_exec(l->db, schema, NULL, NULL, NULL) == SQLITE_OK;
     if (!ok)
-        log_error("%s: %s: it and its directory must be there and belong to this user, uid %u", path, sqlite3_errmsg(l->db), (unsigned)geteuid());
+        cannot_open(l, path);
     r->first = ok && one_number(l, "SELECT count(*) FROM meta") == 0;
     ok = ok && is_ours(l, path);
     free(path);

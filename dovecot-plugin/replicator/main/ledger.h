@@ -18,6 +18,8 @@
 /* Reads the removed peers into r->group and sets r->first, r->unclean and r->adopted. NULL when it cannot be opened or is
  * another site's (logged). */
 struct ledger *ledger_open(struct replicator *);
+/* Why the one in dir is another site's than self, called name; NULL: it is not, or it cannot be told (no file yet, not readable). The caller's. */
+char *ledger_of_another_site(const char *dir, const char *name, uint64_t self);
 /* Marks the run as clean, unless something could not be written, or the sweep of its start did not end. */
 void ledger_close(struct ledger *);
 

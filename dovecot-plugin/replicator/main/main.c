@@ -21,6 +21,7 @@
 #include "bridge.h"
 #include "endpoint.h"
 #include "hints.h"
+#include "ledger.h"
 #include "log.h"
 #include "mem.h"
 #include "metrics.h"
@@ -97,6 +98,13 @@ static char *missing_directory(const struct config *c)
     return NULL;
 }
 
+/* What would keep this replica from starting here; the text is the caller's. */
+static char *unfit_for(const struct config *c, const char *name)
+{
+    char *why = missing_directory(c);
+    return why != NULL ? why : ledger_of_another_site(c->replicator_dir, name, (uint64_t)c->replica[config_replica_index(c, name)].id);
+}
+
 /* -t and -V are for a shell, where there is no master to be a service of. What it returns is the exit status, as of the other programs
  * (lib/program.h); -1: neither was given. */
 static int shell_options(int argc, char **argv)
@@ -137,7 +145,7 @@ static int shell_options(int argc, char **argv)
         fprintf(stderr, "dovelane-replicator: %s: has no replica: nothing would be replicated; a section replica \"NAME\" { } names each\n", path);
     else if (name != NULL && config_replica_index(c, name) < 0)
         fprintf(stderr, "dovelane-replicator: -n %s: %s has no replica of that name; it has%s\n", name, path, replica_names(c));
-    else if ((error = endpoint_check_replicas(c)) != NULL || (name != NULL && (error = missing_directory(c)) != NULL))
+    else if ((error = endpoint_check_replicas(c)) != NULL || (name != NULL && (error = unfit_for(c, name)) != NULL))
         fprintf(stderr, "dovelane-replicator: %s: %s\n", path, error);
     else
         printf("dovelane-replicator: %s is good%s%s\n", path, name == NULL ? "; which replica this host is (-n) was not asked, nor whether its directories are there" : "",
