@@ -201,19 +201,24 @@ def test_a_body_that_is_not_its_hash_is_asked_of_the_next_site(three):
     assert wants() == 3 and shown == [hashlib.sha256(mail("mail", 20000)).hexdigest()[:12]], (wants(), shown)
 
 
+def move_edited(world):
+    """A mail's file at the first site, a Maildir, gets other bytes without Dovecot, and a client moves the mail."""
+    imap(world[1], None, ("create", "Box"))
+    append(world[1], "INBOX", "before", size=20000)
+    world.settle()
+    path = next(p for part in ("new", "cur") for p in (world[1].root() / part).iterdir())
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data.replace(b"before", b"behind"))
+    imap(world[1], "INBOX", ("uid", "MOVE", "1", "Box"))
+    world.settle()
+
+
 @pytest.mark.parametrize("to", ["maildir", "sdbox", "mdbox"])
 def test_a_move_of_a_file_that_was_edited_in_place(tmp_path_factory, to):
     world = make_world(tmp_path_factory, ["maildir", to])
     try:
-        imap(world[1], None, ("create", "Box"))
-        append(world[1], "INBOX", "before", size=20000)
-        world.settle()
-        path = next(p for part in ("new", "cur") for p in (world[1].root() / part).iterdir())
-        data = path.read_bytes()
-        path.unlink()
-        path.write_bytes(data.replace(b"before", b"behind"))
-        imap(world[1], "INBOX", ("uid", "MOVE", "1", "Box"))
-        world.settle()
+        move_edited(world)
         for n, site in world.sites.items():
             now = site.contents()
             shown = [digest for *_, digest in now["Box"][1]]
@@ -226,15 +231,7 @@ def test_such_a_mail_survives_the_loss_of_the_site_that_moved_it(tmp_path_factor
     """Both sites show it; then the home of the one that moved it is lost."""
     world = make_world(tmp_path_factory, ["maildir", "maildir"])
     try:
-        imap(world[1], None, ("create", "Box"))
-        append(world[1], "INBOX", "before", size=20000)
-        world.settle()
-        path = next(p for part in ("new", "cur") for p in (world[1].root() / part).iterdir())
-        data = path.read_bytes()
-        path.unlink()
-        path.write_bytes(data.replace(b"before", b"behind"))
-        imap(world[1], "INBOX", ("uid", "MOVE", "1", "Box"))
-        world.settle()
+        move_edited(world)
         world[1].disconnect()
         shutil.rmtree(world[1].root())
         world.settle()

@@ -196,17 +196,24 @@ def test_rights_are_granted_again_only_where_the_folder_is_made_again(rights, lo
     assert annotated(site) == {"comment", "other"}
 
 
-@pytest.mark.skipif(not pigeonhole(), reason="Pigeonhole is not installed")
-def test_sieve_scripts_and_the_active_one(world):
+def scripts(site):
+    return sorted(line.split() for line in site.doveadm("sieve", "list", "-u", USER).decode().splitlines())
+
+
+def two_scripts(world, text):
+    """Everywhere: mine, which is active, and other. The file that they were put from."""
     script = world[1].base / "script"
-    script.write_text('require "fileinto";\nfileinto "X";\n')
+    script.write_text(text)
     world.settle()
     world[1].doveadm("sieve", "put", "-u", USER, "-a", "mine", str(script))
     world[1].doveadm("sieve", "put", "-u", USER, "other", str(script))
     world.settle()
+    return script
 
-    def scripts(site):
-        return sorted(line.split() for line in site.doveadm("sieve", "list", "-u", USER).decode().splitlines())
+
+@pytest.mark.skipif(not pigeonhole(), reason="Pigeonhole is not installed")
+def test_sieve_scripts_and_the_active_one(world):
+    script = two_scripts(world, 'require "fileinto";\nfileinto "X";\n')
     assert scripts(world[2]) == [["mine", "ACTIVE"], ["other"]]
     world[2].doveadm("sieve", "delete", "-u", USER, "other")
     world.settle()
@@ -234,15 +241,7 @@ def test_sieve_scripts_and_the_active_one(world):
 @pytest.mark.parametrize("first", [".dovecot.sieve", "sieve/mine.sieve"])
 def test_a_look_at_a_home_that_is_being_removed_deletes_no_script(world, first):
     """Files go one after the other, and a look may come between: no script and no activation is taken back at the other site. What goes on its own is."""
-    script = world[1].base / "script"
-    script.write_text("keep;\n")
-    world.settle()
-    world[1].doveadm("sieve", "put", "-u", USER, "-a", "mine", str(script))
-    world[1].doveadm("sieve", "put", "-u", USER, "other", str(script))
-    world.settle()
-
-    def scripts(site):
-        return sorted(line.split() for line in site.doveadm("sieve", "list", "-u", USER).decode().splitlines())
+    two_scripts(world, "keep;\n")
     both = [["mine", "ACTIVE"], ["other"]]
     assert scripts(world[2]) == both
     (world[2].home() / first).unlink()

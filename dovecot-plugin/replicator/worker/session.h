@@ -1,0 +1,423 @@
+/* session - dovelane-worker's one user at a time: what is in memory of it, how its mailboxes are opened, and what this program itself remembers of them
+ * (box.c, rows.c). What is done with it: worker.h. */
+#ifndef WORKER_SESSION_H
+#define WORKER_SESSION_H
+
+#include "../../compat.h"
+
+#include <array.h>
+#include <buffer.h>
+#include <guid.h>
+#include <hash-decl.h>
+#include <seq-range-array.h>
+#include <str.h>
+
+#include "../frame.h"
+#include "../parcel.h"
+#include "batch.h"
+#include "exchange.h"
+#include "join.h"
+#include "orset.h"
+#include "state_sqlite.h"
+#include "tree.h"
+#include "uid.h"
+
+/* --- the program ---------------------------------------------------------------------------------------------------- */
+
+struct link; /* the connection with main */
+
+/* What HELLO said; the same for all users. */
+struct group {
+    bool known;
+    uint64_t self;
+    unsigned nsites;
+    uint64_t site[FRAME_SITES_MAX];
+    unsigned nnamespaces;
+    const char *ns[FRAME_NAMESPACES_MAX];
+    const char *public_user;
+    uint64_t backlog;       /* own ops kept for a peer */
+    unsigned brake_count;   /* removals without a client's request, per folder and hour, ... */
+    unsigned brake_percent; /* ... or this share of the folder, if that is more */
+    unsigned brake_wait;    /* ms; counted when no more went for so long */
+};
+
+/* --- one user ------------------------------------------------------------------------------------------------------- */
+
+/* Where the scan of a mailbox's log stopped (F2). The log is never entered at an offset remembered here: the library is
+ * asked for the offset of modseq before, and the record found there must be the one that was read last. */
+struct cursor {
+    uint32_t indexid;  /* 0: none yet */
+    uint32_t file_seq; /* of the last record */
+    uint64_t log_id;   /* which file has that number (log_identity()); 0: unknown */
+    uint32_t uid_validity, uid_next;
+    uint64_t before, modseq; /* highest modseq before and after the last record that raised it */
+    uint64_t hash;           /* of that record */
+    uint64_t stamp;          /* of the files a sweep stats; 0: unknown */
+};
+
+/* A place in a mailbox's index log: a record's begin, or its end at some moment. seq 0: none. */
+struct log_pos {
+    uint32_t seq;
+    uint64_t offset;
+};
+
+/* A mail that this program gave another UID: what a client says of the old one, behind that place, is meant for the new one. */
+struct moved {
+    uint32_t uid, new_uid;
+    struct log_pos from; /* where the log ended when the copy was read */
+    time_t at;
+};
+ARRAY_DEFINE_TYPE(moved, struct moved);
+
+/* A mailbox and the folder whose UIDs it has. */
+struct box {
+    uint32_t folder;
+    bool gone;         /* it was there and is not: made again from the state (F1), or deleted by the state's word */
+    bool deleting;     /* the state said so and this program is about to do it */
+    bool all;          /* look at the whole mailbox at the next ingest */
+    bool restored;     /* by an old backup, so that its flags are old ones; in memory only */
+    bool rewound;      /* not looked at since the state was found to be older than the mailbox */
+    uint32_t adopted;  /* it was this folder's + 1, and was not looked at since; what its log says behind the cursor is of that one's mails. 0: no */
+    bool astray;       /* not where the state wants it: moved aside, or along with its parent */
+    guid_128_t guid;   /* of the local mailbox; zeros: none; box_set_guid() */
+    char *vname;       /* where it was seen last, not where the state wants it (F4); box_set_vname() */
+    char *moving;      /* where this program is about to rename it to, or NULL */
+    struct cursor at;
+    time_t brake_since; /* removals without a client's request since then */
+    uint32_t brake_used;
+    ARRAY_TYPE(seq_range) held; /* UIDs whose mails went without a client's request, of which an admin was told: they wait for accept or restore */
+    unsigned vanished;      /* mails that went since, and are not judged yet */
+    time_t vanished_since;  /* as many since then */
+    struct log_pos reasserted; /* until there a look whose cursor stayed told which flags clients set though they were set. In memory only */
+    bool saving;       /* a row says that this process saves there (Maildir) */
+    pid_t saver;       /* it says so of an earlier one, which did not end well: what that had not finished looks like new mail. 0: none */
+    struct log_pos writing; /* a row says what this program was about to commit behind there (writing.c) */
+    ARRAY_TYPE(moved) moved; /* by old UID */
+    bool rebuilt; /* with its storage, by this program, since it was looked at (mdbox.c); in memory only */
+    bool lost;    /* it was there, and is another one; in memory only */
+    bool waits;   /* the last look could not tell which mails it has; in memory only */
+    bool failed;  /* in this pass of placing */
+    uint32_t log_seq; /* of the file in which its log ended at the last look; in memory only */
+    uint64_t modseq;  /* the highest, as the last scan saw it; 0: none since the user was opened. In memory only */
+    bool found;  /* when mailboxes were listed last */
+    bool absent; /* and then not, nor one that has its place */
+    bool leaving; /* a client deleted it, or renamed the INBOX, and the state is not told yet (leave.c); in memory only */
+    bool hinted; /* the question is about this one */
+    struct box *next_guid, *next_vname; /* another one of that GUID, that name (box.c) */
+    bool looked; /* ingested since this session began, and nothing was placed that the state does not know of */
+};
+
+/* A mail of a mailbox that is to go. */
+struct removal {
+    uint32_t folder, uid;
+    guid_128_t guid; /* another mail may have the UID by the time it leaves */
+    bool mdbox; /* its bytes stay there for a while */
+};
+
+struct mail_guid {
+    guid_128_t guid;
+};
+ARRAY_DEFINE_TYPE(mail_guid, struct mail_guid);
+
+/* A mailbox that was looked at. */
+struct looked {
+    struct box *x;
+    struct cursor cursor; /* which moves to here with the look's last commit */
+    struct box was;       /* before the look */
+    struct log_pos end;   /* of the log, as it saw it */
+    bool undone;          /* not all of what it found could be said: the cursor stays, and another look finds it again */
+};
+
+/* A mail that could not be saved: a full disk is not asked several times a second. */
+struct failing {
+    uint32_t folder;
+    struct orset_dot dot;
+    unsigned wait;  /* milliseconds between this try and the next */
+    uint64_t again; /* of the monotonic clock */
+};
+
+#define WANTED_ROW_MAX 32
+
+/* A body that was asked for. */
+struct wanted_body {
+    uint8_t sha256[32];
+    uint64_t size, offset, until; /* until: where the parts asked for end */
+    time_t asked;                 /* or when a part came */
+    unsigned wait; /* seconds after which it is asked for again */
+    unsigned misses; /* answers without it: not held there, or other bytes */
+    bool missed;     /* the last answer was one, and came when asked says */
+    uint8_t row_len; /* 0: not known, or more than one */
+    uint8_t row[WANTED_ROW_MAX]; /* of the state's rows (struct orset_todo at): what it is for */
+};
+
+/* What is known of a peer; a row of its own each. */
+struct peer {
+    uint64_t site;
+    uint64_t confirmed; /* own numbers it has, of the present epoch */
+    uint64_t sent;      /* own numbers put into its lane */
+    bool behind;        /* it has what this state has not */
+    bool forgotten;     /* its backlog was dropped: it will have to exchange */
+    time_t lost_since;  /* it speaks of fewer own numbers than are here */
+    bool answered;      /* a new state or epoch asked it, and all that it has came */
+    bool owed;          /* ops of it came, and no batch to it carried the vector since */
+    bool more;          /* sending ended before the last op: enough was sent for one question */
+    struct orset_exchange *exchange;
+    time_t exchange_since; /* the last question */
+};
+
+/* Which file a path names; born, where the file system knows: an inode's number may come again. */
+struct file_id {
+    uint64_t dev, ino, born;
+};
+
+struct session {
+    struct group *group;
+    struct link *link;
+    struct mail_user *user;
+    struct event *event;
+    pool_t pool;
+    const char *dir; /* <control root>/dovelane */
+    const char *root; /* the mails' */
+    struct file_id state_id, root_id;
+    int lock_fd;
+    struct state_sqlite *db;
+    struct orset_store store;
+    struct orset *os;
+    bool created;
+    uint8_t reserve_key[16];
+    uint64_t noted;              /* counter of the last commit */
+    bool stale;                  /* rolled back: what is in memory of the rows is to be read again */
+    ARRAY(struct box *) boxes;
+    HASH_TABLE(void *, struct box *) by_folder;
+    HASH_TABLE(uint8_t *, struct box *) by_guid; /* one GUID, one name: the first of a chain */
+    HASH_TABLE(char *, struct box *) by_vname;
+    struct peer peer[FRAME_SITES_MAX];
+    unsigned npeers;
+    bool exchange_first;         /* a new state or epoch: nothing is ingested before an exchange, or join_until */
+    time_t join_until;
+    bool unasked;                /* that wait ended, and not all have answered since */
+    bool redates;                /* rows say that mails are to be redated */
+    bool rewound;                /* the state was found to be older than the mailboxes, and not all of them were looked at since */
+    struct bodies *bodies;       /* that came with the parcel in work */
+    size_t ship_room;            /* bytes of batches that may still go out before main is asked whether the lanes take more */
+    struct kept *kept;           /* that the ingest in work has read and not sent yet, or NULL */
+    uint64_t unplaced, held;     /* as counted last */
+    bool tree_changed;           /* a mailbox was not where it was */
+    ARRAY(struct mailbox_list *) dropping; /* whose empty directories are removed by who lists them */
+    bool reshaped;               /* mailboxes were made or deleted that the list's index does not know yet */
+    bool index_lost;             /* the session is to be opened again */
+    bool scripts_listed;         /* once in this session */
+    bool scripts_lost;           /* as index_lost */
+    bool served;                 /* a question since it was opened */
+    bool look_again;             /* at all mailboxes: one was half made, or changes */
+    uint64_t look_due;           /* milliseconds of the monotonic clock; 0: not set */
+    bool cut_short;              /* rows say what was about to happen when this was last ended: all mailboxes are looked at before anything else */
+    ARRAY(struct failing) failing; /* mails that could not be saved, and when they are tried again */
+    unsigned other_bytes;        /* mails whose bytes are not those agreed on, as counted last */
+    bool spool_empty;            /* no body waits in bodies/ */
+    ARRAY(struct wanted_body) wanted; /* bodies that were asked for: no others are taken */
+    unsigned arrived;            /* of them, since something was placed last */
+    unsigned ask_next;           /* whom to ask when nobody in particular has them */
+    time_t told;                 /* when keepers were told of dirty folders */
+    unsigned mend_wait;          /* milliseconds after an mdbox could not be rebuilt; 0: it could */
+    uint64_t mend_after;         /* of the monotonic clock */
+    time_t expunged_dropped;     /* rows of mails that were expunged in an mdbox long ago */
+    unsigned tick;               /* milliseconds until TICK is wanted, 0: none */
+    bool whole; /* opened: its state may be called clean at the end */
+    struct {
+        uint64_t hash;
+        time_t at;
+    } said[32]; /* notes */
+    unsigned said_next;
+    string_t *error;
+};
+
+/* --- link.c --------------------------------------------------------------------------------------------------------- */
+
+/* Serves one connection until it ends. */
+void link_create(int fd, struct mail_storage_service_ctx *, void (*ended)(void));
+void link_destroy(void);
+/* A frame to main. -1: the connection is gone. */
+int link_send(struct link *, const struct frame *);
+/* Sends RESERVE and waits. 0, -1: not written, do not commit. new_epoch_r may be NULL. */
+int link_reserve(struct link *, enum frame_reserve, const uint8_t key[16], uint64_t epoch, uint64_t counter, bool *new_epoch_r);
+
+/* --- sieve.c -------------------------------------------------------------------------------------------------------- */
+
+/* Sieve scripts become attributes of INBOX, if Pigeonhole is installed. */
+void sieve_load(void);
+
+/* --- user.c --------------------------------------------------------------------------------------------------------- */
+
+/* NULL: *permanent_r, *error_r (data stack) say why not. */
+struct session *session_open(struct link *, struct group *, struct mail_storage_service_ctx *, const char *username,
+                             bool *permanent_r, const char **error_r);
+void session_close(struct session **);
+/* An old backup has the place of the state or of the mails, they are gone, or the state is no database: what is open here is
+ * nobody's any more. The session is to be closed and opened again. */
+bool session_replaced(struct session *);
+
+int session_begin(struct session *);
+/* Reserves numbers first, notes the counter after. -1: rolled back. */
+int session_commit(struct session *);
+void session_rollback(struct session *);
+/* Keeps the text and returns -1. */
+int session_fail(struct session *, const char *fmt, ...) ATTR_FORMAT(2, 3);
+/* The same with what the core said. */
+int session_core_failed(struct session *, const char *what);
+const char *session_error(struct session *);
+/* A line in the log, by main: why a merge decided so. */
+enum note_level { NOTE_ERROR, NOTE_WARNING, NOTE_INFO, NOTE_DEBUG };
+/* A debug line that tells why a merge decided so; costs nothing when nobody reads it. */
+#define session_explain(s, ...)                \
+    do {                                       \
+        if (event_want_debug((s)->event))      \
+            e_debug((s)->event, __VA_ARGS__);  \
+    } while (0)
+void session_note(struct session *, enum note_level, const char *fmt, ...) ATTR_FORMAT(3, 4);
+/* New numbers under a new epoch; an exchange comes before the next ingest (F12, F20). */
+/* Exchanges with all, then compares all mailboxes as if they were never looked at. */
+int session_join(struct session *);
+int session_new_epoch(struct session *, const char *why);
+uint64_t clock_msecs(void); /* of the monotonic clock */
+void session_want_tick(struct session *, unsigned msecs);
+const struct orset_alloc *session_alloc(void);
+void session_send(struct session *, uint64_t site, enum parcel_kind, bool bulk, const void *body, size_t len);
+/* A BATCH; first: number of its first op, 0: it has none. */
+void session_send_batch(struct session *, uint64_t site, uint64_t first, const void *body, size_t len);
+
+bool storage_known(const struct mail_storage *);
+/* The mailbox's storage is one that replicates: sdbox, mdbox, maildir with an index on disk (F8). */
+bool session_storage_ok(struct mail_namespace *, const char **error_r);
+/* Whether anybody but the user's login can read the mails (crypt.c). */
+bool session_keys_ok(struct session *, const char **error_r);
+/* Zeros: there is none, or path is NULL. */
+struct file_id file_id(const char *path);
+bool same_file(const struct file_id *then, const char *path);
+/* Is it one of the group's namespaces, and this user's to replicate? */
+bool session_has_namespace(struct session *, struct mail_namespace *);
+/* A file of the worker's own in the user's directory, for reading: never waits, follows no link. What is no regular file is removed, and is
+ * ENOENT. -1 and errno. */
+int session_open_file(struct session *, const char *path);
+/* A client's deletion is under way, of whatever mailbox: its plugin holds the journal's lock. */
+bool session_deleting(struct session *);
+
+/* --- open.c --------------------------------------------------------------------------------------------------------- */
+
+/* Before any user: mailboxes that are being made are opened by nobody (MAIL_ERROR_INUSE) but under the lists' lock. */
+void open_init(void);
+void open_deinit(void);
+struct mailbox *session_mailbox(struct session *, const char *vname, enum mailbox_flags);
+void session_lists_init(struct session *);
+void session_lists_deinit(struct session *);
+/* Until unlocked nobody makes, renames or deletes a mailbox: Dovecot does that under this lock. Not for
+ * long: clients wait. May be nested. */
+int session_lock_lists(struct session *);
+void session_unlock_lists(struct session *);
+/* Marks the list's index as old, as a CREATE does; before the lists' lock, where one follows that may make the INBOX: a client's process
+ * that brings the index up to date has the index's lock, and wants the lists' to make that INBOX. */
+void session_mark_list(struct mailbox_list *);
+/* Opens it, when a CREATE that is under way has ended; what the library remembers of its index from an earlier time is read anew,
+ * also that somebody deleted it. */
+int session_open_refreshed(struct mailbox *);
+/* Whether what failed with the mailbox just now was the lock of a Maildir's uidlist, which is not waited for: all are looked at again soon then. */
+bool session_box_is_locked(struct session *, struct mailbox *);
+/* Or that it is being deleted, which may be refused yet. */
+bool session_box_is_going(struct session *, const struct mailbox *);
+/* A sync of a Maildir whose uidlist is locked leaves out what is new there, and does not say so: with that lock it finds all. False: not now. */
+bool session_sync_whole(struct session *, struct mailbox *);
+bool is_maildir(const struct mailbox *);
+/* A Maildir, with that file of Dovecot's own: Dovecot replaces them, and never removes one. */
+bool maildir_has(struct mailbox *, const char *name);
+/* Opens the row's mailbox as its index is now. Without a sync, which would keep others waiting (F9). */
+int session_open_mailbox(struct session *, const struct box *, struct mailbox *);
+/* Or has another one its name by now? Then all are looked at soon. */
+bool session_is_box(struct session *, const struct box *, struct mailbox *);
+/* Its index was removed since it was looked at in this session: the library has it open, and what it reads and writes there nobody else
+ * sees. The user is opened anew soon. */
+bool session_index_is_lost(struct session *, const struct box *, struct mailbox *);
+/* Ends a transaction in which mails were only read. It is rolled back: a commit writes what was learnt by the way into the mailbox's index log
+ * and the list's index, under locks that clients' commands wait for, and then the mailbox looks changed. */
+void session_read_end(struct mailbox_transaction_context **);
+/* Before a modseq is set. 0, -1 */
+int session_enable_modseq(struct mailbox *);
+
+/* crash.c: dies there when DOVELANE_CRASH_AT names this step; compiled to nothing but in test builds. */
+#ifdef DOVELANE_TEST_CRASH
+void crash_at(const char *step);
+void crash_while_deleting(struct mailbox *); /* step "deleting": its index is marked deleted, and it is there still */
+void crash_while_creating(struct mailbox *); /* steps "creating" and "opened": its directory is there, and nothing in it; its index, without a UIDVALIDITY */
+#else
+#define crash_at(step) ((void)0)
+#define crash_while_creating(box) ((void)0)
+#define crash_while_deleting(box) ((void)0)
+#endif
+
+/* --- rows.c: this program's own rows, in the core's transactions ---------------------------------------------------- */
+
+int rows_load(struct session *);
+int rows_put_box(struct session *, const struct box *);
+int rows_put_peer(struct session *, const struct peer *);
+int rows_put_join(struct session *);
+int rows_put_rewound(struct session *, bool);
+int rows_put(struct session *, char kind, const void *key, size_t key_len, const void *value, size_t len);
+int rows_del(struct session *, char kind, const void *key, size_t key_len);
+/* 1 and the value, good until the next call on the store; 0; -1 */
+int rows_get(struct session *, char kind, const void *key, size_t key_len, const uint8_t **value, size_t *len);
+int rows_each(struct session *, char kind, orset_row_fn *, void *arg);
+/* Kinds of rows() above that have no struct: */
+#define ROW_SUBSCRIPTIONS 's' /* names as seen last, each with a length; "-": those that went (subscriptions.c) */
+#define ROW_RENUMBER 'r'      /* folder: UIDs that a move is about to expunge */
+#define ROW_ROUND 'u'         /* folder: a UID round under way */
+#define ROW_ROUND_ANSWER 'v'  /* folder, site: its bytes */
+#define ROW_ROOT 'd'          /* the mail directory: struct file_id */
+#define ROW_SIEVE 'e'         /* the directory of Sieve scripts, when one was last seen in it: struct file_id, path; "-": how many are gone, since when */
+#define ROW_ATTRIBUTES 'a'    /* folder, key: hash of the value seen last, since when, and of those before it (attributes.c) */
+#define ROW_SAVING 'm'        /* folder, a Maildir: process that saves there */
+#define ROW_WRITING 'w'       /* folder: what is about to be committed to its mailbox (writing.c) */
+#define ROW_MOVED 'o'         /* folder: UIDs that got another one lately */
+#define ROW_MAP 'y'          /* storage directory of an mdbox: the index id of its map, what its last rebuild left (mdbox.c) */
+#define ROW_EXPUNGED 'g'     /* time, folder, GUID of a mail of an mdbox that was expunged */
+#define ROW_REDATE 'k'        /* folder: UIDs whose changes are to be dated behind a peer's modseq (redate.c) */
+#define ROW_REWOUND 'x'       /* the state was found to be older than the mailboxes; until all were looked at */
+
+/* Before this program saves into a mailbox. A Maildir's file is there before its line in dovecot-uidlist, where its GUID is: ended in
+ * between, it looks like somebody's new mail. Only the process' number in the file's name tells whose it is. */
+int rows_say_saving(struct session *, struct mailbox *, struct box *);
+int rows_saved(struct session *, struct box *); /* what an earlier process left was looked at; in a transaction */
+int rows_close(struct session *);               /* nothing is half done */
+bool saved_by(struct mail *, pid_t saver);      /* its file has that process' number, and no GUID but its name */
+bool file_by(struct mail *, pid_t saver);       /* its file has that process' number, whatever its GUID */
+
+/* --- box.c: the mailboxes in memory --------------------------------------------------------------------------------- */
+
+void boxes_init(struct session *);
+void boxes_clear(struct session *);
+void boxes_deinit(struct session *);
+/* Nothing of it is known to have been read. */
+void box_unread(struct box *);
+struct box *box_by_folder(struct session *, uint32_t folder);
+/* The mailbox that holds this folder's UIDs: its own, or that of its home. */
+struct box *box_of_folder(struct session *, uint32_t folder);
+struct box *box_by_guid(struct session *, const guid_128_t guid);
+/* One that is there, if one is, of those that had that name when they were last seen. */
+struct box *box_by_vname(struct session *, const char *vname);
+struct box *box_first_of_vname(struct session *, const char *vname); /* of its chain */
+struct box *box_add(struct session *, uint32_t folder);
+void box_drop(struct session *, struct box *); /* its row is box_forget()'s */
+void box_set_vname(struct session *, struct box *, const char *vname);
+void box_set_guid(struct session *, struct box *, const uint8_t guid[GUID_128_SIZE]); /* NULL: none */
+void box_forget(struct session *, struct box *); /* row and all */
+struct peer *session_peer(struct session *, uint64_t site);
+
+/* --- names.c -------------------------------------------------------------------------------------------------------- */
+
+/* The folder name of a mailbox: namespace key, components, NUL between. False: INBOX, or no name (error). */
+bool name_of_vname(struct session *, const char *vname, buffer_t *name);
+bool vname_is_inbox(struct session *, const char *vname);
+/* Where the local layout shows this name, escaped where it must be. NULL: its namespace is not here. */
+const char *vname_of_name(struct session *, const char *name, size_t len);
+/* For the log. */
+const char *name_text(const char *name, size_t len);
+
+#endif
