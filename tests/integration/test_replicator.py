@@ -611,6 +611,8 @@ def test_the_settings_can_be_checked_in_a_shell(tmp_path, conf, words, wrong):
 
 @pytest.mark.parametrize("site, good", [(1, True), (2, False)])
 def test_the_check_tells_of_another_sites_directory_and_touches_nothing(tmp_path, site, good):
+    tmp_path = tmp_path / "100%41?#"   # which would mean something in a URI
+    tmp_path.mkdir()
     path, program = tmp_path / "dovelane.conf", BUILD / "dovecot-plugin/replicator/main/dovelane-replicator"
     if not program.exists():
         pytest.skip(f"{program} is not built")

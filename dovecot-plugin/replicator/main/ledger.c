@@ -233,15 +233,25 @@ static char *of_another(const char *path, int64_t site, const char *name, int64_
                       "id stays what it is; if this host ran under a wrong name, the guide says what to remove (When something is damaged)", path, (long long)site, name, (long long)self);
 }
 
+/* A URI's path: these begin something else in one. The caller's. */
+static char *uri_of(const char *path)
+{
+    char *uri = mem_zero(strlen(path) * 3 + 32), *to = uri + sprintf(uri, "file:");
+    for (; *path; path++)
+        to += sprintf(to, strchr("%?#", *path) ? "%%%02X" : "%c", *path);
+    strcpy(to, "?immutable=1");
+    return uri;
+}
+
 /* As a file that nothing is written to, nor beside: who asks may be root, and the replicator may run. */
 char *ledger_of_another_site(const char *dir, const char *name, uint64_t self)
 {
-    char *path = mem_printf("%s/replicator.db", dir), *uri = sqlite3_mprintf("file:%s?immutable=1", path), *text = NULL;
+    char *path = mem_printf("%s/replicator.db", dir), *uri = uri_of(path), *text = NULL;
     sqlite3 *db = NULL;
     if (sqlite3_open_v2(uri, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL) == SQLITE_OK)
         text = of_another(path, number_in(db, site_here), name, (int64_t)self);
     sqlite3_close(db);
-    sqlite3_free(uri);
+    free(uri);
     free(path);
     return text;
 }
