@@ -35,7 +35,7 @@ class Glass:
             owner = replica.home(user).parent.stat()
             shutil.chown(home.parent, owner.st_uid, owner.st_gid)
             subprocess.run(["cp", "-a", str(replica.home(user)), str(home)], check=False, stderr=subprocess.DEVNULL)    # what goes meanwhile is not copied
-            for lock in home.rglob("*.lock"):   # of processes that are not here
+            for lock in [*home.rglob("*.lock"), *home.rglob("*.newlock")]:  # of processes that are not here, or were killed: Dovecot would wait for minutes
                 lock.unlink()
 
     def wait_equal(self, replicas, users, within):
