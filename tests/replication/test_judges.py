@@ -195,6 +195,20 @@ def test_a_folder_that_was_deleted_here_and_renamed_there_may_live():
         assert len(journal.judge(acting(("T1",)))) == told, sites
 
 
+def test_a_folder_that_was_renamed_and_deleted_and_lives_on_may_have_its_old_name():
+    for name, told in (("T", 0), ("T1", 0), ("T2", 1)):
+        journal = Journal()
+        journal.folder("u", "T", "a", True)
+        journal.renaming("u", "T", "T1", "a")
+        journal.renamed("u", "T1")
+        journal.deleting("u", "T1")
+        journal.deleted("u", "T1", "a", 1.0, 1.1)
+        journal.claim("u", "T", "m", "b", 1.0)
+        journal.added("u", "T", "m", 1.05, True)
+        journal.keys["u", "T2"] = "T"
+        assert len(journal.judge(acting((name, "m")))) == told, name
+
+
 def test_children_are_renamed_with_their_parent():
     journal = Journal()
     for name in ("P", "P/C", "Pure"):
@@ -202,7 +216,7 @@ def test_children_are_renamed_with_their_parent():
     journal.renaming("u", "P", "Q", "a")
     journal.renamed("u", "Q")
     assert journal.judge(acting(("Q",), ("Q/C",), ("Pure",))) == []
-    assert journal.judge(acting(("P",), ("Q/C",), ("Pure",))) == ["u: folder P: shown as P, and is Q"]
+    assert journal.judge(acting(("P",), ("Q/C",), ("Pure",))) == ["u: folder P: shown as P, and is Q (deleted: no)"]
 
 
 def test_subscriptions_and_annotations_are_what_was_answered():

@@ -10,7 +10,9 @@ An element is one mail in one folder, whatever the folder is called by now. Traf
     an element that was added several times             as often as that at most; once at least, if it was removed by nobody since
     a subscription                                      as a flag
     an annotation                                       the last value that one site gave; any of those that several sites gave
-    a folder that was renamed                           under one name: its new one, or one of those that several sites gave it
+    a folder that was renamed                           under one name: its new one, or one of those that several sites gave it;
+                                                        where it was deleted then and lives on, by what another site put there, its old
+                                                        one, too: nobody looked between the two (docs/replicator.md, "What is missing")
 
 No two folders ever had one name, but for those that are united. A folder that one site deletes and another one renames may live, empty.
 A folder's delete takes away what its site had seen. What another site added while the two were apart must live on, and so must the
@@ -268,6 +270,7 @@ class Journal:
         with self.lock:
             folder = self.folders[self.key(user, name)]
             folder.deleted = "maybe" if folder.renamed - {site} else "yes"
+            folder.names.add(folder.settled)
             for (owner, where, _), element in self.elements.items():
                 if (owner, where) != self.key(user, name) or element.removed == "yes":
                     continue
@@ -378,7 +381,7 @@ class Journal:
             if len(shown) > 1:
                 told.append(f"folder {key}: shown as {' and '.join(shown)}")
             elif shown and shown[0] not in folder.names:
-                told.append(f"folder {key}: shown as {shown[0]}, and is {' or '.join(sorted(folder.names))}")
+                told.append(f"folder {key}: shown as {shown[0]}, and is {' or '.join(sorted(folder.names))} (deleted: {folder.deleted})")
             if shown:
                 folder.names, folder.name, folder.settled, folder.renamed = {shown[0]}, shown[0], shown[0], set()
         return told

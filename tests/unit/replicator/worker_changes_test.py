@@ -154,6 +154,20 @@ def test_renames_at_once_end_in_one_name(world):
     assert sum(len(m) for _, m in now.values()) == 1
 
 
+def test_renamed_and_deleted_here_before_a_look_while_a_mail_came_there(world):
+    """That mail lives, in the folder under the name that its site knew."""
+    imap(world[1], None, ("create", "F"))
+    append(world[1], "F", "seen")
+    world.settle()
+    append(world[2], "F", "unseen")
+    world[2].ingest()
+    imap(world[1], None, ("rename", "F", "G"))
+    delete(world[1], "G")
+    world.settle()
+    now = equal(world)
+    assert sorted(now) == ["F", "INBOX"] and subjects(now, "F") == 1
+
+
 def test_renames_into_each_other_make_no_cycle(world):
     imap(world[1], None, ("create", "G"), ("create", "P"))
     append(world[1], "G", "g")
