@@ -96,10 +96,16 @@ static int journal_open(struct mailbox_list *list, const char **path_r)
     return -1;
 }
 
+/* What a folder is called that somebody else owns is known to him, not to us. */
+static bool is_owners_name(const struct mailbox *box, enum line_intent what)
+{
+    return what != LINE_INTENT_DELETE || box->list->ns->type != MAIL_NAMESPACE_TYPE_SHARED;
+}
+
 static bool write_line(const struct intent *intent, enum line_intent what)
 {
     char line[LINE_INTENT_MAX];
-    size_t size = line_intent(line, what, intent->guid, intent->box->vname);
+    size_t size = line_intent(line, what, intent->guid, is_owners_name(intent->box, what) ? intent->box->vname : "");
 
     if (size != 0)
         return write(intent->fd, line, size) == (ssize_t)size;

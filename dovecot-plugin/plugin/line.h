@@ -22,7 +22,7 @@ size_t line_hint(char out[LINE_HINT_MAX], const char *user, const char *guid, co
 
 /* What a journal line says of a folder. */
 enum line_intent {
-    LINE_INTENT_DELETE = 'D',     /* it is about to be deleted; with its name */
+    LINE_INTENT_DELETE = 'D',     /* it is about to be deleted; with its name, or an empty one where only its owner knows that */
     LINE_INTENT_VOID = 'x',       /* it was not: one such intent is taken back */
     LINE_INTENT_SUBSCRIBE = 'S',  /* its name is about to be subscribed; with it, and no GUID */
     LINE_INTENT_UNSUBSCRIBE = 'U' /* or unsubscribed */

@@ -29,6 +29,19 @@ def test_a_deletion_that_fails_takes_its_intent_back(world, user):
     world.hints()
 
 
+def test_the_name_of_somebody_elses_folder_is_not_said(world, user):
+    """He knows it under another one; the GUID tells."""
+    owner = f"of-{user}"
+    with world.imap(owner) as session:
+        session.do("create", "F")
+        session.mail("F")
+    guid = world.doveadm("-f", "tab", "mailbox", "status", "-u", owner, "guid", "F").split()[-1]
+    with world.imap(user) as session:
+        session.do("delete", f"shared/{owner}/F")
+    assert world.journal(owner) == [["D", guid, ""]]
+    world.hints()
+
+
 def test_subscriptions_are_said_before_they_change(world, user):
     """Also of a name that has no mailbox; not what changes nothing."""
     emptied(world, user)

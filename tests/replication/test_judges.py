@@ -195,8 +195,8 @@ def test_a_folder_that_was_deleted_here_and_renamed_there_may_live():
         assert len(journal.judge(acting(("T1",)))) == told, sites
 
 
-def test_a_folder_that_was_renamed_and_deleted_and_lives_on_may_have_its_old_name():
-    for name, told in (("T", 0), ("T1", 0), ("T2", 1)):
+def test_a_folder_that_was_renamed_and_deleted_and_lives_on_has_its_new_name():
+    for name, told in (("T", 1), ("T1", 0), ("T2", 1)):
         journal = Journal()
         journal.folder("u", "T", "a", True)
         journal.renaming("u", "T", "T1", "a")

@@ -10,9 +10,7 @@ An element is one mail in one folder, whatever the folder is called by now. Traf
     an element that was added several times             as often as that at most; once at least, if it was removed by nobody since
     a subscription                                      as a flag
     an annotation                                       the last value that one site gave; any of those that several sites gave
-    a folder that was renamed                           under one name: its new one, or one of those that several sites gave it;
-                                                        where it was deleted then and lives on, by what another site put there, its old
-                                                        one, too: nobody looked between the two (docs/replicator.md, "What is missing")
+    a folder that was renamed                           under one name: its new one, or one of those that several sites gave it
 
 No two folders ever had one name, but for those that are united. A folder that one site deletes and another one renames may live, empty.
 A folder's delete takes away what its site had seen. What another site added while the two were apart must live on, and so must the
@@ -270,7 +268,6 @@ class Journal:
         with self.lock:
             folder = self.folders[self.key(user, name)]
             folder.deleted = "maybe" if folder.renamed - {site} else "yes"
-            folder.names.add(folder.settled)
             for (owner, where, _), element in self.elements.items():
                 if (owner, where) != self.key(user, name) or element.removed == "yes":
                     continue

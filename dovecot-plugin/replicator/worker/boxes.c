@@ -169,14 +169,14 @@ static int create_folder(struct session *s, const struct found *f)
     return bind_box(s, x != NULL ? x : box_add(s, folder), f);
 }
 
-static int renamed(struct session *s, struct box *x, const struct found *f)
+static int renamed(struct session *s, struct box *x, const char *vname)
 {
     buffer_t *name = t_buffer_create(128);
-    bool ours = x->moving != NULL && strcmp(x->moving, f->vname) == 0;
-    if (!ours && name_of_vname(s, f->vname, name) &&
-        core(s, orset_local_rename(s->os, x->folder, name->data, name->used), f->vname) < 0)
+    bool ours = x->moving != NULL && strcmp(x->moving, vname) == 0;
+    if (!ours && name_of_vname(s, vname, name) &&
+        core(s, orset_local_rename(s->os, x->folder, name->data, name->used), vname) < 0)
         return -1;
-    box_set_vname(s, x, f->vname);
+    box_set_vname(s, x, vname);
     i_free(x->moving);
     return rows_put_box(s, x);
 }
@@ -215,7 +215,7 @@ static int match_known(struct tree *t)
             if ((x = x->next_guid) == NULL)
                 continue;
         }
-        if (strcmp(x->vname, f->vname) != 0 && renamed(s, x, f) < 0)
+        if (strcmp(x->vname, f->vname) != 0 && renamed(s, x, f->vname) < 0)
             return -1;
         if (x->deleting || x->moving != NULL) {
             /* It was about to be; if the state still wants it, it will be. */
@@ -361,6 +361,17 @@ static void forget(struct tree *t, struct box *x)
     box_forget(t->s, x);
 }
 
+/* It may have been renamed since the last look, and lives on by what another site put into it. */
+static int last_name(struct tree *t, struct box *x)
+{
+    struct session *s = t->s;
+    const char *vname = journal_last_name(t->journal, x->guid);
+    if (vname == NULL || strcmp(vname, x->vname) == 0 || vname_is_inbox(s, vname) ||
+        mail_namespace_find(s->user->namespaces, vname) != mail_namespace_find(s->user->namespaces, x->vname))
+        return 0;
+    return renamed(s, x, vname);
+}
+
 /* Deleted by a user, by this program, or lost. */
 static int judge_deleted(struct tree *t)
 {
@@ -383,7 +394,7 @@ static int judge_deleted(struct tree *t)
             forget(t, x);
         } else if (journal_deleted(t->journal, x->guid)) {
             leaves(x);
-            if (fate == FATE_LIVE && x->adopted == 0 && make_room(t, x) < 0)
+            if (fate == FATE_LIVE && x->adopted == 0 && (last_name(t, x) < 0 || make_room(t, x) < 0))
                 return -1;
         }
     }

@@ -16,6 +16,8 @@
 struct deletion {
     guid_128_t guid;
     int times;
+    const char *vname; /* what the last that began called it; NULL: a failure, or a name that only its owner knows */
+    unsigned at;       /* which line it was */
 };
 
 struct journal {
@@ -133,12 +135,18 @@ static int by_guid(const struct deletion *a, const struct deletion *b)
     return memcmp(a->guid, b->guid, sizeof a->guid);
 }
 
+static int by_guid_and_line(const struct deletion *a, const struct deletion *b)
+{
+    int r = by_guid(a, b);
+    return r != 0 ? r : a->at < b->at ? -1 : a->at > b->at;
+}
+
 static int by_text(const char *const *a, const char *const *b)
 {
     return strcmp(*a, *b);
 }
 
-/* "D", the GUID, the name: a deletion begins. "x", the GUID: it failed. FALSE: another line. */
+/* "D", the GUID, the name or none: a deletion begins. "x", the GUID: it failed. FALSE: another line. */
 static bool parse_deletion(const char *line, size_t len, struct deletion *d)
 {
     char hex[33] = "";
@@ -147,6 +155,7 @@ static bool parse_deletion(const char *line, size_t len, struct deletion *d)
         return FALSE;
     memcpy(hex, line + 2, 32);
     d->times = begins ? 1 : -1;
+    d->vname = begins && len > 35 ? t_str_tabunescape(t_strndup(line + 35, len - 35)) : NULL;
     return guid_128_from_string(hex, d->guid) == 0;
 }
 
@@ -155,6 +164,7 @@ static void parse_line(struct journal *j, const char *line, size_t len)
 {
     struct deletion d;
     if (parse_deletion(line, len, &d)) {
+        d.at = array_count(&j->deletions);
         array_push_back(&j->deletions, &d);
     } else if (len > 4 && (line[0] == 'S' || line[0] == 'U') && memcmp(line + 1, "\t-\t", 3) == 0) {
         const char *said = t_strdup_printf("%c%s", line[0], t_str_tabunescape(t_strndup(line + 4, len - 4)));
@@ -166,13 +176,16 @@ static void parse_line(struct journal *j, const char *line, size_t len)
 static void count_deletions(struct journal *j)
 {
     unsigned n, kept = 0;
-    array_sort(&j->deletions, by_guid);
+    array_sort(&j->deletions, by_guid_and_line);
     struct deletion *d = array_get_modifiable(&j->deletions, &n);
     for (unsigned at = 0; at < n; at++) {
-        if (kept > 0 && by_guid(&d[kept - 1], &d[at]) == 0)
-            d[kept - 1].times += d[at].times;
-        else
+        if (kept == 0 || by_guid(&d[kept - 1], &d[at]) != 0) {
             d[kept++] = d[at];
+            continue;
+        }
+        d[kept - 1].times += d[at].times;
+        if (d[at].times > 0)
+            d[kept - 1].vname = d[at].vname;
     }
     array_delete(&j->deletions, kept, n - kept);
 }
@@ -205,12 +218,23 @@ int journal_read(struct journal *j)
     return 0;
 }
 
-bool journal_deleted(struct journal *j, const guid_128_t guid)
+static const struct deletion *deletion_of(struct journal *j, const guid_128_t guid)
 {
     struct deletion wanted;
     memcpy(wanted.guid, guid, sizeof wanted.guid);
     const struct deletion *d = array_bsearch(&j->deletions, &wanted, by_guid);
-    return d != NULL && d->times > 0;
+    return d != NULL && d->times > 0 ? d : NULL;
+}
+
+bool journal_deleted(struct journal *j, const guid_128_t guid)
+{
+    return deletion_of(j, guid) != NULL;
+}
+
+const char *journal_last_name(struct journal *j, const guid_128_t guid)
+{
+    const struct deletion *d = deletion_of(j, guid);
+    return d == NULL ? NULL : d->vname;
 }
 
 bool journal_subscription(struct journal *j, const char *vname, bool on)

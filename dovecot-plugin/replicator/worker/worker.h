@@ -305,6 +305,8 @@ struct journal;
 int journal_take(struct session *, struct journal **, bool *taken); /* TRUE when there was something; it stays until it is dropped */
 int journal_read(struct journal *); /* with what was written since */
 bool journal_deleted(struct journal *, const guid_128_t guid);
+/* What a folder that was deleted was called then. NULL: it was not, or nobody says. */
+const char *journal_last_name(struct journal *, const guid_128_t guid);
 bool journal_in_use(struct session *); /* what its last lines say is under way */
 bool journal_subscription(struct journal *, const char *vname, bool on);
 int journal_drop(struct session *); /* all that was concluded from it is committed */

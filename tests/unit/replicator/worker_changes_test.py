@@ -1,11 +1,12 @@
 """What one site does, the others show; and what several do at once ends in one."""
 import ctypes
 import os
+import shutil
 import struct
 import time
 
 import pytest
-from worker_sites import append, delete, equal, imap, mail, make_world, needs_dovecot, subjects, subscribe
+from worker_sites import append, delete, equal, guid_of, imap, mail, make_world, needs_dovecot, subjects, subscribe
 from worker_world import CLOSE, USER
 
 pytestmark = needs_dovecot
@@ -154,18 +155,57 @@ def test_renames_at_once_end_in_one_name(world):
     assert sum(len(m) for _, m in now.values()) == 1
 
 
-def test_renamed_and_deleted_here_before_a_look_while_a_mail_came_there(world):
-    """That mail lives, in the folder under the name that its site knew."""
-    imap(world[1], None, ("create", "F"))
-    append(world[1], "F", "seen")
-    world.settle()
-    append(world[2], "F", "unseen")
-    world[2].ingest()
-    imap(world[1], None, ("rename", "F", "G"))
-    delete(world[1], "G")
-    world.settle()
-    now = equal(world)
-    assert sorted(now) == ["F", "INBOX"] and subjects(now, "F") == 1
+# What the journal's line calls it, and what the folder is called that lives on: nothing in a shared namespace, and no name that it cannot have had.
+LAST_NAMES = [("G", "G"), ("", "F"), ("INBOX", "F"), ("Public/G", "F"), ("F", "F")]
+
+
+@pytest.mark.parametrize("called, lives_as", LAST_NAMES, ids=[called or "nothing" for called, _ in LAST_NAMES])
+@pytest.mark.parametrize("then", ["nothing more", "another F"])
+def test_renamed_and_deleted_here_before_a_look_while_a_mail_came_there(tmp_path_factory, called, lives_as, then):
+    """That mail lives, in the folder under its last name."""
+    world = make_world(tmp_path_factory, ["sdbox", "maildir"], public=True)
+    try:
+        imap(world[1], None, ("create", "F"))
+        append(world[1], "F", "seen")
+        world.settle()
+        append(world[2], "F", "unseen")
+        world[2].ingest()
+        imap(world[1], None, ("rename", "F", "G"))
+        delete(world[1], "G", called=called)
+        if then == "another F":
+            imap(world[1], None, ("create", "F"))
+            append(world[1], "F", "of the other F")
+        world.settle()
+        world.settle()
+        now = equal(world)
+        mails = sum(subjects(now, folder) for folder in now if folder != "INBOX")
+        assert lives_as in now and mails == (1 if then == "nothing more" else 2), now
+        if then == "nothing more" or lives_as == "G":
+            assert subjects(now, lives_as) == 1 and sorted(now) == sorted({"INBOX", lives_as} | ({"F"} if then == "another F" else set())), now
+    finally:
+        world.stop()
+
+
+@pytest.mark.parametrize("words", [("F x", "G"), ("F x", "G x", "G")], ids="-".join)
+def test_the_last_deletion_that_began_says_the_name(tmp_path_factory, words):
+    world = make_world(tmp_path_factory, ["sdbox", "mdbox"])
+    try:
+        imap(world[1], None, ("create", "F"))
+        append(world[1], "F", "seen")
+        world.settle()
+        append(world[2], "F", "unseen")
+        world[2].ingest()
+        guid, journal = guid_of(world[1], "F"), world[1].state() / "intents"
+        with open(journal, "a", encoding="ascii") as f:
+            for word in words[:-1]:     # refused ones
+                f.write(f"D\t{guid}\t{word.split()[0]}\nx\t{guid}\n")
+        shutil.chown(journal, "nobody", "nogroup")
+        imap(world[1], None, ("rename", "F", "G"))
+        delete(world[1], words[-1])
+        world.settle()
+        assert sorted(equal(world)) == ["G", "INBOX"]
+    finally:
+        world.stop()
 
 
 def test_renames_into_each_other_make_no_cycle(world):

@@ -75,9 +75,9 @@ def guid_of(site, folder):
     return said.split("guid=")[1].strip()
 
 
-def delete(site, folder, journal=None):
-    """As a client with the plugin: its intent comes first. journal: the directory it is in, if not the INBOX's."""
-    line = f"D\t{guid_of(site, folder)}\t{folder}\n"
+def delete(site, folder, journal=None, called=None):
+    """As a client with the plugin: its intent comes first. journal: the directory it is in, if not the INBOX's; called: what the line calls it."""
+    line = f"D\t{guid_of(site, folder)}\t{folder if called is None else called}\n"
     path = (journal or site.state()) / "intents"
     if not path.parent.exists():
         path.parent.mkdir()
