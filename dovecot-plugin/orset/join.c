@@ -49,6 +49,15 @@ int orset_alias_get(struct orset *os, const uint8_t guid[16], struct alias *a)
     return 1;
 }
 
+int orset_guid_is(struct orset *os, const uint8_t guid[16], const uint8_t there[16])
+{
+    struct alias a;
+    if (memcmp(guid, there, 16) == 0)
+        return 1;
+    int r = orset_alias_get(os, there, &a);
+    return r <= 0 ? r : memcmp(guid, a.guid, 16) == 0;
+}
+
 static int alias_put(struct orset *os, const uint8_t guid[16], const struct message *to)
 {
     struct orset_key k;

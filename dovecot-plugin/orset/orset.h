@@ -356,6 +356,9 @@ struct orset_todo {
 int orset_todo_next(struct orset *, struct orset_todo *todo);
 /* The very row that todo->at names, as orset_todo_next() left it there. 0: it is not there any more. */
 int orset_todo_get(struct orset *, struct orset_todo *todo);
+/* 1: a mail that has the GUID `there` in its mailbox is one that the state knows under guid: the same, or joined with it by its bytes
+ * (join.h). 0: it is not. */
+int orset_guid_is(struct orset *, const uint8_t guid[16], const uint8_t there[16]);
 /* 1 and the GUID of the mail that waits for its ORSET_TODO_REMOVE under this UID (zeros: it is not known), 0: none does. */
 int orset_todo_doomed_guid(struct orset *, uint32_t home, uint32_t uid, uint8_t guid_r[16]);
 

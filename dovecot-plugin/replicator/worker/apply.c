@@ -15,15 +15,6 @@ static void todo_from(struct orset_todo *t, enum orset_todo_kind kind)
     t->at_len = 1;
 }
 
-struct mail *mail_by_uid(struct mailbox_transaction_context *trans, uint32_t uid)
-{
-    struct mail *mail = mail_alloc(trans, 0, NULL);
-    if (mail_set_uid(mail, uid))
-        return mail;
-    mail_free(&mail);
-    return NULL;
-}
-
 /* --- runs of rows in one mailbox ------------------------------------------------------------------------------------ */
 
 struct item {
@@ -54,6 +45,10 @@ static int run_open(struct run *r)
     if (session_open_mailbox(r->s, r->x, r->box) < 0) {
         if (!session_box_is_locked(r->s, r->box))
             session_note(r->s, NOTE_WARNING, "%s: cannot be opened: %s", r->x->vname, mailbox_get_last_internal_error(r->box, NULL));
+        mailbox_free(&r->box);
+        return 0;
+    }
+    if (!identity_head(r->s, r->x, r->box)) {
         mailbox_free(&r->box);
         return 0;
     }
@@ -129,13 +124,18 @@ static int flags_item(struct run *r, struct item *item)
     struct orset_flags now, named, wanted;
     struct orset_message m;
     struct session *s = r->s;
-    struct mail *mail = mail_by_uid(r->trans, item->uid);
+    int got = orset_message_by_uid(s->os, r->folder, item->uid, &m);
+    struct mail *mail = got <= 0 ? NULL : mail_by_uid(r->trans, item->uid);
     if (mail == NULL)
+        return I_MIN(got, 0);
+    if (!identity_allows(s, r->x, mail, m.facts.guid, m.facts.sha256)) {
+        mail_free(&mail);
         return 0;
+    }
+    got = orset_message_by_uid(s->os, r->folder, item->uid, &m);
     flags_of_mail(s, mail, &now);
     named = now;
     bool nameless = flags_drop_nameless(s, r->box, &named);
-    int got = orset_message_by_uid(s->os, r->folder, item->uid, &m);
     if (got > 0 && (got = nameless ? ORSET_KNOWN : orset_local_flags(s->os, r->folder, item->uid, &now, NULL)) >= 0 &&
         (got = orset_message_flags(s->os, m.folder, m.dot, &wanted)) >= 0) {
         store_flags(r, mail, &now, &wanted);
@@ -252,6 +252,41 @@ static bool is_let_go(struct run *r, uint32_t uid)
            seq_range_array_remove(&r->x->held, uid);
 }
 
+/* The row has the GUID of the mail that is to go. FALSE: the row stays. */
+static bool remove_mail(struct run *r, struct item *item, struct mail *mail)
+{
+    struct session *s = r->s;
+    guid_128_t guid;
+    int got = orset_todo_doomed_guid(s->os, r->folder, item->uid, guid);
+    enum identity is = got <= 0 ? IDENTITY_UNKNOWN : identity_of(s, mail, guid, NULL);
+    if (is == IDENTITY_OTHER && r->x->folder != r->folder)
+        return TRUE; /* the UID is one of a mailbox that became this one, where that mail is not */
+    if (is != IDENTITY_SAME && is != IDENTITY_GONE) {
+        identity_refuses(s, r->x, mail, is);
+        return FALSE;
+    }
+    say_guid(r, item, mail);
+    session_explain(s, "%s: UID %u: expunged, since no site has it any more", r->x->vname, item->uid);
+    mail_expunge(mail);
+    return TRUE;
+}
+
+static bool remove_item(struct run *r, struct item *item)
+{
+    bool done = TRUE;
+    /* Two ids that became one mailbox: the mail lives there under the other id. */
+    if (orset_message_by_uid(r->s->os, r->x->folder, item->uid, NULL) > 0)
+        return TRUE;
+    struct mail *mail = mail_by_uid(r->trans, item->uid);
+    if (mail == NULL) {
+        say_guid(r, item, NULL);
+    } else {
+        done = remove_mail(r, item, mail);
+        mail_free(&mail);
+    }
+    return done;
+}
+
 static int remove_run(struct run *r)
 {
     struct session *s = r->s;
@@ -266,27 +301,22 @@ static int remove_run(struct run *r)
         run_begin(r, "dovelane remove");
         array_foreach_modifiable(&r->items, item)
         {
-            /* Two ids that became one mailbox: the mail lives there under the other id. */
-            bool lives = orset_message_by_uid(s->os, r->x->folder, item->uid, NULL) > 0;
-            struct mail *mail = lives ? NULL : mail_by_uid(r->trans, item->uid);
-            if (!lives)
-                say_guid(r, item, mail);
-            if (mail != NULL) {
-                session_explain(s, "%s: UID %u: expunged, since no site has it any more", r->x->vname, item->uid);
-                mail_expunge(mail);
-                mail_free(&mail);
-            }
+            item->done = remove_item(r, item);
         }
         if (run_commit(r) < 0)
             return 0;
     } else if (r->x != NULL && (!r->x->gone || r->x->waits)) {
         return 0; /* cannot be opened now */
+    } else {
+        array_foreach_modifiable(&r->items, item) item->done = TRUE; /* its mailbox is gone */
     }
     crash_at("remove");
     if (session_begin(s) < 0)
         return -1;
     array_foreach_modifiable(&r->items, item)
     {
+        if (!item->done)
+            continue;
         if (e >= 0)
             e = orset_done_remove(s->os, r->folder, item->uid);
         if (e >= 0 && is_let_go(r, item->uid) && rows_put_box(s, r->x) < 0)

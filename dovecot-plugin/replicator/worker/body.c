@@ -234,6 +234,13 @@ int body_read(struct mail *mail, const uint8_t sha256[32], uint64_t offset, size
     return r;
 }
 
+bool body_is_of(struct mail *mail, const uint8_t sha256[32])
+{
+    uint64_t size;
+    buffer_t *none = t_buffer_create(16);
+    return body_read(mail, sha256, 0, 0, none, &size) > 0;
+}
+
 int copy_mail(struct mail_save_context **ctx, struct mail *mail)
 {
     uoff_t size;

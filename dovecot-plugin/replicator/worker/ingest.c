@@ -311,7 +311,7 @@ static int look(struct look *l)
     if (rows_saved(s, l->x) < 0 || begun_ended(l) < 0)
         return -1;
     l->x->looked = TRUE;
-    l->x->restored = l->x->rewound = l->x->rebuilt = l->x->lost = FALSE;
+    l->x->restored = l->x->rewound = l->x->rebuilt = l->x->lost = l->x->doubted = FALSE;
     l->x->adopted = 0;
     struct looked looked = {.x = l->x, .cursor = l->scan.end, .was = l->was, .end = log_end(l->box)};
     array_push_back(&l->in->looked, &looked);

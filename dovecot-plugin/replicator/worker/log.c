@@ -370,7 +370,7 @@ uint64_t log_identity(int dir, const char *path)
 }
 
 /* Of the file with that number; not of one that is not open any more. */
-static uint64_t identity_of(const struct mail_transaction_log *log, uint32_t file_seq)
+static uint64_t file_identity(const struct mail_transaction_log *log, uint32_t file_seq)
 {
     for (const struct mail_transaction_log_file *f = log->files; f != NULL; f = f->next)
         if (f->hdr.file_seq == file_seq)
@@ -382,8 +382,14 @@ static uint64_t identity_of(const struct mail_transaction_log *log, uint32_t fil
  * no more. But it is another file. */
 static bool is_other_file(const struct mail_transaction_log *log, const struct cursor *at)
 {
-    uint64_t id = at->log_id == 0 ? 0 : identity_of(log, at->file_seq);
+    uint64_t id = at->log_id == 0 ? 0 : file_identity(log, at->file_seq);
     return id != 0 && id != at->log_id;
+}
+
+bool log_is_known(struct mailbox *box, const struct cursor *at)
+{
+    const struct mail_index_header *hdr = mail_index_get_header(box->view);
+    return at->indexid == 0 || (at->indexid == hdr->indexid && at->uid_next <= hdr->next_uid && !is_other_file(box->view->index->log, at));
 }
 
 /* Places the log view at the cursor. 1; 0: at the log's beginning instead, the verdict says why; -1 */
@@ -530,9 +536,11 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     in.words = x->rewound || x->adopted != 0 || scan->anew;
     if (r >= 0)
         read_records(view, log_view, &in);
-    scan->end.log_id = identity_of(view->index->log, scan->end.file_seq);
+    scan->end.log_id = file_identity(view->index->log, scan->end.file_seq);
     mail_transaction_log_view_close(&log_view);
     scan->rebuilt = same && scan->verdict == SCAN_BROKEN;
+    if (x->doubted)
+        not_unbroken(scan, SCAN_BROKEN, "another mail has a UID than the state says");
     array_sort(&scan->reasserts, by_uid);
     return r < 0 ? session_fail(s, "%s: its index log cannot be read", mailbox_get_vname(box)) : 0;
 }

@@ -436,6 +436,18 @@ static int removed_by_others(struct look *l, uint32_t uid)
     return r;
 }
 
+/* A removal that names no GUID is good for the mailbox that it was meant for alone: with other UIDs it would meet any mail. */
+static int drop_nameless_removal(struct look *l, uint32_t uid)
+{
+    guid_128_t guid;
+    if (l->scan.verdict != SCAN_BROKEN)
+        return 0;
+    int r = orset_todo_doomed_guid(l->s->os, l->x->folder, uid, guid);
+    if (r > 0)
+        r = guid_128_is_empty(guid) ? orset_done_remove(l->s->os, l->x->folder, uid) : 0;
+    return I_MIN(r, 0);
+}
+
 int look_at_mail(struct look *l, uint32_t uid)
 {
     const struct late *late = late_of(l, uid);
@@ -456,6 +468,8 @@ int look_at_mail(struct look *l, uint32_t uid)
                    !l->x->restored, bound = r > 0;
     if (r == 0 && l->x->adopted != 0 && (r = removed_by_others(l, uid)) != 0)
         return look_changed(l, r < 0 ? r : ORSET_OK);
+    if (r == 0 && drop_nameless_removal(l, uid) < 0)
+        return look_changed(l, -1);
     if (r == 0 || !same_mail(l, &m)) {
         int added = add_mail(l, &named);
         if (added < 0)

@@ -72,15 +72,6 @@ static struct mail_save_context *save_init(struct placing *p, const struct orset
     return ctx;
 }
 
-/* The source's GUID says which mail it is, not which bytes: those of another delivery, or of a file that was edited or rotted, or that cannot be
- * read, are asked for. */
-static bool has_bytes(struct mail *mail, const uint8_t sha256[32])
-{
-    uint64_t size;
-    buffer_t *none = t_buffer_create(16);
-    return body_read(mail, sha256, 0, 0, none, &size) > 0;
-}
-
 /* 1: copied; 0: there is nothing to copy; -1: it failed */
 static int copy_from(struct placing *p, const struct orset_todo *t)
 {
@@ -98,7 +89,9 @@ static int copy_from(struct placing *p, const struct orset_todo *t)
         guid_128_t hash;
         if (mail != NULL && mail_get_special(mail, MAIL_FETCH_GUID, &guid) == 0) {
             mail_generate_guid_128_hash(guid, hash);
-            if (memcmp(hash, t->message.facts.guid, 16) == 0 && has_bytes(mail, t->message.facts.sha256)) {
+            /* The source's GUID says which mail it is, not which bytes: those of another delivery, or of a file that was edited or
+             * rotted, or that cannot be read, are asked for. */
+            if (memcmp(hash, t->message.facts.guid, 16) == 0 && body_is_of(mail, t->message.facts.sha256)) {
                 struct mail_save_context *ctx = save_init(p, t, &keywords, TRUE);
                 r = copy_mail(&ctx, mail) < 0 ? -1 : 1;
                 if (keywords != NULL)

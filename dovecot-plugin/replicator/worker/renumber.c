@@ -20,6 +20,7 @@
 struct renumber {
     uint32_t uid, new_uid, got;
     bool other; /* uid may name another mail by now */
+    guid_128_t guid; /* that the mail had under uid when it was known to be the state's; zeros: not known */
 };
 ARRAY_DEFINE_TYPE(renumber, struct renumber);
 
@@ -101,6 +102,33 @@ static int copy_inside(struct mailbox_transaction_context *trans, const struct r
     return r;
 }
 
+static bool guid_of_mail(struct mail *mail, guid_128_t guid_r)
+{
+    const char *guid;
+    if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) < 0)
+        return FALSE;
+    mail_generate_guid_128_hash(guid, guid_r);
+    return TRUE;
+}
+
+/* Nothing is copied while a UID names another mail than the state has under it. */
+static bool all_are_known(struct session *s, struct box *x, struct mailbox *box, struct renumber *v, unsigned n)
+{
+    struct orset_message m;
+    bool known = identity_head(s, x, box);
+    struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane renumber");
+    for (unsigned i = 0; i < n && known; i++) {
+        struct mail *mail = mail_by_uid(trans, v[i].uid);
+        if (mail == NULL)
+            continue;
+        if (orset_message_by_uid(s->os, x->folder, v[i].uid, &m) > 0)
+            known = identity_allows(s, x, mail, m.facts.guid, m.facts.sha256) && guid_of_mail(mail, v[i].guid);
+        mail_free(&mail);
+    }
+    session_read_end(&trans);
+    return known;
+}
+
 /* An earlier one was cut short and is not ended yet: its mailbox could not be opened since. Another would copy the same mails again. */
 int renumber_unfinished(struct session *s, uint32_t folder)
 {
@@ -168,11 +196,12 @@ static int expunge_old(struct session *s, struct mailbox *box, const struct renu
         box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, "dovelane renumber");
     for (unsigned i = 0; i < n; i++) {
         struct mail *mail = v[i].got != 0 && v[i].got != v[i].uid && !v[i].other ? mail_by_uid(trans, v[i].uid) : NULL;
-        const char *guid;
+        guid_128_t guid;
         if (mail != NULL) {
             /* The library writes the GUID, by which an older state finds the copy (log.c), if its cache has it by then: not unless it was asked for. */
-            (void)mail_get_special(mail, MAIL_FETCH_GUID, &guid);
-            mail_expunge(mail);
+            bool read = guid_of_mail(mail, guid);
+            if (guid_128_is_empty(v[i].guid) || (read && guid_128_equals(guid, v[i].guid)))
+                mail_expunge(mail);
             mail_free(&mail);
         }
     }
@@ -220,7 +249,7 @@ static int renumber_folder(struct session *s, uint32_t folder, struct renumber *
     if (session_open_mailbox(s, x, box) == 0 && mailbox_sync(box, 0) == 0) {
         struct log_pos from;
         i_qsort(v, n, sizeof *v, by_new_uid);
-        if ((r = rows_say_saving(s, box, x)) == 0)
+        if (all_are_known(s, x, box, v, n) && (r = rows_say_saving(s, box, x)) == 0)
             copied = copy_all(s, box, folder, v, n, &from);
         if (copied > 0) {
             crash_at("renumber-copied");
@@ -580,6 +609,20 @@ static int body_bind(struct session *s, struct box *x, const struct orset_todo *
     return session_commit(s);
 }
 
+/* The mail that is to give way is the one that the state means; its bytes are other ones anyway. */
+static bool may_give_way(struct session *s, struct box *x, struct mailbox *box, const struct orset_todo *t, struct renumber *m)
+{
+    if (!identity_head(s, x, box))
+        return FALSE;
+    struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane body");
+    struct mail *mail = mail_by_uid(trans, t->uid);
+    bool may = mail != NULL && identity_allows(s, x, mail, t->message.facts.guid, NULL) && guid_of_mail(mail, m->guid);
+    if (mail != NULL)
+        mail_free(&mail);
+    session_read_end(&trans);
+    return may;
+}
+
 static int body_one(struct session *s, const struct orset_todo *t, struct istream *in)
 {
     struct box *x = box_by_folder(s, t->folder);
@@ -588,7 +631,8 @@ static int body_one(struct session *s, const struct orset_todo *t, struct istrea
     if (r != 0 || x == NULL || x->gone || x->vname == NULL || x->waits)
         return I_MIN(r, 0);
     struct mailbox *box = session_mailbox(s, x->vname, 0);
-    if (session_open_mailbox(s, x, box) == 0 && mailbox_sync(box, 0) == 0 && (r = rows_say_saving(s, box, x)) == 0) {
+    if (session_open_mailbox(s, x, box) == 0 && mailbox_sync(box, 0) == 0 && may_give_way(s, x, box, t, &m) &&
+        (r = rows_say_saving(s, box, x)) == 0) {
         struct log_pos from;
         int saved = save_bytes(s, box, t, in, &m, &from);
         if (saved > 0 && (r = body_bind(s, x, t, &m, &from)) == 0 && (r = expunge_old(s, box, &m, 1)) == 0) {

@@ -93,6 +93,7 @@ struct box {
     pid_t saver;       /* it says so of an earlier one, which did not end well: what that had not finished looks like new mail. 0: none */
     struct log_pos writing; /* a row says what this program was about to commit behind there (writing.c) */
     ARRAY_TYPE(moved) moved; /* by old UID */
+    bool doubted; /* a UID names another mail than the state says: the next look goes by GUIDs. In memory only */
     bool rebuilt; /* with its storage, by this program, since it was looked at (mdbox.c); in memory only */
     bool lost;    /* it was there, and is another one; in memory only */
     bool waits;   /* the last look could not tell which mails it has; in memory only */

@@ -88,6 +88,8 @@ struct scan {
 
 /* The opened and, where needed, synced mailbox against the cursor. Memory from the data stack. */
 int log_scan(struct session *, struct mailbox *, const struct box *, struct scan *);
+/* An open mailbox is the one of the cursor, or that one later on: by its index, its UIDNEXT and the file of its log. */
+bool log_is_known(struct mailbox *, const struct cursor *);
 /* One log record's hash, type included; hdr: size is the data's. */
 uint64_t log_record_hash(const struct mail_transaction_header *hdr, const void *data);
 /* Adds what a record says of flags and keywords, unless it is of a sync. */
@@ -232,6 +234,8 @@ bool kept_is_copied(const struct kept *, uint64_t number);
 int body_facts(struct mail *, struct orset_facts *, struct kept *kept);
 /* Part of the CRLF form. 1; 0: no such mail any more, or its bytes are not those of that SHA-256; -1 */
 int body_read(struct mail *, const uint8_t sha256[32], uint64_t offset, size_t most, buffer_t *part, uint64_t *size_r);
+/* The mail has these bytes, in the CRLF form. One that cannot be read has not. */
+bool body_is_of(struct mail *, const uint8_t sha256[32]);
 
 /* mailbox_copy(), whose copy shows as many bytes as the mail has. */
 int copy_mail(struct mail_save_context **, struct mail *);
@@ -350,8 +354,26 @@ int rights_restore(struct session *, uint32_t folder);
 int scripts_ingest_all(struct session *); /* Sieve scripts, also those that no log tells of */
 int attribute_apply(struct session *, uint32_t folder, const char *key, size_t len); /* 1: it waits */
 
+/* --- identity.c ------------------------------------------------------------------------------------------------------- */
+
+enum identity {
+    IDENTITY_SAME,
+    IDENTITY_OTHER,  /* another mail has the UID */
+    IDENTITY_GONE,   /* the index has it, the storage does not */
+    IDENTITY_UNKNOWN /* it cannot be read now; the mailbox's error says why */
+};
+
 /* The mail with that UID, or NULL. */
 struct mail *mail_by_uid(struct mailbox_transaction_context *, uint32_t uid);
+/* The mailbox that is open is the one that was looked at last. FALSE: it will be looked at before anything is done to it. */
+bool identity_head(struct session *, struct box *, struct mailbox *);
+/* guid: of the state's message; zeros: not known, and any will do. sha256: of its bytes, which prove it where the GUID differs; NULL: only the
+ * GUID does. */
+enum identity identity_of(struct session *, struct mail *, const uint8_t guid[16], const uint8_t *sha256);
+/* The same. FALSE: nothing may be done to the mail; where it is another one, the mailbox will be compared whole. */
+bool identity_allows(struct session *, struct box *, struct mail *, const uint8_t guid[16], const uint8_t *sha256);
+/* What identity_allows() does where it is not the same. */
+void identity_refuses(struct session *, struct box *, struct mail *, enum identity);
 
 /* --- ship.c, peer.c, rounds.c, admin.c ------------------------------------------------------------------------------ */
 
