@@ -248,9 +248,13 @@ static void tell(const struct facts *before, const struct facts *f)
 {
     const char *directory = postfix.config->postfix_config;
     if (!f->named && (!before || before->named) && postfix.way == POSTFIX_PROXY)
-        log_warning("%s/master.cf: no smtpd service listens on proxy_next = %s; main.cf's settings are taken for its", directory, postfix.config->proxy_next);
+        log_warning("%s/master.cf: no smtpd service listens on proxy_next = %s, so Postfix takes nothing from this proxy: add the lines of examples/master-proxy.cf "
+                    "there and run `postfix reload` (until then main.cf alone says what forbids diverting)",
+                    directory, postfix.config->proxy_next);
     else if (!f->named && (!before || before->named))
-        log_warning("%s/master.cf: no smtpd service names milter_socket = %s in smtpd_milters; main.cf's settings are taken for its", directory, postfix.config->milter_socket);
+        log_warning("%s/master.cf: Postfix sends this milter no mail, because no smtpd service has milter_socket = %s in its smtpd_milters: add the lines of "
+                    "examples/master.cf there and run `postfix reload` (until then main.cf alone says what forbids diverting)",
+                    directory, postfix.config->milter_socket);
     if (same_findings(before, f))
         return;
     for (size_t i = 0; i < f->nfindings; i++)
