@@ -23,6 +23,7 @@
 #include "orders.h"
 #include "owners.h"
 #include "poison.h"
+#include "postfix.h"
 #include "pressure.h"
 #include "relay.h"
 #include "smtp.h"
@@ -244,11 +245,18 @@ static void hold_hangup(void)
     sigprocmask(SIG_BLOCK, &hangup, NULL);
 }
 
+/* What -t looks at. */
+static char *check(const struct config *c)
+{
+    char *wrong = smtp_policy_check(c);
+    return wrong ? wrong : postfix_ports_wrong(c);
+}
+
 int main(int argc, char **argv)
 {
     struct program program;
     hold_hangup();
-    program_start(&program, NAME, true, smtp_policy_check, argc, argv);
+    program_start(&program, NAME, true, check, argc, argv);
     program_metrics(&program);
     struct relay r = {.config_path = program.config_path, .node = program.node, .config = program.config};
     /* A watcher lets its signal through. Not libev's default loop, which would wait for the children of other threads (lib/run.c). */
