@@ -199,7 +199,7 @@ static const struct form {
 } forms[] = {
     {"sample",
      "# dovelane.conf - one file for all Dovelane programs and hosts; it holds no secrets.\n"
-     "# Every setting is shown with its default. Times: 400ms, 1.5s, 10min, 1h. Sizes: 512, 256kB, 25MB.\n\n",
+     "# Every setting is shown with its default. Times: 400ms, 1.5s, 5m or 5min, 1h, 2d, 1w. Sizes: 512, 256kB, 25MB.\n\n",
      "", sample},
     {"man",
      ".TH DOVELANE.CONF 5 \"\" \"Dovelane " DOVELANE_VERSION "\" \"Dovelane\"\n.SH NAME\ndovelane.conf \\- settings of all Dovelane programs\n"
@@ -209,7 +209,7 @@ static const struct form {
      "Times have a unit (ms, s, min, h, d), sizes may have one (kB, MB, GB, 1024\\-based).\n",
      ".SH SEE ALSO\n.BR dovelane\\-milter (8),\n.BR dovelane\\-relay (8),\n.BR dovelane\\-replicator (8)\n", man},
     {"markdown",
-     "# Settings of dovelane.conf\n\nOne file serves all programs on all hosts. Times: 400ms, 1.5s, 10min, 1h; sizes: 512, 256kB, 25MB; lists: "
+     "# Settings of dovelane.conf\n\nOne file serves all programs on all hosts. Times: 400ms, 1.5s, 5m or 5min, 1h, 2d, 1w; sizes: 512, 256kB, 25MB; lists: "
      "`{ \"one\", \"two\" }`. A setting stands once, or once in its section.\nThis page is made from `lib/settings.def` by `config-doc markdown`.\n",
      "", markdown},
 };

@@ -14,36 +14,7 @@
 #include <unistd.h>
 
 #include "mem.h"
-
-/* ---- units ---- */
-
-struct unit {
-    const char *name;
-    double factor;
-};
-
-static const struct unit time_units[] = {{"ms", 1}, {"s", 1000}, {"min", 60000}, {"h", 3600000}, {"d", 86400000}, {NULL, 0}};
-static const struct unit size_units[] = {{"", 1}, {"B", 1}, {"kB", 1024}, {"MB", 1048576}, {"GB", 1073741824}, {NULL, 0}};
-
-static bool with_unit(const char *text, const struct unit *units, int64_t *out)
-{
-    char *end;
-    if (*text < '0' || *text > '9')
-        return false;
-    double v = strtod(text, &end);
-    while (*end == ' ')
-        end++;
-    for (; units->name; units++) {
-        if (strcasecmp(end, units->name))
-            continue;
-        v *= units->factor;
-        if (!(v < 9e18))
-            return false;
-        *out = (int64_t)(v + 0.5);
-        return true;
-    }
-    return false;
-}
+#include "units.h"
 
 /* ---- the table ---- */
 
@@ -123,8 +94,8 @@ static int check_value(cfg_t *cfg, cfg_opt_t *opt)
     }
     int64_t v;
     bool time = s->kind == KIND_TIME;
-    if (!with_unit(text, time ? time_units : size_units, &v)) {
-        cfg_error(cfg, "%s = %s is no %s, write it like %s", name, text, time ? "time" : "size", time ? "400ms, 1.5s, 10min, 1h" : "512, 256kB, 25MB, 1GB (no blank before the unit)");
+    if (time ? !units_time(text, &v) : !units_size(text, &v)) {
+        cfg_error(cfg, "%s = %s is no %s, write it like %s", name, text, time ? "time" : "size", time ? UNITS_TIMES : UNITS_SIZES " (no blank before the unit)");
         return -1;
     }
     if (v < s->least || v > s->most) {
@@ -449,10 +420,18 @@ static struct config_list copy_list(cfg_t *cfg, const char *name)
     return l;
 }
 
-static int64_t unit_value(const char *text, const struct unit *units)
+/* check_value has found them good. */
+static int64_t time_value(const char *text)
 {
     int64_t v = 0;
-    with_unit(text, units, &v);
+    units_time(text, &v);
+    return v;
+}
+
+static int64_t size_value(const char *text)
+{
+    int64_t v = 0;
+    units_size(text, &v);
     return v;
 }
 
@@ -484,8 +463,8 @@ static void fill(struct config *c, cfg_t *cfg)
 {
     fill_destinations(c, cfg);
 #define INT(name, unit, def, least, most, help) c->name = cfg_getint(cfg, #name);
-#define TIME(name, def, least, most, help) c->name = unit_value(cfg_getstr(cfg, #name), time_units);
-#define SIZE(name, def, least, most, help) c->name = unit_value(cfg_getstr(cfg, #name), size_units);
+#define TIME(name, def, least, most, help) c->name = time_value(cfg_getstr(cfg, #name));
+#define SIZE(name, def, least, most, help) c->name = size_value(cfg_getstr(cfg, #name));
 #define WORD(name, def, words, help)                                                                                   \
     c->name = cfg_getstr(cfg, #name) ? word_index(words, cfg_getstr(cfg, #name)) : def;
 #define TEXT(name, def, help) c->name = mem_strdup(cfg_getstr(cfg, #name));

@@ -1,8 +1,10 @@
 #include "deposit.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "holds.h"
 #include "log.h"
 
@@ -129,4 +131,55 @@ void deposit_log(const struct deposit *d)
         else
             log_warning("%s: id=%s, dest=%s, store=%s (%s)", d->request.queue_id, hex, e->destination, outcome_word(e), e->reason);
     }
+}
+
+/* ---- one line a mail ---- */
+
+#define TELL_EVERY 60. /* seconds */
+
+/* Once a minute, in words for whoever reads warnings alone. */
+static void tell(const char *why)
+{
+    static double told;
+    static unsigned long failed;
+    failed++;
+    double now = clock_monotonic();
+    if (told > 0. && now - told < TELL_EVERY)
+        return;
+    log_warning("mail cannot be stored on enough nodes (%s): %lu mails since %s; each mail's action= says what became of it", why, failed,
+                told > 0. ? "the last such line" : "the start");
+    told = now;
+    failed = 0;
+}
+
+/* NULL: nothing is to be said of it. */
+static const char *failure_of(const struct store_entry *e)
+{
+    if (e->outcome == STORE_HELD || (e->outcome != STORE_DELIVERED && !*e->reason))
+        return NULL;
+    return e->outcome == STORE_DELIVERED ? "delivered already" : e->reason;
+}
+
+static bool said_before(const struct deposit *d, size_t i)
+{
+    for (size_t k = 0; k < i; k++) {
+        const char *before = failure_of(&d->request.entry[k]);
+        if (before && !strcmp(before, failure_of(&d->request.entry[i])))
+            return true;
+    }
+    return false;
+}
+
+void deposit_why(const struct deposit *d, char out[DEPOSIT_WHY])
+{
+    struct buf why = {0};
+    for (size_t i = 0; i < d->request.nentries && why.len < DEPOSIT_WHY; i++) {
+        const struct store_entry *e = &d->request.entry[i];
+        if (!failure_of(e) || said_before(d, i))
+            continue;
+        buf_printf(&why, "%s%s%s%s", why.len ? "; " : "", d->request.nentries > 1 ? e->destination : "", d->request.nentries > 1 ? " " : "", failure_of(e));
+    }
+    snprintf(out, DEPOSIT_WHY, "store (%.*s)", DEPOSIT_WHY - 10, why.data ? why.data : "the time was over");
+    tell(why.data ? why.data : "the time was over");
+    buf_free(&why);
 }

@@ -36,7 +36,12 @@ bool deposit_done(const struct store_entry *);
 size_t deposit_count_done(const struct deposit *);
 size_t deposit_count_delivered(const struct deposit *);
 
-/* A line per entry: what became of it. Held ones only with log_level = debug. */
+/* Why not all of it is stored, for the mail's one line in the log: "store (mx2: FULL)"; with several destinations each reason once, behind the first destination that
+ * has it. Tells also once a minute, as a warning, that storing fails and how often it did since: of a long outage the log has a line a mail, and not two. */
+#define DEPOSIT_WHY 700
+void deposit_why(const struct deposit *, char out[DEPOSIT_WHY]);
+
+/* A line per entry, for a mail that gets no line of its own: what became of it. Held ones only with log_level = debug. */
 void deposit_log(const struct deposit *);
 
 #endif

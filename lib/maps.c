@@ -148,19 +148,35 @@ static bool complains(const struct buf *err)
     return err->data && (strstr(err->data, "fatal:") || strstr(err->data, "error:") || strstr(err->data, "panic:"));
 }
 
-/* Once a minute and map. */
-static void complain(struct maps *m, struct map *map, const char *why)
+/* What an admin would look at first. */
+static void say(const struct map *map, const struct run_result *r, int64_t left)
 {
-    pthread_mutex_lock(&m->lock);
-    bool say = map->complained < 0 || now() - map->complained >= 60;
-    if (say)
-        map->complained = now();
-    pthread_mutex_unlock(&m->lock);
-    if (say)
-        log_warning("%s: %s cannot be asked (%.300s): mail goes to Postfix's queue; may this user read it? try postmap -q", map->parameter, map->table, why);
+    if (r->late)
+        log_warning("%s: %s did not answer within %lld ms, what was left of the %d s that one mail's questions may take: that mail goes to Postfix's queue; "
+                    "is the map's server slow or away, or has the mail very many recipients?",
+                    map->parameter, map->table, (long long)left, PATIENCE / 1000);
+    else if (r->failure)
+        log_warning("%s: %s cannot be asked, postmap(1) does not run here (%s): mail goes to Postfix's queue; is Postfix installed on this host?", map->parameter,
+                    map->table, r->failure);
+    else
+        log_warning("%s: %s cannot be asked (%.300s): mail goes to Postfix's queue; may this user read it? try postmap -q", map->parameter, map->table,
+                    r->err.data ? r->err.data : "postmap failed");
 }
 
-static char *ask(struct maps *m, struct map *map, const char *address, int64_t left)
+/* Once a minute and map. */
+static void complain(struct maps *m, struct map *map, const struct run_result *r, int64_t left)
+{
+    pthread_mutex_lock(&m->lock);
+    bool due = map->complained < 0 || now() - map->complained >= 60;
+    if (due)
+        map->complained = now();
+    pthread_mutex_unlock(&m->lock);
+    if (due)
+        say(map, r, left);
+}
+
+/* cut_short: other addresses of the mail had taken the time, so that this says nothing about the map. */
+static char *ask(struct maps *m, struct map *map, const char *address, int64_t left, bool *cut_short)
 {
     const char *argv[] = {"postmap", "-c", m->directory, "-q", "-", map->table, NULL};
     struct buf keys = {0};
@@ -170,8 +186,9 @@ static char *ask(struct maps *m, struct map *map, const char *address, int64_t l
     if (r.status == 0 && r.out.len) {
         detail = mem_printf("%s %s", map->parameter, map->table);
     } else if (r.failure || complains(&r.err) || (r.status != 0 && r.status != 1)) {
-        complain(m, map, r.failure ? r.failure : r.err.data ? r.err.data : "postmap failed");
-        detail = mem_printf("%s %s: error", map->parameter, map->table);
+        complain(m, map, &r, left);
+        detail = mem_printf("%s %s: %s", map->parameter, map->table, r.late ? "slow" : "error");
+        *cut_short = r.late && left < PATIENCE / 2;
     }
     run_free(&r);
     buf_free(&keys);
@@ -262,6 +279,7 @@ bool maps_change(struct maps *m, enum maps_of of, const char *address, int64_t u
     if (fresh)
         return changes;
     char *found = NULL;
+    bool cut_short = false;
     for (size_t i = 0; i < m->n && !found; i++) {
         if (m->map[i].of != of)
             continue;
@@ -270,10 +288,11 @@ bool maps_change(struct maps *m, enum maps_of of, const char *address, int64_t u
             snprintf(detail, size, "%s %s: slow", m->map[i].parameter, m->map[i].table);
             return true;
         }
-        found = ask(m, &m->map[i], address, left);
+        found = ask(m, &m->map[i], address, left, &cut_short);
     }
     pthread_mutex_lock(&m->lock);
-    keep(m, of, address, found);
+    if (!cut_short)
+        keep(m, of, address, found);
     pthread_mutex_unlock(&m->lock);
     if (found)
         snprintf(detail, size, "%s", found);

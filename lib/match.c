@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "clock.h"
+#include "units.h"
 
 static const char *const kind_name[MATCH_KINDS] = {"id", "sender", "rcpt", "dest", "sasl-user", "client", "age", "size", "error", "header", "all"};
 
@@ -30,26 +31,6 @@ struct match_rule {
 };
 
 /* ---- taking them in ---- */
-
-static bool with_unit(enum match_kind kind, const char *text, double *out)
-{
-    static const struct {
-        enum match_kind kind;
-        const char *unit;
-        double factor;
-    } unit[] = {{MATCH_AGE, "ms", 1e-3}, {MATCH_AGE, "s", 1},  {MATCH_AGE, "min", 60},   {MATCH_AGE, "h", 3600},     {MATCH_AGE, "d", 86400},
-                {MATCH_SIZE, "", 1},     {MATCH_SIZE, "B", 1}, {MATCH_SIZE, "kB", 1024}, {MATCH_SIZE, "MB", 1 << 20}, {MATCH_SIZE, "GB", 1 << 30}};
-    char *end;
-    if (*text < '0' || *text > '9')
-        return false;
-    double v = strtod(text, &end);
-    for (size_t i = 0; i < sizeof unit / sizeof *unit; i++)
-        if (unit[i].kind == kind && !strcasecmp(unit[i].unit, end)) {
-            *out = v * unit[i].factor;
-            return true;
-        }
-    return false;
-}
 
 static char *network(struct match_rule *r)
 {
@@ -90,10 +71,14 @@ static char *take_value(struct match_rule *r)
         return network(r);
     if (r->kind == MATCH_AGE || r->kind == MATCH_SIZE) {
         r->below = *r->text == '<';
-        if (with_unit(r->kind, r->text + strspn(r->text, "<> ="), &r->limit))
-            return NULL;
-        return mem_printf("--%s %s: write it like %s", kind_name[r->kind], r->text,
-                          r->kind == MATCH_AGE ? "30s, 10min, 2h or 1d, with < in front for less" : "512, 10kB or 1MB, with < in front for smaller");
+        bool age = r->kind == MATCH_AGE;
+        const char *text = r->text + strspn(r->text, "<> =");
+        int64_t v;
+        if (age ? !units_time(text, &v) : !units_size(text, &v))
+            return mem_printf("--%s %s: write it like %s", kind_name[r->kind], r->text,
+                              age ? UNITS_TIMES "; with < in front for less" : UNITS_SIZES "; with < in front for smaller");
+        r->limit = age ? (double)v / 1000. : (double)v;
+        return NULL;
     }
     if (r->kind != MATCH_ERROR && r->kind != MATCH_HEADER)
         return NULL;

@@ -1,9 +1,12 @@
 /* postconf - see postconf.h. */
 #include "postconf.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
+#include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "mem.h"
 #include "run.h"
@@ -148,15 +151,50 @@ const struct postconf_service *postconf_service(const struct postconf *p, size_t
     return i < p->nservices ? &p->service[i] : NULL;
 }
 
+/* "25" and "smtp" are one; 0: unknown. */
+static int port_number(const char *text)
+{
+    struct servent found, *is = NULL;
+    char buf[1024];
+    if (*text >= '0' && *text <= '9')
+        return atoi(text);
+    return getservbyname_r(text, "tcp", &found, buf, sizeof buf, &is) == 0 && is ? ntohs((uint16_t)is->s_port) : 0;
+}
+
+/* "127.0.0.1" of "127.0.0.1:25", "::1" of "[::1]:25", nothing of "smtp". Without its port and brackets. */
+static size_t host_part(const char *name, const char **host)
+{
+    const char *colon = strrchr(name, ':');
+    size_t n = colon ? (size_t)(colon - name) : 0;
+    *host = name;
+    if (n > 1 && *name == '[' && colon[-1] == ']') {
+        (*host)++;
+        n -= 2;
+    }
+    return n;
+}
+
+static int fits(const struct postconf_service *s, const char *address)
+{
+    const char *ours, *its, *port = strrchr(s->name, ':');
+    size_t n = host_part(address, &ours), m = host_part(s->name, &its);
+    if (!s->inet || port_number(port ? port + 1 : s->name) != port_number(strrchr(address, ':') + 1))
+        return 0;
+    return !m ? 2 : m == n && !strncasecmp(ours, its, n) ? 3 : 1;
+}
+
 const struct postconf_service *postconf_listener(const struct postconf *p, const char *address)
 {
-    const char *colon = strrchr(address, ':');
-    for (size_t i = 0; colon && i < p->nservices; i++) {
-        const char *name = p->service[i].name, *port = strrchr(name, ':');
-        if (p->service[i].inet && !strcmp(port ? port + 1 : name, colon + 1))
-            return &p->service[i];
+    const struct postconf_service *best = NULL;
+    int most = 0;
+    for (size_t i = 0; strrchr(address, ':') && i < p->nservices; i++) {
+        int fit = fits(&p->service[i], address);
+        if (fit > most) {
+            most = fit;
+            best = &p->service[i];
+        }
     }
-    return NULL;
+    return best;
 }
 
 static const char *find(const struct postconf *p, char *name)

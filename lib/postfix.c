@@ -105,6 +105,48 @@ static const char *last_two(const char *path)
     return s;
 }
 
+static bool loopback(const char *address)
+{
+    return !strncmp(address, "127.", 4) || !strncmp(address, "[::1]", 5) || !strncmp(address, "localhost:", 10);
+}
+
+/* A service without an address of its own listens on these. */
+static bool hears(const struct postconf *conf, const struct postconf_service *s, const char *address)
+{
+    const char *interfaces = postconf_get(conf, NULL, "inet_interfaces");
+    char *host = mem_strndup(address, strcspn(address, ":"));
+    bool local = loopback(address) && (strstr(interfaces, "loopback-only") || strstr(interfaces, "localhost"));
+    bool hears = strchr(s->name, ':') || !strcmp(interfaces, "all") || local || (*host && strstr(interfaces, host));
+    free(host);
+    return hears;
+}
+
+static char *port_wrong(const struct config *c, const struct postconf *conf, const char *setting, const char *address, const char *instead)
+{
+    const struct postconf_service *s = *address && strncmp(address, "unix:", 5) ? postconf_listener(conf, address) : NULL;
+    if (!s || !hears(conf, s, address))
+        return NULL;
+    const char *by = strstr(postconf_get(conf, s->key, "smtpd_milters"), last_two(c->milter_socket))             ? "smtpd_milters"
+                     : strstr(postconf_get(conf, s->key, "smtpd_proxy_filter"), last_two(c->proxy_socket)) ? "smtpd_proxy_filter"
+                                                                                                            : NULL;
+    if (!by)
+        return NULL;
+    return mem_printf("%s = %s is a port on which mail is diverted (service %s of %s/master.cf has %s): what comes there would be diverted again and again; "
+                      "write the port of a service of its own, as in examples/master.cf: %s",
+                      setting, address, s->name, c->postfix_config, by, instead);
+}
+
+char *postfix_ports_wrong(const struct config *c)
+{
+    char *error = NULL, *wrong = NULL;
+    struct postconf *conf = *c->postfix_config && (*c->reinject_port || *c->bounce_port) ? postconf_read(c->postfix_config, &error) : NULL;
+    free(error);
+    if (conf && !(wrong = port_wrong(c, conf, "reinject_port", c->reinject_port, "127.0.0.1:10027")))
+        wrong = port_wrong(c, conf, "bounce_port", c->bounce_port, "127.0.0.1:10026");
+    postconf_free(conf);
+    return wrong;
+}
+
 static void add_finding(struct facts *f, const char *parameter, const char *value)
 {
     if (*value && strcmp(value, "no") != 0 && !config_list_has(&postfix.config->ignore, parameter))
@@ -248,9 +290,13 @@ static void tell(const struct facts *before, const struct facts *f)
 {
     const char *directory = postfix.config->postfix_config;
     if (!f->named && (!before || before->named) && postfix.way == POSTFIX_PROXY)
-        log_warning("%s/master.cf: no smtpd service listens on proxy_next = %s; main.cf's settings are taken for its", directory, postfix.config->proxy_next);
+        log_warning("%s/master.cf: no smtpd service listens on proxy_next = %s, so Postfix takes nothing from this proxy: add the lines of examples/master-proxy.cf "
+                    "there and run `postfix reload` (until then main.cf alone says what forbids diverting)",
+                    directory, postfix.config->proxy_next);
     else if (!f->named && (!before || before->named))
-        log_warning("%s/master.cf: no smtpd service names milter_socket = %s in smtpd_milters; main.cf's settings are taken for its", directory, postfix.config->milter_socket);
+        log_warning("%s/master.cf: Postfix sends this milter no mail, because no smtpd service has milter_socket = %s in its smtpd_milters: add the lines of "
+                    "examples/master.cf there and run `postfix reload` (until then main.cf alone says what forbids diverting)",
+                    directory, postfix.config->milter_socket);
     if (same_findings(before, f))
         return;
     for (size_t i = 0; i < f->nfindings; i++)

@@ -18,6 +18,10 @@ enum postfix_way { POSTFIX_MILTER, POSTFIX_PROXY };
 /* Reads once and logs what was found; then a thread of its own goes on looking. config must outlive the program. */
 void postfix_open(const struct config *, enum postfix_way);
 
+/* For -t: NULL, or (malloc'd) which of the ports for bounces and for mail that comes back is one on which mail is diverted: it would come back again and again. Reads
+ * master.cf; without a Postfix here there is nothing to find. */
+char *postfix_ports_wrong(const struct config *);
+
 /* What cleanup(8) does to the header of each mail (message_drop_headers, hopcount_limit); Postfix's defaults when its settings are not looked at. */
 struct postfix_header {
     char drop[512]; /* "bcc,content-length,": names in small letters, a comma behind each */

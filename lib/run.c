@@ -140,6 +140,7 @@ struct run_result run(const char *const *argv, const char *input, size_t input_l
     kill(pid, SIGKILL);
     ended(pid, &status, now_ms() + 10000);
     r.failure = "took too long";
+    r.late = true;
     return r;
 }
 

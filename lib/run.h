@@ -2,12 +2,15 @@
 #ifndef DOVELANE_RUN_H
 #define DOVELANE_RUN_H
 
+#include <stdbool.h>
+
 #include "mem.h"
 
 struct run_result {
     struct buf out, err; /* at most 16 MiB each; the rest is read and dropped */
     int status;          /* exit status; 128 + signal; -1: not started or over time */
     const char *failure; /* NULL, or why status is -1 */
+    bool late;           /* it was over time */
 };
 
 /* argv[0] is looked for in PATH (plus the sbin directories). input may be NULL. Blocks for at most timeout_ms, then kills it. */

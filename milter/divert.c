@@ -87,10 +87,19 @@ static void refuse(struct session *s)
     answer(s, ENGINE_REPLY, "550 5.6.0 Too many " ENTRYID_HEADER " header lines");
 }
 
+/* The line of a mail that was not stored as a whole says why. */
+static void log_failed(const struct session *s, const char *action)
+{
+    char text[DEPOSIT_WHY + 32], why[DEPOSIT_WHY];
+    deposit_why(&s->deposit, why);
+    snprintf(text, sizeof text, "%s reason=%s", action, why);
+    log_mail(s, text);
+}
+
 /* Once one was deleted nothing may be revoked: Postfix's copy may be without it by now. */
 static void split(struct session *s)
 {
-    log_mail(s, "split");
+    log_failed(s, "split");
     if (!session_waits(s)) {
         leave_it(s, "Postfix may not wait for the answer any more");
         return;
@@ -129,11 +138,11 @@ static void decide(struct session *s)
         split(s);
     } else if (milter.config->on_store_failure == ON_STORE_FAILURE_TEMPFAIL) {
         metric_add(mails_tempfailed, 1);
-        log_mail(s, "tempfail");
+        log_failed(s, "tempfail");
         answer(s, ENGINE_REPLY, "451 4.3.0 Mail could not be stored on enough hosts, try again later");
     } else {
         metric_add(mails_failed_over, 1);
-        log_mail(s, "queue");
+        log_failed(s, "queue");
         answer(s, ENGINE_ACCEPT, NULL);
     }
 }
@@ -143,9 +152,9 @@ static void on_stored(struct store_request *r)
     struct session *s = r->arg;
     size_t ndone = deposit_count_done(&s->deposit);
     bool tempfail = milter.config->on_store_failure == ON_STORE_FAILURE_TEMPFAIL;
-    if (ndone < r->nentries)
-        deposit_log(&s->deposit);
     if (s->gone) {
+        if (ndone < r->nentries)
+            deposit_log(&s->deposit);
         take_back(s);
         return;
     }

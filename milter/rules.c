@@ -25,7 +25,7 @@ const char *rules_queue_reason(const struct mail *m, char *detail, size_t size)
 {
     const struct config *c = milter.config;
     detail[0] = '\0';
-    if (!c->divert.n || !switch_on())
+    if (!switch_on())
         return "divert-off";
     if (postfix_forbids(detail, size))
         return "postfix";

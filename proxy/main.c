@@ -16,6 +16,7 @@
 #include "lookup.h"
 #include "metrics.h"
 #include "notify.h"
+#include "ourname.h"
 #include "postfix.h"
 #include "program.h"
 #include "proxy.h"
@@ -91,10 +92,9 @@ static char *check(const struct config *c)
 
 static void name_us(const struct config *c)
 {
-    if (*c->host_name)
-        snprintf(proxy.name, sizeof proxy.name, "%s", c->host_name);
-    else if (gethostname(proxy.name, sizeof proxy.name - 1))
-        snprintf(proxy.name, sizeof proxy.name, "localhost");
+    struct ourname *name = ourname_find(c->host_name, c->postfix_config);
+    snprintf(proxy.name, sizeof proxy.name, "%s", ourname_for(name, NULL));
+    ourname_free(name);
 }
 
 static void warn_routes(const struct config *c)

@@ -60,6 +60,16 @@ void outcome_log(const struct session *s, const char *action)
     logline_say(&l);
 }
 
+/* Why it is not, or not all, in lanes. */
+static void say_why(const struct session *s, char out[DEPOSIT_WHY])
+{
+    const char *rule = s->reason ? s->reason : "store";
+    if (*s->unstored)
+        snprintf(out, DEPOSIT_WHY, "%s", s->unstored);
+    else
+        snprintf(out, DEPOSIT_WHY, "%s%s%s", rule, s->reason && *s->detail ? " " : "", s->reason ? s->detail : "");
+}
+
 static void warn_twice(const struct session *s)
 {
     log_warning("%s: some recipients have it although it is answered %.3s: they may be sent it more than once", s->id, s->refusal);
@@ -146,7 +156,9 @@ static void accept_mail(struct session *s)
         metric_add(mails_failed_over, 1);
     else
         metric_add(mails_queued, 1);
-    outcome_log(s, all_passed ? "queue" : split ? "split" : s->deposit.held ? "lane, hold=rule" : "lane");
+    char action[sizeof s->handed + 16];
+    snprintf(action, sizeof action, "queue reason=%s", s->handed);
+    outcome_log(s, all_passed && *s->handed ? action : all_passed ? "queue" : split ? "split" : s->deposit.held ? "lane, hold=rule" : "lane");
     over(s, reply);
 }
 
@@ -156,9 +168,9 @@ static void refuse_mail(struct session *s)
         warn_twice(s);
     if (*s->refusal == '4')
         metric_add(mails_tempfailed, 1);
-    char action[1024];
-    snprintf(action, sizeof action, "%s reason=%s%s%s (%.300s)", *s->refusal == '4' ? "tempfail" : "refuse", s->reason ? s->reason : "store",
-             s->reason && *s->detail ? " " : "", s->reason ? s->detail : "", s->refusal);
+    char action[1024], why[DEPOSIT_WHY];
+    say_why(s, why);
+    snprintf(action, sizeof action, "%s reason=%.650s (%.300s)", *s->refusal == '4' ? "tempfail" : "refuse", why, s->refusal);
     outcome_log(s, action);
     over(s, s->refusal);
 }
@@ -180,7 +192,8 @@ static void on_stored(struct store_request *r)
 {
     struct session *s = r->arg;
     if (s->outcome == OUTCOME_REVOKE) {
-        deposit_log(&s->deposit);
+        if (s->gone)
+            deposit_log(&s->deposit);
         bool tempfail_failed = *s->refusal == '\0';
         if (tempfail_failed && deposit_count_delivered(&s->deposit) && !s->gone) {
             step(s); /* as with the policy queue */
@@ -198,7 +211,7 @@ static void on_stored(struct store_request *r)
     }
     bool all = deposit_count_done(&s->deposit) == r->nentries;
     if (!all)
-        deposit_log(&s->deposit);
+        deposit_why(&s->deposit, s->unstored);
     if (all && s->next && s->outcome == OUTCOME_STORE) {
         s->outcome = OUTCOME_DOT;
         next_end(s->next);
@@ -236,6 +249,18 @@ static void submit(struct session *s)
 
 /* ---- proxy_next ---- */
 
+/* Of a mail that is proxy_next's as a whole the last line says it all. */
+static void passed_on(struct session *s, const char *reply)
+{
+    char why[DEPOSIT_WHY];
+    size_t n = mark_passed(s);
+    say_why(s, why);
+    if (n == s->engine.nrecipients)
+        snprintf(s->handed, sizeof s->handed, "%s, next=%.300s", why, reply);
+    else
+        log_info("%s: recipients passed on: %zu of %zu, reason=%s, next=%.300s", s->id, n, s->engine.nrecipients, why, reply);
+}
+
 void outcome_next(struct session *s, enum next_event event, const char *reply, bool unsure)
 {
     switch (event) {
@@ -249,8 +274,7 @@ void outcome_next(struct session *s, enum next_event event, const char *reply, b
     case NEXT_DRAINED:
         return;
     case NEXT_DONE:
-        log_info("%s: recipients passed on: %zu of %zu, reason=%s%s%s, next=%.300s", s->id, mark_passed(s), s->engine.nrecipients, s->reason ? s->reason : "store",
-                 s->reason && *s->detail ? " " : "", s->reason ? s->detail : "", reply);
+        passed_on(s, reply);
         drop_next(s);
         step(s);
         return;

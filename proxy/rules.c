@@ -53,7 +53,7 @@ static const char *of_all(const struct engine *e, char detail[RULES_DETAIL])
 {
     const char *source = e->xforward[XFORWARD_SOURCE];
     *detail = '\0';
-    if (!proxy.config->divert.n || !switch_on())
+    if (!switch_on())
         return "divert-off";
     if (postfix_forbids(detail, RULES_DETAIL))
         return "postfix";

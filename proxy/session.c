@@ -186,7 +186,7 @@ static void begin(struct session *s)
 {
     struct engine *e = &s->engine;
     make_id(s->id);
-    *s->detail = *s->refusal = '\0';
+    *s->detail = *s->refusal = *s->unstored = *s->handed = '\0';
     s->started = clock_monotonic();
     s->reason = rules_envelope(e, s->detail);
     if (!rules_diverted(e)) {

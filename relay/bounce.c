@@ -118,6 +118,15 @@ bool bounce_submit(struct entry *e, void (*done)(struct smtp_mail *, const char 
     return true;
 }
 
+const char *bounce_cure(const char *reason)
+{
+    if (strcasestr(reason, "too many hops"))
+        return "; it has gone in circles: add -o hopcount_limit=1000 to that port's smtpd, and to a cleanup service of its own, as examples/master.cf has it";
+    if (strstr(reason, "5.3.4"))
+        return "; it is larger than this Postfix takes: add -o message_size_limit=0 to that port's smtpd, and to a cleanup service of its own, as examples/master.cf has it";
+    return "";
+}
+
 void bounce_results(struct entry *e, const char *relay)
 {
     for (size_t i = 0; i < e->mail.nrcpt; i++) {
@@ -135,7 +144,7 @@ void bounce_results(struct entry *e, const char *relay)
             continue; /* we stop */
         count_try(e, from->index);
         const char *reason = from->text ? from->text : e->at->trouble ? e->at->trouble : "no connection";
-        log_warning("%s: to=<%s>, relay=%s: the bounce port did not take it (%s); stays in lane=%s",
-                    delivery_queue_id(e), to->address, relay, reason, e->lane->name);
+        log_warning("%s: to=<%s>, relay=%s: the bounce port did not take it (%s); stays in lane=%s%s", delivery_queue_id(e), to->address, relay, reason, e->lane->name,
+                    bounce_cure(reason));
     }
 }

@@ -28,4 +28,7 @@ char *bounce_body(const char *message, size_t len);
 /* "Dovelane-Bounce: 5.x.y text" CRLF for a recipient's text: printable ASCII, bounded. Pure; malloc'd. */
 char *bounce_header(const char *text);
 
+/* "", or what an admin does when a port of our own Postfix refuses a mail in these words: its lines in master.cf lack something. */
+const char *bounce_cure(const char *reason);
+
 #endif

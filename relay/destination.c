@@ -10,6 +10,7 @@
 #include "mem.h"
 #include "metrics.h"
 #include "namehash.h"
+#include "naming.h"
 #include "poison.h"
 
 #define BUCKETS 1024      /* next hops of a gateway are few; a power of two */
@@ -249,7 +250,7 @@ static void connect_now(struct destination *d)
         .host = d->hop.host,
         .port = d->hop.port,
         .address = &d->addresses.v[d->address_at],
-        .helo = d->helo ? d->helo : d->relay->helo,
+        .helo = d->helo ? d->helo : naming_for(d->own ? NULL : d->name),
         .policy = destination_policy(d),
     };
     struct connection *c = mem_zero(sizeof *c);

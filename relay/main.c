@@ -19,9 +19,11 @@
 #include "program.h"
 #include "mail.h"
 #include "membership.h"
+#include "naming.h"
 #include "orders.h"
 #include "owners.h"
 #include "poison.h"
+#include "postfix.h"
 #include "pressure.h"
 #include "relay.h"
 #include "smtp.h"
@@ -110,15 +112,6 @@ static void on_stop_signal(struct ev_loop *loop, ev_signal *w, int events)
 
 /* ---- config ---- */
 
-static void set_helo(struct relay *r)
-{
-    char host[256] = "localhost";
-    free(r->helo);
-    if (!*r->config->host_name && gethostname(host, sizeof host - 1))
-        log_warning("gethostname failed: calling ourselves localhost");
-    r->helo = mem_strdup(*r->config->host_name ? r->config->host_name : host);
-}
-
 static void warn_dead(const struct relay *r)
 {
     if (config_list_has(&r->config->dead, r->node))
@@ -180,7 +173,7 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
         log_error("log = %s cannot be opened: %s", config->log, strerror(errno));
     log_info("config read again");
     warn_dead(r);
-    set_helo(r);
+    naming_reload(r);
     owners_reload(r);
     voice_reload(r);
     lanes_judge(r);
@@ -233,7 +226,7 @@ static void close_all(struct relay *r)
     destinations_close(r);
     drain_close(r->drain);
     poison_close(r->poison);
-    free(r->helo);
+    naming_close();
     config_free(r->config);
 }
 
@@ -252,17 +245,27 @@ static void hold_hangup(void)
     sigprocmask(SIG_BLOCK, &hangup, NULL);
 }
 
+/* What -t looks at. */
+static char *check(const struct config *c)
+{
+    char *wrong = smtp_policy_check(c);
+    return wrong ? wrong : postfix_ports_wrong(c);
+}
+
 int main(int argc, char **argv)
 {
     struct program program;
     hold_hangup();
-    program_start(&program, NAME, true, smtp_policy_check, argc, argv);
+    program_start(&program, NAME, true, check, argc, argv);
     program_metrics(&program);
     struct relay r = {.config_path = program.config_path, .node = program.node, .config = program.config};
-    r.loop = ev_default_loop(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* a watcher lets its signal through */
-    set_helo(&r);
+    /* A watcher lets its signal through. Not libev's default loop, which would wait for the children of other threads (lib/run.c). */
+    r.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK);
+    if (!r.loop)
+        log_fatal("libev finds no way to wait for events");
     log_info("%s " DOVELANE_VERSION " for node %s", NAME, r.node);
     warn_dead(&r);
+    naming_open(&r);
 
     struct stop stop = {.relay = &r};
     ev_timer_init(&stop.timer, on_stop_timer, 0., 0.);

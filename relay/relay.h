@@ -28,7 +28,6 @@ struct relay {
     const char *node;      /* our name in the config */
     struct config *config; /* replaced at SIGHUP: nobody keeps a pointer into it */
     unsigned config_turn; /* how often it was replaced */
-    char *helo;
     bool stopping; /* nothing is taken any more, what is in hand is finished */
 
     struct lanes *lanes;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bounce.h"
 #include "clock.h"
 #include "delivery_log.h"
 #include "destination.h"
@@ -476,8 +477,8 @@ void spill_results(struct entry *e, const char *relay)
             remember_refusal(s, e);
         /* Once per pause, unless it is for the mail's own sake. */
         if (this_one || clock_monotonic() >= s->pause_until)
-            log_warning("%s: to=<%.256s>, relay=%s: reinject_port did not take it (%.512s); stays in lane=%.300s%s", delivery_queue_id(e), to->address,
-                        relay, reason, e->lane->name, from->verdict == SMTP_UNKNOWN ? ", may be sent more than once" : "");
+            log_warning("%s: to=<%.256s>, relay=%s: reinject_port did not take it (%.512s); stays in lane=%.300s%s%s", delivery_queue_id(e), to->address,
+                        relay, reason, e->lane->name, from->verdict == SMTP_UNKNOWN ? ", may be sent more than once" : "", bounce_cure(reason));
         if (!this_one)
             s->pause_until = clock_monotonic() + PAUSE;
         e->leave = true;

@@ -1,7 +1,10 @@
 """Disk first: for each rule one mail, which must take Postfix's way and come out of it as Postfix makes it."""
 import os
 import resource
+import socket
+import struct
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -89,6 +92,45 @@ def left(system, recipient, reason):
     """Waits until a mail to the recipient is left to Postfix for that reason."""
     wait(lambda: f"action=queue reason={reason}" in line_of(system, send(system, recipient)[1]), lambda: log(system)[-2000:])
     clear(system)  # of those before the milter had looked
+
+
+class SlowMap(threading.Thread):
+    """A socketmap (socketmap_table(5)) that knows no key, and that never answers postmap(1), by which the milter asks."""
+
+    def __init__(self, path):
+        super().__init__(daemon=True)
+        self.path, self.kept = path, []
+        self.server = socket.socket(socket.AF_UNIX)
+        self.server.bind(str(path))
+        path.chmod(0o777)
+        self.server.listen(64)
+
+    def run(self):
+        while True:
+            connection, _ = self.server.accept()
+            pid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "postmap":
+                self.kept.append(connection)
+            else:
+                threading.Thread(target=self.answer, args=(connection,), daemon=True).start()
+
+    @staticmethod
+    def answer(connection):
+        while connection.recv(4096):
+            connection.sendall(b"9:NOTFOUND ,")
+
+
+def test_a_map_that_is_slow_is_called_slow(system):
+    path = Path(system["postfix"].note["queue_directory"]) / "slow.sock"
+    SlowMap(path).start()
+    seen = len(log(system))
+    with Setting(system, f"sender_canonical_maps = socketmap:unix:{path}:x"):
+        wait(lambda: (text := send(system, "slow@a.example")[1])
+             and f"action=queue reason=map sender_canonical_maps socketmap:unix:{path}:x: slow" in line_of(system, text), lambda: log(system)[-2000:])
+        said, = [line for line in log(system)[seen:].splitlines() if "warning: sender_canonical_maps" in line]
+        assert "did not answer within" in said and "slow or away" in said and "may this user read it" not in said
+        wait(lambda: "slow@a.example" in arrived(system, "a"), lambda: arrived(system, "a"))
+        clear(system)
 
 
 @pytest.mark.parametrize("parameter, table, given, expected", [

@@ -295,7 +295,7 @@ def test_recipients_that_are_held_are_deleted_from_postfix_copy(system):
     full_lane(system, "a")
     code, text = send(system, "u1@a.example", "u2@b.example")
     log = milter_log(system, queue_id(text))
-    assert code == 250 and "action=split" in log and "store=refused (mx2: FULL)" in log
+    assert code == 250 and f"action=split reason=store ({system.destinations['a']} mx2: FULL)" in log
     assert [[r.address for r in e.envelope["recipients"]] for node in entries(system) for e in node] == [["u2@b.example"]] * 2
     end = time.monotonic() + 30
     while not re.search(rf"{queue_id(text)}: to=<u1@a.example>.*status=sent", Path(system["postfix"].log).read_text()):
@@ -313,6 +313,19 @@ def test_each_spelling_of_a_held_recipient_is_deleted(system):
         assert time.monotonic() < end, "Postfix did not deliver the rest"
         time.sleep(0.1)
     assert "@b.example" not in "".join(line for line in Path(system["postfix"].log).read_text().splitlines() if f"{queue_id(text)}: to=" in line)
+
+
+def test_an_outage_has_one_line_a_mail_and_one_warning_a_minute(system):
+    full_lane(system, "a")
+    began, size = time.monotonic(), len(Path(system["milter"].log).read_text())
+    ids = [queue_id(send(system, "u1@a.example")[1]) for _ in range(20)]
+    for name in ids:
+        line, = milter_log(system, name).splitlines()
+        assert "action=queue reason=store (mx2: FULL), entries=1" in line
+    fresh = Path(system["milter"].log).read_text()[size:]
+    warnings = [line for line in fresh.splitlines() if "warning: " in line]
+    assert len(warnings) <= 1 + (time.monotonic() - began) / 60
+    assert all(re.search(r"mail cannot be stored on enough nodes \(mx2: FULL\): \d+ mails since", line) for line in warnings)
 
 
 @pytest.mark.core
@@ -427,7 +440,7 @@ def test_with_tempfail_what_was_delivered_already_is_not_sent_again(tempfail):
     assert done
     assert code == 250, text
     log = milter_log(tempfail, queue_id(text))
-    assert "action=split" in log and "store=delivered" in log
+    assert "action=split" in log and "delivered already" in log
 
 
 # ---- starting ----

@@ -164,7 +164,8 @@ def test_the_file_is_read_anew(system):
     assert not mail(kept, "u1@a.example")
     reload(system)
     assert not mail(connect(system), "u2@a.example")
-    assert "reason=divert-off" in log(system).splitlines()[-1]
+    # with the next hop, as it is to be written into divert
+    assert f"action=queue reason=not-in-divert {system.destinations['a']} to=<u2@a.example>" in log(system).splitlines()[-1]
     assert not mail(kept, "u3@a.example")
     assert "action=lane" in log(system).splitlines()[-1]
     kept.quit()

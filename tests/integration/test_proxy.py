@@ -226,9 +226,16 @@ def full_lane(system, destination):
 def test_what_cannot_be_stored_goes_on_and_the_rest_stays(system):
     full_lane(system, "a")
     code, text = send(system, "full@a.example", "u2@b.example", "third@plain.example")
-    assert code == 250 and "store=refused (mx2: FULL)" in said_of(system, text) and "action=split" in said_of(system, text)
+    assert code == 250 and f"reason=store ({system.destinations['a']} mx2: FULL)" in said_of(system, text) and "action=split" in said_of(system, text)
     assert [[r.address for r in e.envelope["recipients"]] for node in entries(system) for e in node] == [["u2@b.example"]] * 2
     eventually("Postfix delivers the rest", lambda: delivered(system, "a", "full@a.example") == 1 and delivered(system, "plain", "third@plain.example") == 1)
+
+
+def test_a_mail_that_cannot_be_stored_has_one_line(system):
+    full_lane(system, "a")
+    code, text = send(system, "full@a.example")
+    line, = said_of(system, text).splitlines()
+    assert code == 250 and re.search(r"action=queue reason=store \(mx2: FULL\), next=250 .* queued as ", line)
 
 
 @pytest.mark.core

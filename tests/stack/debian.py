@@ -229,7 +229,7 @@ class DebianStack(Stack):
             subprocess.run([script], env=dict(os.environ, MAIL_CONFIG=str(config)), check=True, timeout=120, stdout=subprocess.DEVNULL)
         note = dict(self.addresses, config_directory=str(config), queue_directory=str(self.queue), main=str(config / "main.cf"))
         probes = [("smtp", self.addresses[name]) for name in ("smtp", "submission", "reinject", "bounce")]
-        self.shape.settings.update(bounce_port=self.addresses["bounce"], reinject_port=self.addresses["reinject"])
+        self.shape.settings.update(bounce_port=self.addresses["bounce"], reinject_port=self.addresses["reinject"], postfix_config=str(config))
         return postfix.Postfix("postfix", [], log, probes, grace=20, note=note)
 
     def prepare_milter(self):

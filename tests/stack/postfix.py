@@ -83,16 +83,24 @@ MASTER = """\
     -o receive_override_options=no_address_mappings,no_unknown_recipient_checks
     -o {{ smtpd_helo_restrictions = check_helo_access inline:{{{{ dovelane-hold.invalid = HOLD relays died with it in hand }}}} }}
     -o smtpd_authorized_xforward_hosts=127.0.0.0/8
+    -o message_size_limit=0
+    -o hopcount_limit=1000
+    -o cleanup_service_name=reinjectcleanup
+reinjectcleanup unix n - n - 0 cleanup
+    -o message_size_limit=0
+    -o hopcount_limit=1000
 # All that comes in here bounces.
 {bounce} inet n - n - - smtpd
     -o smtpd_milters=
     -o {{ content_filter = {bounce_default} }}
     -o message_size_limit=0
+    -o hopcount_limit=1000
     -o receive_override_options=no_address_mappings,no_unknown_recipient_checks
     -o cleanup_service_name=bouncecleanup
     -o smtpd_authorized_xforward_hosts=127.0.0.0/8
 bouncecleanup unix n - n - 0 cleanup
     -o message_size_limit=0
+    -o hopcount_limit=1000
     -o {{ header_checks = regexp:{{{{/^{bounce_header}:[[:space:]]*(.*)/ FILTER error:$$1}}}} }}
     -o mime_header_checks=
     -o nested_header_checks=

@@ -51,11 +51,11 @@ def write_settings(service, changes=None):
 
 
 def milliseconds(text):
-    """A TIME of dovelane.conf ("400ms", "1.5s", "10min", "1h") in milliseconds."""
-    found = re.fullmatch(r"([0-9.]+) *(ms|s|min|h)", str(text).strip('"'))
+    """A TIME of dovelane.conf ("400ms", "1.5s", "5m", "10min", "1h") in milliseconds."""
+    found = re.fullmatch(r"([0-9.]+) *(ms|s|min|m|h)", str(text).strip('"'))
     if not found:
         raise StackError(f"{text!r} is not a time such as 400ms, 1.5s, 10min, 1h")
-    return round(float(found[1]) * {"ms": 1, "s": 1000, "min": 60000, "h": 3600000}[found[2]])
+    return round(float(found[1]) * {"ms": 1, "s": 1000, "min": 60000, "m": 60000, "h": 3600000}[found[2]])
 
 
 def sanitized(module):
@@ -95,7 +95,8 @@ def relay(base, name, shape, settings, nodes, log):
     conf = base / "dovelane.conf"
     metrics = base / "dovelane-relay.metrics"
     note = {"conf": str(conf), "node": name, "metrics": str(metrics), "nodes": nodes,
-            "settings": dict({"log": "stderr", "metrics_socket": str(metrics), "state_directory": str(base)}, **settings)}
+            "settings": {"log": "stderr", "metrics_socket": str(metrics), "state_directory": str(base),
+                         **({} if "postfix_config" in settings else {"host_name": f"{name}.stack.example"}), **settings}}
     service = Service(f"relay-{name}", [program, "-c", conf, "-n", name], log, [("metrics", f"unix:{metrics}")], cwd=base,
                       grace=20, note=note)
     write_settings(service)

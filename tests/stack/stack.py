@@ -184,6 +184,7 @@ class Stack:
         if mta:
             settings["bounce_port"] = mta.note["bounce"]
             settings["reinject_port"] = mta.note["reinject"]
+            settings["postfix_config"] = mta.note["config_directory"]
         settings.update(shape.settings)
         if "destinations" in settings:    # by a sink's name, too
             settings["destinations"] = {self.destinations.get(title, title): inside for title, inside in settings["destinations"].items()}

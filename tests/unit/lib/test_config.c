@@ -89,6 +89,18 @@ START_TEST(test_units_are_understood)
     ck_assert_int_eq(config_node_index(c, "mx2"), 1);
     ck_assert(config_list_has(&c->divert, "lmtp:[10.0.0.5]:24"));
     forget();
+    /* Postfix's letters, too. */
+    read_text("smtp_mail_timeout = 5m\nlane_time = 2h\nretry_most = 1d\nconnection_idle = 45s\nreplace_after = 1w\nmax_entry = 20M\nbulk_entry = 300k\nalone_wait = 90min\n");
+    ck_assert_msg(c != NULL, "%s", error);
+    ck_assert_int_eq(c->smtp_mail_timeout, 300000);
+    ck_assert_int_eq(c->lane_time, 7200000);
+    ck_assert_int_eq(c->retry_most, 86400000);
+    ck_assert_int_eq(c->connection_idle, 45000);
+    ck_assert_int_eq(c->replace_after, 604800000);
+    ck_assert_int_eq(c->max_entry, 20971520);
+    ck_assert_int_eq(c->bulk_entry, 307200);
+    ck_assert_int_eq(c->alone_wait, 5400000);
+    forget();
 }
 END_TEST
 
@@ -121,7 +133,9 @@ static const struct {
 } bad[] = {
     {"copies = 9\n", ":1: copies = 9, allowed is 1 to 8"},
     {"\n\nstore_deadline = 5 parsecs\n", "store_deadline"},
-    {"store_deadline = \"5 parsecs\"\n", ":1: store_deadline = 5 parsecs is no time, write it like"},
+    {"store_deadline = \"5 parsecs\"\n", ":1: store_deadline = 5 parsecs is no time, write it like 400ms, 1.5s, 5m or 5min, 1h, 2d, 1w"},
+    {"store_deadline = 5\n", ":1: store_deadline = 5 is no time, write it like"},
+    {"max_entry = 5m5\n", ":1: max_entry = 5m5 is no size, write it like 512, 256kB or 256k, 25MB or 25M, 1GB or 1G"},
     {"max_entry = \"1TB\"\n", "max_entry = 1TB is no size"},
     {"on_store_failure = panic\n", "on_store_failure = panic, allowed is one of queue|tempfail"},
     {"no_such_setting = 1\n", ":1: no setting is named no_such_setting; dovelane.conf(5) lists them"},

@@ -50,7 +50,8 @@ START_TEST(test_each_kind_fits_what_it_says)
     ck_assert(fits(MATCH_CLIENT, "192.0.2.77") && fits(MATCH_CLIENT, "192.0.2.64/26") && !fits(MATCH_CLIENT, "192.0.2.0/26") && fits(MATCH_CLIENT, "0.0.0.0/0"));
     ck_assert(fits(MATCH_CLIENT, "mail.*") && !fits(MATCH_CLIENT, "2001:db8::/32"));
     ck_assert(fits(MATCH_AGE, "59min") && !fits(MATCH_AGE, "61min") && fits(MATCH_AGE, "<61min") && !fits(MATCH_AGE, "<1min"));
-    ck_assert(fits(MATCH_SIZE, "2kB") && !fits(MATCH_SIZE, "2049") && fits(MATCH_SIZE, "<2049"));
+    ck_assert(fits(MATCH_AGE, "59m") && !fits(MATCH_AGE, "61m") && fits(MATCH_AGE, "<1w"));
+    ck_assert(fits(MATCH_SIZE, "2kB") && !fits(MATCH_SIZE, "2049") && fits(MATCH_SIZE, "<2049") && fits(MATCH_SIZE, "2k") && !fits(MATCH_SIZE, "1M"));
     ck_assert(fits(MATCH_ERROR, "LOST") && !fits(MATCH_ERROR, "fine"));
     ck_assert(fits(MATCH_HEADER, "^subject:.*invoice") && !fits(MATCH_HEADER, "^x-body"));
     ck_assert(fits(MATCH_ALL, NULL));

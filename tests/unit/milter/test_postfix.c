@@ -6,9 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config.h"
 #include "maps.h"
 #include "mem.h"
 #include "postconf.h"
+#include "postfix.h"
 #include "tables.h"
 
 static char dir[] = "/tmp/dovelane-postfix-XXXXXX";
@@ -149,6 +151,69 @@ START_TEST(test_settings_of_a_service)
 }
 END_TEST
 
+static const char *listener(const struct postconf *p, const char *address)
+{
+    const struct postconf_service *s = postconf_listener(p, address);
+    return s ? s->name : "";
+}
+
+START_TEST(test_a_port_has_its_service_by_number_and_by_name)
+{
+    free(file("main.cf", "compatibility_level = 3.6\n"));
+    free(file("master.cf", "127.0.0.2:25 inet n - n - - smtpd\nsmtp inet n - n - - smtpd\n[::1]:10027 inet n - n - - smtpd\n127.0.0.1:10027 inet n - n - - smtpd\n"));
+    char *error = NULL;
+    struct postconf *p = postconf_read(dir, &error);
+    ck_assert_msg(p != NULL, "%s", error);
+    ck_assert_str_eq(listener(p, "127.0.0.1:25"), "smtp");
+    ck_assert_str_eq(listener(p, "127.0.0.2:smtp"), "127.0.0.2:25");
+    ck_assert_str_eq(listener(p, "[::1]:10027"), "[::1]:10027");
+    ck_assert_str_eq(listener(p, "127.0.0.1:10027"), "127.0.0.1:10027");
+    ck_assert_str_eq(listener(p, "localhost:10027"), "[::1]:10027"); /* one of that port */
+    ck_assert_str_eq(listener(p, "127.0.0.1:26"), "");
+    postconf_free(p);
+}
+END_TEST
+
+static char *wrong_with(const char *interfaces, const char *reinject, const char *bounce)
+{
+    char *main = mem_printf("compatibility_level = 3.6\ninet_interfaces = %s\n", interfaces);
+    free(file("main.cf", main));
+    free(file("master.cf", "smtp inet n - y - - smtpd\n -o { smtpd_milters = { unix:dovelane/milter.sock, default_action=accept } }\n"
+                           "2525 inet n - n - - smtpd -o smtpd_proxy_filter=unix:dovelane-proxy/proxy.sock\n127.0.0.1:10027 inet n - n - - smtpd\n"));
+    char *text = mem_printf("postfix_config = \"%s\"\nreinject_port = \"%s\"\nbounce_port = \"%s\"\n", dir, reinject, bounce), *path = file("dovelane.conf", text), *error = NULL;
+    struct config *c = config_read(path, &error);
+    ck_assert_msg(c != NULL, "%s", error);
+    char *wrong = postfix_ports_wrong(c);
+    config_free(c);
+    free(path);
+    free(text);
+    free(main);
+    return wrong ? wrong : mem_strdup("");
+}
+
+static bool refuses(const char *interfaces, const char *reinject, const char *bounce, const char *expected)
+{
+    char *wrong = wrong_with(interfaces, reinject, bounce);
+    bool as_expected = *expected ? strstr(wrong, expected) != NULL : !*wrong;
+    if (!as_expected)
+        fprintf(stderr, "%s, %s, %s: said \"%s\", expected \"%s\"\n", interfaces, reinject, bounce, wrong, expected);
+    free(wrong);
+    return as_expected;
+}
+
+START_TEST(test_a_port_on_which_mail_is_diverted_is_none_for_what_comes_back)
+{
+    ck_assert(refuses("all", "127.0.0.1:25", "", "reinject_port = 127.0.0.1:25 is a port on which mail is diverted (service smtp of "));
+    ck_assert(refuses("all", "10.0.0.1:25", "", "127.0.0.1:10027"));
+    ck_assert(refuses("loopback-only", "[::1]:25", "", "reinject_port = [::1]:25"));
+    ck_assert(refuses("all", "127.0.0.1:10027", "localhost:2525", "bounce_port = localhost:2525 is a port on which mail is diverted (service 2525 of "));
+    ck_assert(refuses("all", "127.0.0.1:10027", "127.0.0.1:10026", ""));
+    ck_assert(refuses("all", "unix:/x", "", ""));
+    /* Another Postfix of this host, on an address of its own. */
+    ck_assert(refuses("10.0.0.1", "127.0.0.1:25", "", ""));
+}
+END_TEST
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -162,6 +227,8 @@ int main(void)
     tcase_add_test(c, test_restrictions);
     tcase_add_test(c, test_maps);
     tcase_add_test(c, test_settings_of_a_service);
+    tcase_add_test(c, test_a_port_has_its_service_by_number_and_by_name);
+    tcase_add_test(c, test_a_port_on_which_mail_is_diverted_is_none_for_what_comes_back);
     suite_add_tcase(s, c);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

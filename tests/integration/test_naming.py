@@ -1,0 +1,146 @@
+"""What the relay calls itself: the name that the Postfix beside it would say, whatever the kernel calls the host."""
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from relay_peer import Peer
+from relay_world import QUICK, eventually
+from stack import SinkShape, Stack
+from test_milter import queue_id, send
+
+
+def on_a_host(service, name, hosts=None):
+    """The service runs where the kernel calls the host that, and /etc/hosts has that text."""
+    prepare = f"hostname {name}"
+    if hosts is not None:
+        path = Path(service.cwd) / "hosts"
+        path.write_text(hosts)
+        prepare += f" && mount --bind {path} /etc/hosts"
+    service.argv = ["unshare", "--uts", "--mount", "sh", "-c", f'{prepare} && exec "$@"', "sh", *service.argv]
+
+
+def greetings(peer):
+    return [line.split()[1] for line in peer.seen("^(EHLO|LHLO) ")]
+
+
+def test_a_strict_next_hop_takes_what_postfix_would_have_delivered():
+    """The kernel's name is short, as Debian's is; the next hop wants a full one, as many guides to hardening say."""
+    strict = {"smtpd_helo_required": "yes", "smtpd_helo_restrictions": "reject_non_fqdn_helo_hostname"}
+    with Stack(postfix="stock", sinks=[SinkShape("strict", ours=True)], postconf=strict) as hop:
+        with Stack(postfix="divert", nodes=2, relays=False, maps={"strict.example": f"smtp:[127.0.0.1]:{hop.smtp.rpartition(':')[2]}"}, settings=QUICK) as system:
+            for node in ("mx1", "mx2"):
+                on_a_host(system[f"relay-{node}"], node)
+                system.start(f"relay-{node}")
+            eventually("the mail is diverted", lambda: "action=lane" in Path(system["milter"].log).read_text() or send(system, "u@strict.example")[0] != 250)
+            _, text = send(system, "last@strict.example")
+            journal = Path(hop["sink-strict"].note["journal"])
+            eventually("it arrives", lambda: journal.exists() and "last@strict.example" in journal.read_text(), 30)
+            log = Path(system["relay-mx1"].log).read_text()
+            assert re.search(rf"{queue_id(text)}: to=<last@strict.example>.*status=sent", log) and "status=bounced" not in log
+            assert "this host calls itself mx.stack.example to next hops (by " in log and "warning: this host calls itself" not in log
+
+
+class Named:
+    """A relay beside the settings of a Postfix, that need not run, and next hops."""
+
+    def __init__(self, world, tmp_path):
+        self.config = tmp_path / "postfix"
+        self.config.mkdir()
+        self.write()
+        self.world = world(nodes=1, relays=(), bounce=True, postfix_config=str(self.config))
+
+    def write(self, main=""):
+        (self.config / "main.cf").write_text(f"compatibility_level = 3.6\nmyhostname = mx.site.example\n{main}\n")
+        (self.config / "master.cf").write_text("smtp unix - - n - - smtp\nrelay unix - - n - - smtp\nlmtp unix - - n - - lmtp\n")
+
+    def start(self, *how):
+        on_a_host(self.world.relay(), *how)
+        self.world.stack.start("relay-mx1")
+
+    def says(self, lmtp=False, transport=None):
+        """The name in a greeting."""
+        peer = self.world.peer(lmtp=lmtp)
+        destination = peer.destination if transport is None else peer.destination.replace("smtp:", transport + ":", 1)
+        self.world.store(destination, owners=["mx1"])
+        eventually("it arrives", lambda: peer.mails)
+        return greetings(peer)[0]
+
+
+@pytest.fixture
+def named(world, tmp_path):
+    return lambda: Named(world, tmp_path)
+
+
+def test_each_transport_says_what_its_service_would(named):
+    n = named()
+    n.write("smtp_helo_name = out.site.example\nlmtp_lhlo_name = in.site.example")
+    master = n.config / "master.cf"
+    master.write_text(master.read_text().replace("relay unix - - n - - smtp\n", "relay unix - - n - - smtp\n  -o smtp_helo_name=relay.site.example\n"))
+    n.start("mx1")
+    assert (n.says(), n.says(transport="relay"), n.says(lmtp=True)) == ("out.site.example", "relay.site.example", "in.site.example")
+    # What a next hop refuses goes to the port of the own Postfix, under the same name.
+    peer = n.world.peer()
+    peer.say("RCPT", "550 5.1.1 no")
+    n.world.store(peer, owners=["mx1"])
+    eventually("it bounces", lambda: n.world.bounce.mails)
+    assert greetings(n.world.bounce) == ["out.site.example"]
+
+
+def test_a_reload_reads_it_again(named):
+    n = named()
+    n.start("mx1")
+    assert n.says() == "mx.site.example"
+    n.write("smtp_helo_name = new.site.example")
+    n.world.relay().send(signal.SIGHUP)
+    n.world.logged(r"this host calls itself new\.site\.example to next hops \(by .*/postfix/main\.cf\)")
+    assert n.says() == "new.site.example"
+    n.world.configure(host_name="own.site.example")
+    n.world.logged(r"this host calls itself own\.site\.example to next hops \(by host_name\)")
+    assert n.says() == "own.site.example"
+    # What runs beside the loop has not ended it, and its children are waited for by nobody else.
+    assert n.world.relay().alive()
+
+
+def test_a_short_name_of_postfix_is_kept_with_a_warning(named):
+    n = named()
+    n.write("myhostname = mx1")
+    n.start("mx1")
+    assert n.says() == "mx1"
+    warning, = n.world.logged(r"warning: this host calls itself mx1 .*")
+    assert "host_name = " in warning and "myhostname" in warning
+
+
+def test_without_postfix_the_resolver_is_asked(named):
+    n = named()
+    (n.config / "main.cf").unlink()
+    n.start("mx1", "127.0.0.1 localhost\n127.0.1.1 mx1.site.example mx1\n")
+    assert n.says() == "mx1.site.example"
+    assert n.world.count("warning: this host calls itself") == 0
+
+
+def test_what_has_no_full_name_is_warned_about_once(named):
+    n = named()
+    (n.config / "main.cf").unlink()
+    n.start("mx1", "127.0.0.1 localhost.localdomain localhost mx1\n")
+    assert n.says() == "mx1"
+    n.world.relay().send(signal.SIGHUP)
+    n.world.logged("config read again")
+    n.world.configure(log_level="info")
+    n.world.logged("config read again", times=2)
+    warning, = n.world.logged(r"warning: this host calls itself .*")
+    assert "host_name" in warning
+
+
+def test_the_proxy_says_postfixs_name_too():
+    """It stands in the Received line of what goes on to proxy_next."""
+    peer = Peer()
+    with Stack(postfix="proxy", nodes=1, maps={"plain.example": peer.destination}, divert=[]) as system:
+        system.end("proxy")
+        on_a_host(system["proxy"], "mx1")
+        system.start("proxy")
+        assert send(system, "u@plain.example")[0] == 250
+        eventually("it arrives", lambda: peer.mails)
+        assert re.search(rb"(?m)^Received: from mx\.stack\.example ", peer.bodies()[0]), peer.bodies()[0]
+    peer.end()
