@@ -2,7 +2,7 @@
 PYTHON := /usr/bin/python3
 BUILD  := build
 
-.PHONY: all install uninstall run test test-unit test-asan test-integration test-long chaos bench clean format
+.PHONY: all install uninstall run test test-unit test-asan test-integration test-long chaos bench clean format matrix compatibility
 
 all: $(BUILD)/build.ninja
 	ninja -C $(BUILD)
@@ -58,3 +58,14 @@ format:
 
 clean:
 	rm -rf $(BUILD) $(BUILD)-asan
+
+# Debian releases, compilers and servers, a cell each (tests/matrix/matrix.py). CELLS="trixie-gcc forky-*" LEVEL=whole AGAIN=yes
+CELLS :=
+LEVEL := core
+matrix:
+	./setup matrix
+	$(PYTHON) tests/matrix/matrix.py --level $(LEVEL) $(if $(AGAIN),--again) $(if $(FRESH),--fresh) $(foreach cell,$(CELLS),'$(cell)')
+
+# COMPATIBILITY.md from what ran.
+compatibility:
+	$(PYTHON) tests/matrix/page.py

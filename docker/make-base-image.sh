@@ -5,7 +5,8 @@
 #   docker/make-base-image.sh --tree DIR   only the tree that would go into it, for chroot(8); DIR must not exist
 #
 # Needs root and debootstrap. Packages come from where this host's own apt gets Debian's, through the same proxy; MIRROR=URL
-# overrides it. DOCKER=COMMAND names the docker client, RELEASE=NAME another Debian release.
+# overrides it. DOCKER=COMMAND names the docker client, RELEASE=NAME another Debian release, also one that is newer than this
+# host's debootstrap (forky).
 set -eu
 
 RELEASE=${RELEASE:-trixie}
@@ -57,6 +58,19 @@ start_nothing() {
     chmod 755 "$1/usr/sbin/policy-rc.d"
 }
 
+# The testing release changes daily, and a mirror or a cache of one is a few days behind at times: its lists have run out then.
+take_older_lists() {
+    case $RELEASE in
+    bookworm | trixie) ;;
+    *) printf 'Acquire::Check-Valid-Until "false";\n' > "$1/etc/apt/apt.conf.d/80older-lists" ;;
+    esac
+}
+
+# The script that debootstrap makes the release by; it has none for releases that are newer than itself, and sid's does for those.
+debootstrap_script() {
+    [ -e "/usr/share/debootstrap/scripts/$RELEASE" ] || echo sid
+}
+
 write_sources() {
     {
         printf 'deb %s %s main\n' "$MIRROR" "$RELEASE"
@@ -77,12 +91,13 @@ make_tree() {
     more=
     case $MIRROR$SECURITY in *https:*) more=--include=ca-certificates ;; esac
     say "debootstrap of $RELEASE from $MIRROR"
-    debootstrap --variant=minbase $more "$RELEASE" "$1" "$MIRROR" > "$1.log" 2>&1 || {
+    debootstrap --variant=minbase $more "$RELEASE" "$1" "$MIRROR" $(debootstrap_script) > "$1.log" 2>&1 || {
         tail -n 20 "$1.log" >&2
         fail "debootstrap failed, its messages are in $1.log and $1/debootstrap/debootstrap.log"
     }
     rm -f "$1.log"
     write_sources "$1"
+    take_older_lists "$1"
     start_nothing "$1"
 }
 

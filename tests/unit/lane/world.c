@@ -28,7 +28,9 @@ static void count_free(void *p)
     free(head);
 }
 
-struct lane_env env = {.alloc = count_alloc, .free = count_free, .key = "sixteen bytes :)"};
+struct lane_env env = {.alloc = count_alloc,
+                       .free = count_free,
+                       .key = {'s', 'i', 'x', 't', 'e', 'e', 'n', ' ', 'b', 'y', 't', 'e', 's', ' ', ':', ')'}};
 
 struct lane *new_lane(void)
 {

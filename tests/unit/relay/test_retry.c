@@ -4,7 +4,7 @@
 #define SECOND INT64_C(1000000)
 
 static const struct retry_policy policy = {10 * SECOND, 600 * SECOND};
-static const unsigned char id[ENTRYID_LEN] = "0123456789abcdef";
+static const unsigned char id[ENTRYID_LEN] = {'0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'};
 
 /* At most a quarter below what the schedule says, never above. */
 static void expect_wait(int64_t age, uint32_t attempts, int64_t seconds)

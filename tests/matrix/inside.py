@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""What runs inside a cell: builds the source in /matrix/source and runs its tests; /matrix/result.json says how far it came.
+
+    inside.py COMPILER SERVER LEVEL
+
+LEVEL: built, core (built, the unit tests, the integration tests in CORE below) or whole (all tests that are not marked long).
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+
+HERE = pathlib.Path("/matrix")
+SOURCE, BUILD = HERE / "source", HERE / "build"
+sys.path.insert(0, str(SOURCE / "tests"))
+from run import PATIENT, counts  # noqa: E402
+
+TESTS = SOURCE / "tests"
+# Beside the tests that are marked core: those that depend on the release's Dovecot and Postfix.
+CORE = ["test_plugin_*.py", "test_debian_postfix.py", "test_byte_identity.py", "test_pflogsumm.py", "test_delivery_id.py"]
+CORE_REPLICATION = ["test_table.py", "test_clients.py"]
+AT_ONCE = os.environ.get("DOVELANE_AT_ONCE") or str(os.cpu_count() + 1)  # most of the time they wait
+COMMANDS = {"gcc": "gcc", "clang": "clang", "musl": "musl-gcc"}
+
+
+def said(*command):
+    """The first line that a command says; "" when there is no such command."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.decode(errors="replace").partition("\n")[0].strip()
+
+
+def first(pattern, text):
+    found = re.search(pattern, text)
+    return found[1] if found else text
+
+
+def package(name):
+    return said("dpkg-query", "-W", "-f", "${Version}", name)
+
+
+def versions(compiler, server):
+    """As the system itself says them; of libraries, their packages'."""
+    return {
+        "system": f"{first(r'PRETTY_NAME=.(.*).$', said('grep', 'PRETTY_NAME', '/etc/os-release'))}",
+        "compiler": said(COMMANDS[compiler], "--version"),
+        "dovecot": said("dovecot", "--version").split(" ")[0].split("-")[0],
+        "postfix": said("postconf", "-dh", "mail_version"),
+        "server": f"{server.partition('-')[0].capitalize()} {first(r'v=(\S+)', said(server, '--version'))}",
+        "libc": package("libc6"), "openssl": package("libssl-dev"), "hiredis": package("libhiredis-dev"), "libev": package("libev-dev"),
+        "sqlite": package("libsqlite3-dev"), "meson": package("meson"), "python": said("/usr/bin/python3", "--version"), "machine": os.uname().machine,
+    }
+
+
+class Result:
+    """Written anew after each step: what is there is true, however the cell ends."""
+
+    def __init__(self, start):
+        self.data = dict(start, steps=[], finished=False)
+
+    def write(self):
+        fresh = HERE / "result.new"
+        fresh.write_text(json.dumps(self.data, indent=1))
+        fresh.rename(HERE / "result.json")
+
+    def step(self, level, name, passed, failed, skipped, start, failures=(), **more):
+        self.data["steps"].append(dict(level=level, name=name, passed=passed, failed=failed, skipped=skipped, seconds=round(time.monotonic() - start),
+                                       failures=list(failures), **more))
+        self.write()
+
+
+def run(words, **more):
+    print("+", " ".join(map(str, words)), flush=True)
+    return subprocess.run([str(word) for word in words], check=False, **more)
+
+
+def build(compiler, result):
+    """A warning is counted, and stops nothing."""
+    start = time.monotonic()
+    env = dict(os.environ, CC=COMMANDS[compiler])
+    ok = run(["meson", "setup", BUILD, SOURCE], env=env).returncode == 0
+    text = ""
+    if ok:
+        done = run(["ninja", "-k", "0", "-C", BUILD], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        text, ok = done.stdout.decode(errors="replace"), done.returncode == 0
+        print(text, flush=True)
+    warnings = sorted(set(line for line in text.splitlines() if re.search(r"\bwarning: ", line)))
+    errors = [line for line in text.splitlines() if re.search(r"\berror: |^FAILED: ", line)]
+    result.step("built", "build", int(ok), int(not ok), 0, start, errors[:50], warnings=warnings)
+    return ok
+
+
+def skipped_because(junit):
+    """Why tests were not run, with how many for each reason."""
+    reasons = {}
+    try:
+        for case in ET.parse(junit).getroot().iter("testcase"):
+            for skip in case.findall("skipped"):
+                reason = (skip.get("message") or f"{case.get('name')} says so").strip()
+                reasons[reason] = reasons.get(reason, 0) + 1
+    except (OSError, ET.ParseError):
+        pass
+    return reasons
+
+
+def unit(level, suites, result):
+    start = time.monotonic()
+    code = run(["meson", "test", "-C", BUILD, *PATIENT, "--no-rebuild", "--print-errorlogs", *suites]).returncode
+    junit = BUILD / "meson-logs" / "testlog.junit.xml"
+    passed, failed, skipped, failures = counts(junit)
+    if code and not failed:
+        failed, failures = 1, [f"meson test ended with {code}"]
+    result.step(level, "unit", passed, failed, skipped, start, failures, skips=skipped_because(junit))
+
+
+def pytest(level, name, files, marks, at_once, result):
+    start = time.monotonic()
+    junit = HERE / f"{name}.xml"
+    files = sorted(file for pattern in files for file in (TESTS / name.split()[0]).glob(pattern))
+    code = run(["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", at_once, "--dist", "loadfile", "--durations", "15",
+                "-m", marks, f"--junitxml={junit}", *files], env=dict(os.environ, DOVELANE_BUILD=str(BUILD))).returncode
+    passed, failed, skipped, failures = counts(junit)
+    if code not in (0, 5) and not failed:
+        failed, failures = 1, [f"pytest ended with {code}"]
+    result.step(level, name, passed, failed, skipped, start, failures, skips=skipped_because(junit))
+
+
+def tests(level, result):
+    if level == "core":
+        unit(level, ["--suite", "unit", "--no-suite", "slow"], result)
+        pytest(level, "integration", ["test_*.py"], "core and not long", AT_ONCE, result)
+        pytest(level, "integration of this release's Dovecot and Postfix", CORE, "not core and not long", AT_ONCE, result)
+        pytest(level, "replication", CORE_REPLICATION, "not long", "2", result)
+    if level == "whole":
+        unit(level, ["--suite", "unit"], result)
+        pytest(level, "integration", ["test_*.py"], "not long", AT_ONCE, result)
+        pytest(level, "replication", ["test_*.py"], "not long", "2", result)
+
+
+def main():
+    compiler, server, level = sys.argv[1:]
+    os.environ["DOVELANE_REDIS_SERVER"] = server
+    result = Result(json.loads((HERE / "start.json").read_text()))
+    result.data["versions"] = versions(compiler, server)
+    result.write()
+    if compiler == "musl":
+        from musl import compile_and_run
+        compile_and_run(result)
+    elif build(compiler, result) and level != "built":
+        tests(level, result)
+    result.data["finished"] = True
+    result.write()
+
+
+if __name__ == "__main__":
+    main()

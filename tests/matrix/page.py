@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""The matrix as text: a line of a cell, the tables, and COMPATIBILITY.md, from build/matrix/CELL.json.
+
+    page.py        writes COMPATIBILITY.md
+"""
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from cells import LEVELS, NAMES, RELEASES, Cell  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HEAD = """\
+# What dovelane was built and tested with
+
+For whoever chooses a Debian release, a compiler or a server for it. `make compatibility` writes this page from what
+`make matrix` ran; change tests/matrix/page.py, not this page. A cell that did not run says so.
+
+A cell is a Debian release, a compiler, and the server that holds the lanes. The source is built in a fresh root directory
+of that release, and the tests start that release's own Postfix, Dovecot and Redis (or Valkey).
+
+| column | meaning |
+|---|---|
+| built | `meson setup` and `ninja` end well; how many compiler warnings came |
+| core | unit tests, the core integration tests, and those of plugin, Postfix and replication that depend on the release |
+| whole | all tests except those that are marked long |
+
+In a column: passed / failed / skipped.
+
+"""
+MUSL = """
+## musl
+
+musl's compiler in Debian has no libraries but the C library. So each source file of the gateway (Redis module, milter,
+proxy, relay, command) is compiled against musl's headers. Linked, and run, are the programs that need no other library:
+the fuzzers and the models. A dovelane that runs on musl needs musl builds of libev, hiredis, libConfuse and OpenSSL; that
+was not tried.
+"""
+
+
+def steps(result, level):
+    return [step for step in result["steps"] if step["level"] == level]
+
+
+def failed(result):
+    return sum(step["failed"] for step in result["steps"])
+
+
+def good(result):
+    """It ended, and nothing failed."""
+    return bool(result and result["finished"] and result["steps"] and not failed(result))
+
+
+def built(result):
+    found = steps(result, "built") if result else []
+    if not found:
+        return "did not run"
+    warnings = len(found[0].get("warnings", []))
+    told = "no warning" if not warnings else f"{warnings} warning{'s' * (warnings > 1)}"
+    return f"failed, {told}" if found[0]["failed"] else f"yes, {told}"
+
+
+def counts(result, level):
+    found = steps(result, level) if result else []
+    if not found:
+        return "did not run"
+    told = " / ".join(str(sum(step[what] for step in found)) for what in ("passed", "failed", "skipped"))
+    return told if result["finished"] else f"{told}, then stopped"
+
+
+def in_a_line(result):
+    if not result:
+        return "did not run"
+    parts = [f"built: {built(result)}"] + [f"{level}: {counts(result, level)}" for level in LEVELS[1:] if steps(result, level)]
+    if not result["finished"]:
+        parts.append(f"stopped: {result.get('trouble', 'was ended')}")
+    return "; ".join(parts)
+
+
+def rows(head, lines):
+    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(line) + " |" for line in lines)])
+
+
+def table(results):
+    """The results; name to result or None."""
+    return rows(["cell", "built", "core", "whole"],
+                [[name, built(result), counts(result, "core"), counts(result, "whole")] for name, result in results.items()])
+
+
+def versions(results):
+    """What each release has, as its cells found it."""
+    lines = []
+    for release, title in RELEASES.items():
+        mine = [result["versions"] for name, result in results.items() if result and result.get("versions") and Cell(name).release == release]
+        if not mine:
+            lines.append([f"{title}, {release}", "did not run", "", ""])
+            continue
+        servers = sorted({each["server"] for each in mine})
+        lines.append([f"{title}, {release}", mine[0]["dovecot"], mine[0]["postfix"], ", ".join(servers)])
+    return rows(["release", "Dovecot", "Postfix", "server of the lanes"], lines)
+
+
+def compilers(results):
+    """The compilers, the commit and the day of each cell."""
+    lines = []
+    for name, result in results.items():
+        if result and result.get("versions"):
+            lines.append([name, result["versions"]["compiler"], result["commit"][:12], result["date"][:10]])
+    return rows(["cell", "compiler", "commit", "date"], lines)
+
+
+def details(results):
+    """What failed, warned and was left out, cell by cell."""
+    text = []
+    for name, result in results.items():
+        lines = []
+        for step in result["steps"] if result else []:
+            lines += [f"- {step['name']}: failed: `{failure[:300]}`" for failure in step["failures"]]
+            lines += [f"- warning: `{warning[:300]}`" for warning in step.get("warnings", [])]
+            lines += [f"- {step['name']}: {number} skipped: {reason[:200]}" for reason, number in step.get("skips", {}).items()]
+        if result and not result["finished"]:
+            lines.append(f"- stopped before its end: {result.get('trouble', 'was ended')}")
+        if lines:
+            text += [f"\n### {name}\n", *lines]
+    return "\n".join(text) + "\n" if text else "\nNothing failed, warned or was skipped.\n"
+
+
+def whole_page(results):
+    return (HEAD + table(results) + "\n\n## Versions\n\n" + versions(results) + "\n\n" + compilers(results) + "\n" + MUSL +
+            "\n## What failed, warned or was skipped\n" + details(results))
+
+
+def main():
+    results = {}
+    for name in NAMES:
+        path = ROOT / "build" / "matrix" / f"{name}.json"
+        results[name] = json.loads(path.read_text()) if path.exists() else None
+    if not any(results.values()):
+        sys.exit("compatibility: no cell ran here (make matrix); COMPATIBILITY.md stays as it is")
+    (ROOT / "COMPATIBILITY.md").write_text(whole_page(results))
+
+
+if __name__ == "__main__":
+    main()
