@@ -111,6 +111,7 @@ def configure(host):
     host.write("/etc/mailname", f"{host.name}.example.org\n")
     host.write("/etc/aliases", "root: vmail\n")
     host.chroot("postmap", "/etc/postfix/transport")
+    host.chroot("postfix", "check")  # makes its directories: Dovecot may start before it, and has a socket there
     is_24 = host.place("/etc/dovecot/conf.d/10-metrics.conf").exists() or "dovecot_config_version" in host.read("/etc/dovecot/dovecot.conf")
     if is_24:
         for name in ("10-mail.conf", "10-auth.conf"):

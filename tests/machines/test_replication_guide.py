@@ -9,6 +9,7 @@ import guide
 import hosts
 import pytest
 from guide import at_once
+from machine import World
 
 GUIDE = "replication-guide.md"
 HERE = hosts.release_here()
@@ -51,8 +52,9 @@ PAIRS = [pytest.param(pair, id="-".join(pair), marks=[pytest.mark.here] if set(p
 
 
 @pytest.fixture(scope="module", params=PAIRS)
-def sites(request, module_world):
-    return Sites(module_world, request.param)
+def sites(request):
+    with World() as world:
+        yield Sites(world, request.param)
 
 
 def test_the_guide_to_the_first_replicated_flag(sites):
