@@ -2,7 +2,7 @@
 PYTHON := /usr/bin/python3
 BUILD  := build
 
-.PHONY: all install uninstall deb run test test-packages test-unit test-asan test-integration test-long chaos bench clean format
+.PHONY: all install uninstall deb run test test-unit test-asan test-integration test-long test-machines test-packages chaos bench clean format
 
 all: $(BUILD)/build.ninja
 	ninja -C $(BUILD)
@@ -42,6 +42,12 @@ test:
 test-long:
 	./setup long
 	$(PYTHON) tests/run.py --long
+
+# Debian 12 and 13 with systemd, two machines at a time, follow the guides (root; tests/machines/machine.py says what is needed).
+test-machines:
+	./setup test
+	$(MAKE) --no-print-directory all
+	DOVELANE_BUILD=$(CURDIR)/$(BUILD) $(PYTHON) -m pytest -q -s tests/machines
 
 # Random faults under load, ROUNDS of them, told by SEED: nothing that was answered 250 is lost.
 SEED   := 1

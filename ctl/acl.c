@@ -64,7 +64,7 @@ void acl_command(struct ctl *ctl, int argc, char **argv)
         ctl_usage("acl: %s is no option", argv[optind]);
     const char *template = ctl->config->node_user_file;
     if (!strstr(template, "%p"))
-        ctl_usage("%s: node_user_file = \"%s\": write it with %%p, like \"/etc/dovelane/%%p.user\": a file, and a user, for each program", ctl->config_path, template);
+        ctl_usage("%s: node_user_file = \"%s\": write it with %%p, like \"/etc/dovelane/%%p/user\": a file, and a user, for each program", ctl->config_path, template);
     puts("user default off resetchannels -@all");
     for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
         char *file = endpoint_file_of(template, rights[i].program), *error = NULL;

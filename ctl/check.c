@@ -53,7 +53,7 @@ static void check_directory(struct ctl *ctl, const char *setting, const char *pa
     const char *slash = strrchr(path, '/');
     char *directory = mem_strndup(path, slash > path ? (size_t)(slash - path) : 1);
     bool packaged = !strcmp(directory, by_default);
-    char *mend = packaged ? mem_printf("systemd-tmpfiles --create dovelane.conf, on hosts with a %s", of)
+    char *mend = packaged ? mem_printf("systemd-tmpfiles --create, on hosts with a %s", of)
                           : mem_printf("install -d -o %s -g postfix -m 0750 %s, on hosts with a %s; or %s", user, directory, of, setting);
     if (stat(directory, &st) < 0 ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(st.st_mode))
         check_say(ctl, FINDING_WARNING, "config", mend, "%s, the directory of %s, is not there", directory, setting);
@@ -68,7 +68,7 @@ static void check_places(struct ctl *ctl)
     if (*c->proxy_next) /* else there is none */
         check_directory(ctl, "proxy_socket", c->proxy_socket, "/var/spool/postfix/dovelane-proxy", "dovelane-proxy", "proxy");
     if (access(c->state_directory, W_OK) < 0)
-        check_say(ctl, FINDING_WARNING, "config", "systemd-tmpfiles --create dovelane.conf, or run this as root", "state_directory = %s cannot be written: a milter forgets `divert off` when it and all nodes restart",
+        check_say(ctl, FINDING_WARNING, "config", "systemd-tmpfiles --create, or run this as root", "state_directory = %s cannot be written: a milter forgets `divert off` when it and all nodes restart",
                   c->state_directory);
 }
 

@@ -107,7 +107,7 @@ static char *no_place(const char *setting, const char *path)
         return mem_printf("%s = %s: longer than the %d bytes that a socket's path may have", setting, path, BESIDE_PATH_MOST);
     char *directory = mem_strndup(path, slash > path ? (size_t)(slash - path) : 1), *error = NULL;
     if (stat(directory, &st) < 0 ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(st.st_mode))
-        error = mem_printf("%s = %s: there is no directory %s: make it (that of the default: `systemd-tmpfiles --create dovelane.conf`), or mend the path", setting, path, directory);
+        error = mem_printf("%s = %s: there is no directory %s: make it (that of the default: `systemd-tmpfiles --create`), or mend the path", setting, path, directory);
     free(directory);
     return error;
 }

@@ -48,7 +48,7 @@ void program_start(struct program *p, const char *name, bool node_needed, progra
         exit(2);
     }
     if (node_needed && !p->node && !only_check) {
-        fprintf(stderr, "%s: -n is needed: the name of the node it works for\n", name);
+        fprintf(stderr, "%s: -n is needed: the name of the node it works for (with the units: after DOVELANE_NODE= in /etc/default/dovelane)\n", name);
         exit(2);
     }
     if (p->node && config_node_index(p->config, p->node) < 0) {

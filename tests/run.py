@@ -6,6 +6,7 @@
     3. the integration tests against real servers
     4. their core once more with the sanitized programs
     5. replication: real Dovecots, two and three, against the scenario table, damage, kills and a soak
+    7. machines: two Debians with systemd follow the guides to the first mail, a reboot and a stop of Redis (`make test-machines` goes on)
 
 --long adds the long variants (`-m long`, long fuzzing) and
     6. the lane's tests with the server under valgrind
@@ -134,7 +135,7 @@ def integration(folder, name, marks, tally, extra_env=None, tests="tests/integra
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--long", action="store_true")
-    parser.add_argument("--only", default="1,2,3,4,5,6")
+    parser.add_argument("--only", default="1,2,3,4,5,6,7")
     options = parser.parse_args()
     parts = set(options.only.split(","))
     plain, asan = ROOT / "build", ROOT / "build-asan"
@@ -156,6 +157,8 @@ def main():
         integration(plain, "replication", "long or not long" if options.long else "not long", tally, tests="tests/replication", at_once=REPLICAS_AT_ONCE)
         if options.long and os.environ.get("DOVELANE_TRIXIE_ROOT"):
             integration(plain, "replication, versions mixed", "not long", tally, {"DOVELANE_VERSIONS": "2.4,2.3"}, tests="tests/replication", at_once=REPLICAS_AT_ONCE)
+    if built and "7" in parts:
+        integration(plain, "machines", "here" if options.long else "short and here", tally, tests="tests/machines", at_once=2)
     if built and options.long and "6" in parts:
         integration(plain, "lane, valgrind", "not long", tally, {"DOVELANE_VALGRIND": "1"}, tests="tests/integration/test_lane_*.py")
     if slow:

@@ -180,7 +180,8 @@ def test_check_finds_nothing_critical(site):
     assert "our milter is the last" in said and f"next hop {debian.MAILBOX}: answers" in said and "\n0 critical" in said, said
 
 
-GUIDE = (debian.REPOSITORY / "docs" / "admin-guide.md").read_text()
+# Without the words behind a fence that tell tests/machines what a block is.
+GUIDE = re.sub(r"(?m)^```[a-z].*$", "```", (debian.REPOSITORY / "docs" / "admin-guide.md").read_text())
 
 
 def test_the_guide_quotes_the_examples_as_they_are():
@@ -188,7 +189,7 @@ def test_the_guide_quotes_the_examples_as_they_are():
         assert f"```\n{(debian.EXAMPLES / name).read_text()}```\n" in GUIDE, name
     smtp = debian.services((debian.EXAMPLES / "master.cf").read_text())[("smtp", "inet")]
     assert "```\n" + "\n".join(smtp) + "\n```\n" in GUIDE
-    redis = [line for line in (debian.EXAMPLES / "redis-dovelane.conf").read_text().splitlines() if not line.startswith(("#", "loadmodule", "lane.node"))]
+    redis = [line for line in (debian.EXAMPLES / "redis-dovelane.conf").read_text().splitlines() if not line.startswith(("#", "loadmodule"))]
     assert "```\n" + "\n".join(redis) + "\n```\n" in GUIDE
 
 

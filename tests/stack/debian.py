@@ -135,11 +135,11 @@ def master(addresses, content_milter, diverting=True):
 
 def socket_directory():
     """(path, mode, owner, group) of the milter's socket's directory, as tmpfiles.d makes it."""
-    for line in (REPOSITORY / "packaging" / "systemd" / "dovelane.tmpfiles").read_text().splitlines():
+    for line in (REPOSITORY / "packaging" / "systemd" / "dovelane-postfix.tmpfiles").read_text().splitlines():
         found = re.match(r"d (/var/spool/postfix/\S+)\s+(\d+) (\w+) (\w+)", line)
         if found:
             return found.groups()
-    raise StackError("dovelane.tmpfiles has no directory below /var/spool/postfix")
+    raise StackError("dovelane-postfix.tmpfiles has no directory below /var/spool/postfix")
 
 
 def as_unit(service, sbin, groups=()):

@@ -1,0 +1,282 @@
+"""docs/admin-guide.md on two booted Debians, from the first command to the last of "Uninstall". The tests of a release run in their order, on the same two
+machines: each begins where the one before ended.
+"""
+import re
+import time
+
+import hosts
+import pytest
+from gateway import LEAVING, Pair
+from guide import at_once
+
+HERE = hosts.release_here()
+RELEASES = [pytest.param(release, marks=[pytest.mark.here] if release == HERE else []) for release in ("bookworm", "trixie")]
+UNITS = ["redis-server@dovelane", "dovelane-relay", "dovelane-milter"]
+EXPOSURE = {"dovelane-relay": 2.0, "dovelane-milter": 2.0, "dovelane-proxy": 2.0, "redis-server@dovelane": 3.5}
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def pair(request, module_world):
+    made = Pair(module_world, request.param)
+    yield made
+    made.close()
+
+
+def active(pair):
+    for machine in pair.machines.values():
+        states = machine.run("systemctl is-active " + " ".join(UNITS), check=False).split()
+        assert states == ["active"] * len(UNITS), dict(zip(UNITS, states))
+
+
+@pytest.mark.short
+def test_the_programs_bring_no_listener(pair):
+    begin = time.monotonic()
+    before = pair.listeners()
+    pair.follow("### 1. The programs")
+    assert pair.listeners() == before
+    for machine in pair.machines.values():
+        assert machine.run("systemctl is-enabled dovelane-milter dovelane-proxy dovelane-relay redis-server", check=False).split() == ["disabled"] * 4
+    at_once(lambda machine: machine.reboot(), pair.machines.values())
+    at_once(lambda machine: machine.wait("ss -ltn | grep -q :25 && systemctl is-active dovecot"), pair.machines.values())
+    assert pair.listeners() == before, "after a reboot"
+    print(f"step 1 on two hosts: {time.monotonic() - begin:.0f} s")
+
+
+@pytest.mark.short
+def test_the_node_runs_behind_its_firewall(pair):
+    pair.follow("### 2. The node's Redis")
+    for name, machine in pair.machines.items():
+        assert machine.run("systemctl is-active redis-server@dovelane").strip() == "active"
+        other = "10.0.0.2" if name == "mx1" else "10.0.0.1"
+        assert machine.run(f"redis-cli -h {other} -p 7001 ping").strip() == "PONG"
+        with pytest.raises(Exception, match="status 124"):
+            pair.world.run("timeout", "2", "bash", "-c", f"exec 3<>/dev/tcp/{machine.address}/7001")
+        pair.world.run("timeout", "20", "bash", "-c", f"exec 3<>/dev/tcp/{machine.address}/25")
+
+
+def test_a_missing_node_name_is_named(pair):
+    """Before step 3: no /etc/default/dovelane yet, and the program says what to write there."""
+    machine = pair.machines["mx1"]
+    machine.run("install -D -m 0644 /usr/share/doc/dovelane/examples/dovelane.conf /etc/dovelane/dovelane.conf; systemctl start --no-block dovelane-milter")
+    said = machine.wait("journalctl -u dovelane-milter | grep -m 1 'after DOVELANE_NODE= in /etc/default/dovelane'")
+    assert "(not set)" in said
+    machine.run("systemctl stop dovelane-milter; rm /etc/dovelane/dovelane.conf")
+
+
+@pytest.mark.short
+def test_the_guide_to_the_first_diverted_mail(pair):
+    begin = time.monotonic()
+    pair.follow("### 3. One file for all hosts", "### 4. Postfix: two settings and two ports", "### 5. Dovecot, if it is reached by a UNIX socket", "### 6. Relay and milter",
+                "### 7. The milter on port 25")
+    active(pair)
+    assert pair.send("before@example.org")
+    pair.follow("## The first diverted destination")
+    pair.whole()
+    for name, machine in pair.machines.items():
+        said = machine.wait("dovelane check || [ $? = 1 ]", what="nothing is critical, once the programs have told their new configuration")
+        print(f"{name}: {said.splitlines()[-1]}")
+    sent = pair.send("first@example.org")
+    log = pair.machines["mx1"].wait("grep 'status=sent.*why=first' /var/log/mail.log", what="the relay delivered it")
+    assert "action=lane" in pair.machines["mx1"].read("/var/log/mail.log") and "first@example.org" in log
+    assert set(sent) <= set(pair.mailboxes())
+    print(f"steps 3 to the first diverted mail on two hosts: {time.monotonic() - begin:.0f} s; typed: {pair.reader.commands}, "
+          f"edited by hand: { {name: len(files) for name, files in pair.reader.edited.items()} }")
+
+
+@pytest.mark.short
+def test_units_are_verified_and_shut_in(pair):
+    for name, machine in pair.machines.items():
+        assert machine.run("systemd-analyze verify --man=no " + " ".join(f"{unit}.service" for unit in EXPOSURE) + " 2>&1 | grep -i dovelane || true") == ""
+        for unit, most in EXPOSURE.items():
+            found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", machine.run(f"systemd-analyze security --no-pager {unit}.service"))
+            print(f"{name} {unit}: exposure {found[1]}")
+            assert float(found[1]) <= most
+        assert machine.run("systemctl --failed --no-legend").strip() == ""
+
+
+@pytest.mark.short
+def test_a_reboot_of_one_host_with_mail_flowing(pair):
+    divert(pair, '"lmtp:unix:private/dovecot-lmtp", "smtp:[10.0.0.100]:2525"')
+    machine = pair.machines["mx1"]
+    with pair.load() as load:
+        load.more()
+        print(f"shutdown: {machine.reboot():.1f} s")
+        active(pair)
+        assert machine.run("systemctl --failed --no-legend").strip() == ""
+        pair.whole()
+        load.more()
+    assert "action=lane" in machine.read("/var/log/mail.log")
+
+
+def divert(pair, names):
+    """A name more in `divert`, as the guide's "Growing" says it."""
+    for machine in pair.machines.values():
+        machine.run(f"sed -i 's#^divert = .*#divert = {{ {names} }}#' /etc/dovelane/dovelane.conf; systemctl reload dovelane-relay dovelane-milter")
+
+
+def stored(pair, mails=40, size=0):
+    """Mails that lie in lanes, since their next hop says 451."""
+    pair.hold.touch()
+    sent = pair.send("u@next.example", mails=mails, size=size)
+    pair.machines["mx1"].wait(f"[ $(dovelane mailq -j | wc -l) -ge {mails} ]", what="the mails lie in lanes")
+    return set(sent)
+
+
+def delivered(pair, sent, timeout=180):
+    pair.hold.unlink(missing_ok=True)
+    end = time.monotonic() + timeout
+    while sent - set(pair.arrived()):
+        assert time.monotonic() < end, f"{len(sent - set(pair.arrived()))} of {len(sent)} did not arrive\n" + pair.machines["mx1"].run("dovelane nodes; dovelane mailq; tail -20 /var/log/mail.log", check=False)
+        pair.machines["mx1"].run("dovelane flush", check=False)
+        time.sleep(1)
+
+
+@pytest.mark.short
+def test_a_stop_of_redis_keeps_what_lanes_hold_and_leaves_no_mail_behind(pair):
+    sent = stored(pair)
+    machine = pair.machines["mx1"]
+    begin = time.monotonic()
+    machine.run("systemctl stop redis-server@dovelane")
+    print(f"stop of Redis: {time.monotonic() - begin:.1f} s")
+    assert machine.run("ls /var/lib/redis/dovelane").split() == ["dump.rdb"]
+    machine.run("systemctl start redis-server@dovelane")
+    assert machine.run("ls /var/lib/redis/dovelane").split() == []
+    assert int(re.search(r"keys=(\d+)", machine.run("redis-cli -h 10.0.0.1 -p 7001 INFO keyspace"))[1]) > 0
+    pair.whole()
+    delivered(pair, sent)
+
+
+def test_units_are_reloaded_restarted_and_killed_with_mail_flowing(pair):
+    machine = pair.machines["mx1"]
+    with pair.load() as load:
+        for script in ("systemctl reload dovelane-milter", "systemctl reload dovelane-relay", "systemctl restart dovelane-relay", "systemctl restart dovelane-milter",
+                       "systemctl restart redis-server@dovelane", "systemctl kill -s KILL dovelane-relay", "systemctl kill -s KILL dovelane-milter",
+                       "systemctl kill -s KILL redis-server@dovelane", "systemctl stop dovelane-milter; sleep 2; systemctl start dovelane-milter", "systemctl reload postfix",
+                       "systemctl restart rsyslog; logrotate --force /etc/logrotate.d/rsyslog"):
+            machine.run(script)
+            load.more(20)
+            machine.wait("systemctl is-active " + " ".join(UNITS))
+            pair.whole()
+    assert "dovelane-relay" in machine.read("/var/log/mail.log"), "lines go to the new file after a rotation"
+
+
+def test_power_loss_of_one_host_with_mail_flowing(pair):
+    machine = pair.machines["mx2"]
+    with pair.load() as load:
+        load.more()
+        machine.cut_power()
+        time.sleep(3)
+        machine.boot()
+        active(pair)
+        pair.whole()
+        load.more()
+
+
+def test_the_watchdog_ends_a_relay_that_hangs(pair):
+    machine = pair.machines["mx1"]
+    before = machine.run("systemctl show -P NRestarts dovelane-relay").strip()
+    with pair.load():
+        machine.run("kill -STOP $(systemctl show -P MainPID dovelane-relay)")
+        machine.wait(f"[ $(systemctl show -P NRestarts dovelane-relay) != {before} ] && systemctl is-active dovelane-relay", 120, "the watchdog restarted it")
+        pair.whole()
+    assert "Watchdog timeout" in machine.run("journalctl -u dovelane-relay --no-pager | grep -i watchdog")
+
+
+FILL = "cat /dev/zero > /var/fill 2> /dev/null; sync; cat /dev/zero > /var/fill2 2> /dev/null; df /var | tail -1"
+NO_ROOM = "it could not save what it holds"
+
+
+def test_a_full_disk_hangs_neither_a_stop_nor_a_reboot(pair):
+    """/var of mx1 is full. Nothing is lost: mx2 holds what mx1 cannot save."""
+    machine = pair.machines["mx1"]
+    machine.power_off()
+    machine.limit_disk("/var", 1200)
+    machine.boot()
+    pair.whole()
+    sent = stored(pair, size=100000)
+    print("full:", machine.run(FILL))
+    said = pair.world.run("/usr/bin/python3", "-c", "import smtplib; c = smtplib.SMTP('10.0.0.1'); c.ehlo(); print(c.mail('a@client.example', ['SIZE=1000']))")
+    assert "(452" in said, said
+    begin = time.monotonic()
+    machine.run("systemctl stop redis-server@dovelane", timeout=300)
+    print(f"stop of a Redis that cannot save: {time.monotonic() - begin:.0f} s")
+    assert NO_ROOM in machine.run("journalctl -u redis-server@dovelane --no-pager")
+    machine.run("systemctl start redis-server@dovelane")
+    pair.whole()
+    print(f"reboot with a full disk: shutdown {machine.reboot(timeout=300):.0f} s")
+    pair.whole()
+    assert len(machine.run("dovelane mailq -j").splitlines()) >= len(sent)
+    # Room within the half minute: saved after all.
+    machine.run("systemctl stop --no-block redis-server@dovelane")
+    machine.wait("journalctl -b -u redis-server@dovelane | grep -q 'Error trying to save the DB'")
+    machine.run("rm /var/fill /var/fill2")
+    machine.wait("[ $(systemctl show -P ActiveState redis-server@dovelane) = inactive ]")
+    assert machine.run("ls /var/lib/redis/dovelane").split() == ["dump.rdb"]
+    machine.run("systemctl start redis-server@dovelane")
+    pair.whole()
+    delivered(pair, sent)
+
+
+def test_tls_and_users(pair):
+    pair.machines["mx1"].run("dovelane divert off")
+    follow_tls(pair)
+    pair.whole()
+    for machine in pair.machines.values():
+        said = machine.wait("dovelane check || [ $? = 1 ]")
+        assert "unencrypted" not in said and "needs no password" not in said, said
+    pair.machines["mx1"].run("dovelane divert on")
+    with pair.load() as load:
+        load.more()
+    assert pair.machines["mx1"].run("redis-cli -h 10.0.0.1 -p 7001 --tls --cacert /etc/dovelane/tls/ca.crt LANE.INFO", check=False).startswith("NOAUTH")
+
+
+def follow_tls(pair):
+    # --askpass wants a terminal; the section is followed to "A second network", which is another way.
+    pair.reader.instead["redis-cli -h 10.0.0.1 -p 7001 --tls --cacert /etc/dovelane/tls/ca.crt --user dovelane --askpass LANE.INFO"] = ask("10.0.0.1")
+    pair.reader.instead["redis-cli -h 10.0.0.2 -p 7001 --tls --cacert /etc/dovelane/tls/ca.crt --user dovelane --askpass LANE.INFO"] = ask("10.0.0.2")
+    pair.reader.instead["dovelane check nodes"] = "dovelane check nodes || true"  # asked again when all is whole
+    pair.follow("## Two hosts: TLS and users")
+
+
+def ask(address):
+    return f"REDISCLI_AUTH=$(cut -d ' ' -f 2 /etc/dovelane/dovelane/user) redis-cli -h {address} -p 7001 --tls --cacert /etc/dovelane/tls/ca.crt --user dovelane LANE.INFO"
+
+
+def test_passwords_stay_hidden_when_they_are_replaced(pair):
+    machine = pair.machines["mx1"]
+    see = "nsenter -t $(systemctl show -P MainPID dovelane-{program}) -m setpriv --reuid=dovelane --regid=dovelane --clear-groups cat /etc/dovelane/dovelane-{other}/user"
+    for replace in ("true", "install -m 0640 -g dovelane /etc/dovelane/dovelane-{other}/user /root/new; mv /root/new /etc/dovelane/dovelane-{other}/user",
+                    "systemctl reload dovelane-milter"):
+        for program, other in (("milter", "relay"), ("relay", "milter")):
+            machine.run(replace.format(other=other))
+            assert machine.status(see.format(program=program, other=program))[0] == 0, "it reads its own"
+            code, said = machine.status(see.format(program=program, other=other))
+            assert code != 0 and "Permission denied" in said, f"after {replace}: {program} sees {said}"
+            machine.run("chgrp dovelane /etc/dovelane/dovelane-milter/user /etc/dovelane/dovelane-relay/user")
+
+
+def test_uninstall_leaves_a_mail_server_that_works(pair):
+    sent = stored(pair)
+    pair.reader.instead.update(LEAVING)
+    pair.machines["mx1"].run("dovelane drain --to-postfix", timeout=300)
+    pair.follow("## Switching off, and going back")
+    delivered_by_postfix(pair, sent)
+    for name, machine in pair.machines.items():
+        left = machine.run("find / /var -xdev -iname '*dovelane*' -not -path '/usr/src/*' -not -path '/var/tmp/*' -not -path '/var/log/*' -not -path '/tmp/*' -not -path '/proc/*' -not -path '/sys/*'; "
+                           "grep -rIl dovelane /etc | grep -v -- '-$'; getent passwd dovelane dovelane-proxy; getent group dovelane dovelane-proxy", check=False)
+        assert left == "", f"{name} still has\n{left}"
+    at_once(lambda machine: machine.reboot(), pair.machines.values())
+    for machine in pair.machines.values():
+        assert machine.run("systemctl --failed --no-legend").strip() == ""
+        sent = pair.send("after@example.org", to=machine.address)
+        machine.wait(f"grep -rqs {sent[0]} /var/vmail")
+    pair.reader.done()
+
+
+def delivered_by_postfix(pair, sent, timeout=180):
+    pair.hold.unlink(missing_ok=True)
+    end = time.monotonic() + timeout
+    while sent - set(pair.arrived()):
+        assert time.monotonic() < end, f"{len(sent - set(pair.arrived()))} did not arrive"
+        pair.each("postqueue -f")
+        time.sleep(1)

@@ -1,0 +1,110 @@
+"""docs/replication-guide.md, "Two sites" and "Going back", on two booted Debians. The tests of a pair run in their order, on the same two machines."""
+import json
+import shutil
+import sys
+import time
+
+import gateway
+import guide
+import hosts
+import pytest
+from guide import at_once
+
+GUIDE = "replication-guide.md"
+HERE = hosts.release_here()
+ADDRESSES = {"site-a": "10.0.0.1", "site-b": "10.0.0.2"}
+USER = "anna@example.org"
+CLIENT = hosts.ROOT / "tests/machines/imap.py"
+
+
+class Sites:
+    def __init__(self, world, releases):
+        self.world = world
+        self.machines = {}
+        for (name, address), release in zip(ADDRESSES.items(), releases):
+            self.machines[name] = machine = world.machine(name, address, hosts.mail_server(release))
+            hosts.configure(machine)
+            shutil.copy(hosts.ROOT / "setup", machine.place("/var/tmp/setup"))
+            shutil.copy(hosts.installed(release, world.folder), machine.place("/var/tmp/dovelane.tar"))
+        at_once(lambda machine: machine.boot(), self.machines.values())
+        self.a, self.b = self.machines.values()
+        own = {"site-a": {}, "site-b": {"-h 10.0.0.1": "-h 10.0.0.2", "bind 10.0.0.1": "bind 10.0.0.2", "lane.node site-a": "lane.node site-b"}}
+        self.reader = guide.Reader(self.machines, own, per_host=[gateway.REDIS_CONF], instead={**gateway.NOT_HERE, "./setup host": "./setup host"})
+        self.begin = time.monotonic()
+
+    def client(self, name, *words):
+        """What an IMAP client at that site sees or does."""
+        return json.loads(self.world.run("/usr/bin/python3", CLIENT, ADDRESSES[name], USER, *words))
+
+    def same(self, timeout=120):
+        """Waits until a client sees the same at both sites: UIDs, flags and subjects of each folder. Returns it."""
+        end = time.monotonic() + timeout
+        while True:
+            seen = [self.client(name, "list") for name in ADDRESSES]
+            if seen[0] == seen[1]:
+                return seen[0]
+            assert time.monotonic() < end, f"{seen[0]}\n{seen[1]}\n" + "\n".join(m.run("doveadm dovelane status; doveadm dovelane status -A; tail -20 /var/log/mail.log", check=False) for m in self.machines.values())
+            time.sleep(0.3)
+
+
+PAIRS = [pytest.param(pair, id="-".join(pair), marks=[pytest.mark.here] if set(pair) == {HERE} else []) for pair in (("bookworm", "bookworm"), ("trixie", "trixie"), ("bookworm", "trixie"))]
+
+
+@pytest.fixture(scope="module", params=PAIRS)
+def sites(request, module_world):
+    return Sites(module_world, request.param)
+
+
+def test_the_guide_to_the_first_replicated_flag(sites):
+    """site-a has mail, site-b is empty."""
+    for number in range(5):
+        sites.client("site-a", "append", "INBOX", f"before {number}")
+    before = sites.client("site-a", "list")
+    sites.reader.follow(GUIDE, "## Two sites")
+    for machine in sites.machines.values():
+        said = machine.run("doveadm dovelane status")
+        assert "here" in said, said
+    sites.a.run(f"doveadm dovelane resync -u {USER}")
+    assert sites.same() == before, "nothing changed for clients of site-a, and site-b shows the same"
+    uid = min(int(uid) for uid in before["INBOX"]["mails"])
+    sites.client("site-b", "flag", "INBOX", str(uid), "\\Flagged")
+    assert "\\Flagged" in sites.same()["INBOX"]["mails"][str(uid)]["flags"]
+    print(f"two bare hosts to the first replicated flag: {time.monotonic() - sites.begin:.0f} s; typed: {sites.reader.commands}, "
+          f"edited by hand: { {name: len(files) for name, files in sites.reader.edited.items()} }", file=sys.stderr)
+
+
+def test_units_and_directories(sites):
+    for machine in sites.machines.values():
+        assert machine.run("systemctl --failed --no-legend").strip() == ""
+        assert machine.status("systemd-tmpfiles --create dovelane.conf dovelane-redis.conf") == (0, "")
+
+
+def test_what_happens_while_a_site_is_off_is_there_afterwards(sites):
+    """A clean reboot, a power loss, a stop of Dovecot and one of Redis; at the other site clients go on."""
+    ways = {"reboot": (lambda m: m.power_off(), lambda m: m.boot()), "power": (lambda m: m.cut_power(), lambda m: m.boot()),
+            "dovecot": (lambda m: m.run("systemctl stop dovecot"), lambda m: m.run("systemctl start dovecot")),
+            "redis": (lambda m: m.run("systemctl stop redis-server@dovelane"), lambda m: m.run("systemctl start redis-server@dovelane"))}
+    for machine, other in ((sites.b, "site-a"), (sites.a, "site-b")):
+        for word, (down, up) in ways.items():
+            down(machine)
+            sites.client(other, "append", "INBOX", f"while {machine.name} {word}")
+            sites.client(other, "create", f"made-{machine.name}-{word}")
+            up(machine)
+            machine.wait("ss -ltn | grep -q :143")
+            seen = sites.same()
+            assert f"while {machine.name} {word}" in {mail["subject"] for mail in seen["INBOX"]["mails"].values()} and f"made-{machine.name}-{word}" in seen
+
+
+def test_going_back(sites):
+    sites.reader.instead.update(gateway.LEAVING)
+    for machine in sites.machines.values():
+        machine.wait("doveadm dovelane verify -A", what="both are the same")
+    seen = sites.same()
+    sites.b.run("systemctl stop dovecot")
+    sites.reader.follow(GUIDE, "## Going back")
+    sites.b.run("systemctl start dovecot")
+    for name, machine in sites.machines.items():
+        assert sites.client(name, "list") == seen
+        machine.reboot()
+        machine.wait("ss -ltn | grep -q :143")
+        assert machine.run("systemctl --failed --no-legend").strip() == "" and sites.client(name, "list") == seen
