@@ -1,0 +1,159 @@
+"""What the tests of the packages share: the packages, 0.1.0 as `make install` left it, a gateway of two hosts, what a file system holds."""
+import contextlib
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import machine
+
+ROOT = machine.ROOT
+MAIL = ROOT / "tests/machines/mail.py"
+NAMES = ["redis-module-lane", "dovelane", "dovelane-dovecot", "dovelane-doc"]
+OLD = "44edfa3"  # 0.1.0: there was no package of it
+HOSTS = {"mx1": "10.0.0.1", "mx2": "10.0.0.2"}
+HOP = f"smtp:[{machine.HUB_ADDRESS}]:2525"
+# Names differ between releases where a library's version is in them: apt is asked for them by pattern.
+LIBRARIES = ["^libconfuse[0-9]+$", "^libev4(t64)?$", "^libhiredis[0-9.]+$", "libjansson4", "libsqlite3-0"]
+# What each package of Debian writes by itself while it runs is not ours to compare.
+MOVING = ["/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp", "/var/log", "/var/cache", "/var/backups", "/var/lib/dpkg", "/var/lib/apt", "/var/lib/systemd",
+          "/var/lib/postfix", "/var/spool/postfix", "/var/lib/redis/dump.rdb", "/var/lib/dovecot", "/etc/ld.so.cache", "/etc/machine-id", "/var/mail", "/root"]
+ACCOUNTS = ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/subuid", "/etc/subgid",
+            "/etc/subuid-", "/etc/subgid-", "/etc/.pwd.lock"]
+
+
+def release_here():
+    text = pathlib.Path("/etc/os-release").read_text(encoding="utf-8")
+    return re.search(r"^VERSION_CODENAME=(\w+)", text, re.M)[1]
+
+
+def beside(release):
+    return ["postfix", "redis-server", "redis-tools", "dovecot-imapd", "dovecot-lmtpd", "apparmor", *LIBRARIES]
+
+
+class Debs:
+    def __init__(self, folder):
+        self.folder = folder
+        for name in NAMES:
+            assert list(folder.glob(f"{name}_*.deb")), f"{folder} has no {name}: make deb"
+
+    def __getitem__(self, name):
+        return next(self.folder.glob(f"{name}_*.deb"))
+
+    def all(self, *without):
+        return [self[name] for name in NAMES if name not in without]
+
+    def field(self, name, field):
+        return machine.call("dpkg-deb", "-f", self[name], field).strip()
+
+
+def old_version(tree):
+    """Puts 0.1.0 into a tree, as `make install` did."""
+    source, files = tree.parent / f"{tree.name}.source", tree.parent / f"{tree.name}.files"
+    for folder in (source, files):
+        machine.remove_tree(folder)
+        folder.mkdir()
+    archive = subprocess.run(["git", "-C", ROOT, "archive", OLD], stdout=subprocess.PIPE, check=True).stdout
+    subprocess.run(["tar", "-x", "-C", source], input=archive, check=True)
+    machine.call("meson", "setup", source / "b", source)
+    machine.call("nice", "meson", "compile", "-C", source / "b", timeout=3600)
+    machine.call("meson", "install", "-C", source / "b", "--no-rebuild", "--destdir", files)
+    machine.call("cp", "-a", f"{files}/usr", tree)
+    machine.remove_tree(source)
+    machine.remove_tree(files)
+
+
+def gateway_files(host):
+    """The guide's way, without TLS, for one of two hosts. The PID file: 0.1.0's drop-in needed it, and nobody had said so."""
+    name, address = host.name, host.address
+    examples = pathlib.Path("/usr/share/doc/dovelane/examples")
+    redis = host.read(examples / "redis-dovelane.conf").replace("10.0.0.1", address).replace("lane.node mx1", f"lane.node {name}").replace("4gb", "200mb")
+    host.write("/etc/redis/redis-dovelane.conf", redis + f"pidfile /run/redis-dovelane/redis-server.pid\n")
+    config = host.read(examples / "dovelane.conf").replace("divert = { }", f'divert = {{ "{HOP}" }}')
+    host.write("/etc/dovelane/dovelane.conf", config)
+    host.write("/etc/default/dovelane", f"DOVELANE_NODE={name}\n")
+    master = host.read("/etc/postfix/master.cf")
+    lines = host.read(examples / "master.cf")
+    host.write("/etc/postfix/master.cf", master + lines[lines.index("127.0.0.1:10027"):])
+
+
+def gateway_postfix(host):
+    host.run("postconf -e in_flow_delay=0 enable_long_queue_ids=yes mynetworks=10.0.0.0/24,127.0.0.0/8 mydestination= relay_domains=next.example "
+             f"inet_interfaces=all 'transport_maps=inline:{{next.example={HOP}}}' smtpd_relay_restrictions=permit_mynetworks,reject "
+             f"myhostname={host.name}.example.org smtp_destination_rate_delay=0 minimal_backoff_time=5s queue_run_delay=5s maximal_backoff_time=10s && "
+             "postconf -P smtp/inet/smtpd_milters='unix:dovelane/milter.sock' && systemctl restart postfix")
+
+
+def gateway_start(host):
+    host.run("chown redis:redis /etc/redis/redis-dovelane.conf; systemctl daemon-reload; "
+             "systemctl enable --now redis-server@dovelane && systemctl enable --now dovelane-relay dovelane-milter")
+    gateway_postfix(host)
+
+
+def whole(hosts):
+    for host in hosts:
+        host.wait("dovelane nodes", 180, "dovelane nodes ends with 0")
+
+
+class Mail:
+    """A next hop on the hub and a client that sends to all hosts; what was answered 250, and what arrived."""
+
+    def __init__(self, world, folder):
+        self.world, self.sent, self.arrived, self.hold_file = world, folder / "sent", folder / "arrived", folder / "hold"
+        for file in (self.sent, self.arrived):
+            file.touch()
+        self.sink = world.popen(sys.executable, MAIL, "sink", "--port", 2525, "--journal", self.arrived, "--hold", self.hold_file,
+                                stdout=subprocess.PIPE, text=True)
+        assert self.sink.stdout.readline() == "ready\n"
+
+    def hold(self, on):
+        self.hold_file.touch() if on else self.hold_file.unlink()
+
+    def send(self, hosts, mails=-1, rate=20):
+        return self.world.popen(sys.executable, MAIL, "send", "--to", ",".join(h.address for h in hosts), "--rcpt", "u@next.example", "--journal", self.sent,
+                                "--mails", mails, "--rate", rate, stdout=subprocess.PIPE, text=True)
+
+    @contextlib.contextmanager
+    def load(self, hosts, rate=20):
+        """Mail to all hosts as long as the block lasts. Nothing may be refused."""
+        sender = self.send(hosts, rate=rate)
+        try:
+            yield
+        finally:
+            sender.send_signal(signal.SIGTERM)
+            said = sender.communicate(timeout=120)[0]
+        assert re.search(r"answered \d+ refused 0\n$", said), said
+
+    def lost(self):
+        return set(self.sent.read_text().split()) - set(self.arrived.read_text().split())
+
+    def doubled(self):
+        ids = self.arrived.read_text().split()
+        return len(ids) - len(set(ids))
+
+    def close(self):
+        self.sink.kill()
+        self.sink.wait()
+
+
+def files_of(host):
+    """Every path with its kind, rights and owner, and the bytes' digest below /etc and /usr; accounts by name."""
+    prune = " -o ".join(f"-path {p}" for p in [*MOVING, *ACCOUNTS])
+    listed = host.run(f"find / -xdev \\( {prune} \\) -prune -o -printf '%p|%y|%m|%u|%g|%l\\n'")
+    digests = host.run("find /etc /usr /lib/systemd /opt /srv -xdev -type f -print0 | xargs -0 md5sum")
+    found = {}
+    for line in listed.splitlines():
+        path, _, rest = line.partition("|")
+        found[path] = rest
+    for line in digests.splitlines():
+        digest, _, path = line.partition("  ")
+        if path in found:
+            found[path] += "|" + digest
+    found["accounts"] = host.run("cut -d : -f 1 /etc/passwd /etc/group | sort")
+    return found
+
+
+def difference(before, after):
+    return sorted([f"+ {path}" for path in after.keys() - before.keys()] + [f"- {path}" for path in before.keys() - after.keys()] +
+                  [f"~ {path}: {before[path]} became {after[path]}" for path in before.keys() & after.keys() if before[path] != after[path]])

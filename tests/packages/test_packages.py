@@ -1,0 +1,147 @@
+"""Installed, removed and purged on a booted Debian: nothing starts by itself, nothing is lost before a purge, nothing is left behind one."""
+import re
+
+import packaged
+from packaged import Mail, difference, files_of, gateway_files, gateway_start, whole
+
+UNITS = "dovelane-milter dovelane-proxy dovelane-relay"
+
+
+def one_host(world, bare, name="mx1", address="10.0.0.1"):
+    host = world.machine(name, address, bare)
+    host.boot()
+    return host
+
+
+def test_what_is_installed_neither_runs_nor_is_enabled_and_a_purge_leaves_nothing(world, bare, debs):
+    host = one_host(world, bare)
+    before = files_of(host)
+    host.install(*debs.all())
+    assert host.run(f"systemctl is-enabled {UNITS}", check=False).split() == ["disabled"] * 3
+    assert host.run(f"systemctl is-active {UNITS} redis-server@dovelane", check=False).split() == ["inactive"] * 4
+    assert host.run("systemctl --failed --no-legend") == ""
+    assert "dovelane" in host.run("id dovelane; id dovelane-proxy")
+    for path in ("/var/lib/dovelane", "/var/lib/redis/dovelane", "/var/spool/postfix/dovelane", "/var/spool/postfix/dovelane-proxy"):
+        host.run(f"test -d {path}")
+    assert host.run("dovelane -V").startswith("dovelane ")
+    assert debs.field("dovelane", "Version").startswith(host.run("dovelane -V").split()[1])
+    assert "mailq" in host.run("""bash -c '. /usr/share/bash-completion/completions/dovelane; COMP_WORDS=(dovelane mai); COMP_CWORD=1; _dovelane; echo "${COMPREPLY[@]}"'""")
+    host.run("for f in /etc/apparmor.d/dovelane-*; do apparmor_parser -Q -K -T $f || exit 1; done")
+    assert host.run("systemctl is-active dovecot postfix redis-server").split() == ["active"] * 3
+    host.run(f"dpkg --remove {' '.join(packaged.NAMES)}")
+    purged = host.run(f"dpkg --purge {' '.join(packaged.NAMES)}")
+    print(purged)
+    assert difference(before, files_of(host)) == []
+    assert host.run("find /var/spool/postfix /var/lib/redis /var/lib/dovecot /run -name '*dovelane*'") == ""
+    assert host.run("systemctl is-active dovecot postfix redis-server").split() == ["active"] * 3
+
+
+def test_a_gateway_is_not_removed_while_it_holds_mail_and_a_purge_says_what_goes(world, bare, debs, tmp_path):
+    hosts = [world.machine(name, address, bare) for name, address in packaged.HOSTS.items()]
+    one = hosts[0]
+    mail = Mail(world, tmp_path)
+    for host in hosts:
+        host.boot()
+    before = files_of(one)
+    master = one.read("/etc/postfix/master.cf"), one.read("/etc/postfix/main.cf")
+    for host in hosts:
+        host.install(*debs.all("dovelane-dovecot"))
+        gateway_files(host)
+        gateway_start(host)
+    whole(hosts)
+    mail.hold(True)
+    assert mail.send(hosts, mails=30).wait(120) == 0
+    # Postfix names us.
+    code, said = one.status("dpkg --remove dovelane")
+    assert code and "Postfix still hands it mail" in said and "master.cf" in said, said
+    one.run("postconf -PX smtp/inet/smtpd_milters && systemctl reload postfix")
+    # Mail lies in its lanes.
+    code, said = one.status("dpkg --remove dovelane")
+    assert code and "30 mails lie in lanes" in said and "drain --to-postfix" in said, said
+    assert one.run("systemctl is-active dovelane-relay dovelane-milter").split() == ["active"] * 2
+    code, said = one.status("dpkg --remove redis-module-lane")
+    assert code and "Remove dovelane first, or stop the relay" in said, said
+    one.run("dovelane drain --to-postfix", timeout=300)
+    one.run("dpkg --remove dovelane redis-module-lane dovelane-doc")
+    assert one.run(f"systemctl is-active {UNITS} redis-server@dovelane", check=False).split() == ["inactive"] * 4
+    one.run("test -s /etc/dovelane/dovelane.conf -a -s /etc/redis/redis-dovelane.conf -a -s /etc/default/dovelane && id dovelane")
+    one.reboot()
+    assert one.run("systemctl --failed --no-legend") == ""
+    mail.hold(False)
+    one.run("postqueue -f"), hosts[1].run("postqueue -f")
+    one.wait("mailq | grep -q 'Mail queue is empty'", 120)
+    hosts[1].wait("mailq | grep -q 'Mail queue is empty'", 120)
+    assert mail.lost() == set()
+    said = one.run("dpkg --purge dovelane redis-module-lane dovelane-doc")
+    for path in ("/etc/dovelane", "/etc/default/dovelane", "/var/lib/dovelane", "/etc/redis/redis-dovelane.conf", "the user dovelane is gone"):
+        assert path in said, said
+    one.write("/etc/postfix/master.cf", master[0])
+    one.write("/etc/postfix/main.cf", master[1])
+    assert difference(before, files_of(one)) == []
+    mail.close()
+
+
+def test_what_a_removed_module_left_on_the_disk_is_there_again_when_it_comes_back(world, bare, debs, tmp_path):
+    host = one_host(world, bare)
+    mail = Mail(world, tmp_path)
+    host.install(*debs.all("dovelane-dovecot"))
+    gateway_files(host)
+    config = host.read("/etc/dovelane/dovelane.conf")
+    host.write("/etc/dovelane/dovelane.conf", re.sub(r"node mx2 .*\n", "", config).replace("copies = 2", "copies = 1"))
+    gateway_start(host)
+    whole([host])
+    mail.hold(True)
+    assert mail.send([host], mails=20).wait(120) == 0
+    code, said = host.status("DOVELANE_REMOVE_ANYWAY=1 dpkg --remove dovelane redis-module-lane")
+    assert code == 0, said
+    host.run("test -s /var/lib/redis/dovelane/dump.rdb")
+    assert host.run("systemctl is-active redis-server@dovelane", check=False).strip() == "inactive"
+    host.reboot()
+    assert host.run("systemctl --failed --no-legend") == ""
+    host.install(*debs.all("dovelane-dovecot"))
+    mail.hold(False)
+    host.run("systemctl start redis-server@dovelane dovelane-relay dovelane-milter")
+    host.wait("dovelane mailq | grep -q -i empty", 180)
+    assert mail.lost() == set()
+    mail.close()
+
+
+def test_dovecot_starts_without_the_plugin_and_replicates_when_it_is_back(world, bare, debs):
+    host = one_host(world, bare)
+    host.install(*debs.all())
+    host.write("/etc/dovelane/dovelane.conf", 'replica site-a { id = 1  redis = "10.0.0.1:7001"  tls = no }\nreplica site-b { id = 2  redis = "10.0.0.2:7001"  tls = no }\n'
+               'replicate_namespaces = { "inbox" }\n')
+    host.run("cp /usr/share/doc/dovelane/examples/11-dovelane.conf /etc/dovecot/conf.d/ && systemctl restart dovecot && doveadm dovelane status")
+    host.wait("pgrep -f dovelane-replicator")
+    # The admin's own file names the plugin, too: refused, and nothing is changed.
+    own = "protocol imap {\n  mail_plugins = $mail_plugins dovelane\n}\n" if "2.3" in host.run("dovecot --version") else "protocol imap {\n  mail_plugins {\n    dovelane = yes\n  }\n}\n"
+    host.write("/etc/dovecot/conf.d/99-own.conf", own)
+    code, said = host.status("dpkg --remove dovelane-dovecot")
+    assert code and "Dovecot would not start" in said and "/etc/dovecot/conf.d/99-own.conf:2" in said, said
+    host.run("test -e /etc/dovecot/conf.d/11-dovelane.conf && systemctl restart dovecot && doveadm dovelane status")
+    host.run("rm /etc/dovecot/conf.d/99-own.conf && systemctl reload dovecot")
+    host.run("dpkg --remove dovelane-dovecot")
+    host.run("systemctl restart dovecot && systemctl is-active dovecot && ! pgrep -f dovelane-replicator")
+    assert "dovelane" not in host.run("doveconf -n")
+    host.install(debs["dovelane-dovecot"])
+    host.run("systemctl is-active dovecot && doveadm dovelane status")
+    host.wait("pgrep -f dovelane-replicator")
+    host.run("dpkg --purge dovelane-dovecot dovelane redis-module-lane dovelane-doc")
+    host.run("systemctl restart dovecot && systemctl is-active dovecot")
+    assert host.run("find /etc/dovecot -name '*dovelane*'") == ""
+
+
+def test_a_dovecot_with_the_relays_socket_starts_after_a_purge(world, bare, debs):
+    host = one_host(world, bare)
+    host.install(debs["dovelane"], debs["redis-module-lane"])
+    host.run("install -m 0644 /usr/share/doc/dovelane/examples/dovecot-lmtp.conf /etc/dovecot/conf.d/90-dovelane.conf && systemctl restart dovecot")
+    host.run("dpkg --remove dovelane && systemctl restart dovecot && systemctl is-active dovecot")
+    said = host.run("dpkg --purge dovelane")
+    assert "/etc/dovecot/conf.d/90-dovelane.conf" in said
+    host.run("systemctl restart dovecot && systemctl is-active dovecot")
+    # Where the admin's own file names the user, the user stays.
+    host.install(debs["dovelane"])
+    host.write("/etc/dovecot/conf.d/99-own.conf", "service lmtp {\n  unix_listener other {\n    user = dovelane\n  }\n}\n")
+    host.run("systemctl restart dovecot")
+    assert "the user dovelane stays: Dovecot's configuration names it" in host.run("dpkg --purge dovelane")
+    host.run("systemctl restart dovecot && systemctl is-active dovecot")
