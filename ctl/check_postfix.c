@@ -9,8 +9,10 @@
 
 #include "bypassed.h"
 #include "mem.h"
+#include "ourname.h"
 #include "postconf.h"
 #include "signals.h"
+#include "units.h"
 
 #define MAPS_PATIENCE 5.  /* seconds that asking maps may take (lib/maps.h) */
 #define CONTENT_LEAST 16. /* seconds: the milter's own patience is 10 (milter/session.c) */
@@ -83,13 +85,6 @@ static char *option_of(const struct look *l, const char *word, const char *optio
     return at ? mem_strndup(at + n, strcspn(at + n, ", \t}")) : mem_strdup(postconf_get(l->conf, l->service->key, parameter));
 }
 
-static double seconds_of(const char *text)
-{
-    char *unit;
-    double v = strtod(text, &unit);
-    return *unit == 'm' ? v * 60 : *unit == 'h' ? v * 3600 : *unit == 'd' ? v * 86400 : v;
-}
-
 static void check_our_entry(struct look *l, const char *word)
 {
     const struct config *c = l->ctl->config;
@@ -105,10 +100,10 @@ static void check_our_entry(struct look *l, const char *word)
         check_say(l->ctl, FINDING_CRITICAL, l->about, "{ unix:dovelane/milter.sock, default_action=accept, ... }", "default_action is %s: without the milter mail is refused instead of queued as ever", action);
     else
         check_say(l->ctl, FINDING_GOOD, l->about, NULL, "default_action is %s", action);
-    if (seconds_of(content) < least)
+    if (units_postfix_seconds(content) < least)
         check_say(l->ctl, FINDING_CRITICAL, l->about, "content_timeout=60s",
                   "content_timeout is %s: Postfix gives up while the milter still asks maps, stores or takes copies back (it needs %.1f s)", content, least);
-    else if (seconds_of(content) > 120)
+    else if (units_postfix_seconds(content) > 120)
         check_say(l->ctl, FINDING_WARNING, l->about, "content_timeout=60s", "content_timeout is %s: a milter that hangs holds sessions for so long", content);
     if (*protocol && atoi(protocol) && atoi(protocol) < 6)
         check_say(l->ctl, FINDING_CRITICAL, l->about, "milter_protocol = 6", "milter_protocol is %s", protocol);
@@ -176,6 +171,20 @@ static bool any_word(void *arg, const char *word)
 
 /* ---- ports of our own ---- */
 
+/* What port 25 refused as a loop comes here to be bounced, or to be drained: it must not be refused again. */
+static void check_hops(struct look *l, const struct postconf_service *s, const char *about, bool bounces)
+{
+    char *cleanup = mem_printf("%s/unix", postconf_get(l->conf, s->key, "cleanup_service_name")), mend[200];
+    long usual = atol(postconf_get(l->conf, NULL, "hopcount_limit")), own = atol(postconf_get(l->conf, s->key, "hopcount_limit"));
+    long in_cleanup = atol(postconf_get(l->conf, cleanup, "hopcount_limit"));
+    snprintf(mend, sizeof mend, "-o hopcount_limit=1000 and -o cleanup_service_name=dovelane-%s, and that service with -o hopcount_limit=1000, as in examples/master.cf",
+             bounces ? "bounce" : "reinject");
+    if (own <= usual || in_cleanup <= usual)
+        check_say(l->ctl, FINDING_WARNING, about, mend, "its hopcount_limit is %ld, in its cleanup service %ld: a mail that went in circles is refused here, too, and stays in its lane", own,
+                  in_cleanup);
+    free(cleanup);
+}
+
 static void check_port(struct look *l, const char *setting, const char *address, bool bounces)
 {
     char about[120];
@@ -198,6 +207,19 @@ static void check_port(struct look *l, const char *setting, const char *address,
                   "a mail that relays died of is delivered by Postfix instead of held for you to look at");
     if (!bounces && error)
         check_say(l->ctl, FINDING_CRITICAL, about, "another port", "its content_filter is \"%s\": what comes back would bounce", filter);
+    check_hops(l, s, about, bounces);
+}
+
+/* ---- our name ---- */
+
+static void check_name(struct ctl *ctl, const char *directory)
+{
+    struct ourname *name = ourname_find(ctl->config->host_name, directory ? directory : "");
+    if (ourname_wrong(name))
+        check_say(ctl, FINDING_WARNING, "host_name", "host_name = \"mx1.example.org\" in dovelane.conf, or myhostname in main.cf", "%s", ourname_wrong(name));
+    else
+        check_say(ctl, FINDING_GOOD, "host_name", NULL, "next hops are greeted as %s (by %s)", ourname_for(name, NULL), ourname_source(name));
+    ourname_free(name);
 }
 
 /* ---- all ---- */
@@ -206,7 +228,7 @@ static void check_main(struct look *l)
 {
     const char *delay = postconf_get(l->conf, NULL, "in_flow_delay"), *ids = postconf_get(l->conf, NULL, "enable_long_queue_ids");
     const char *local = postconf_get(l->conf, NULL, "non_smtpd_milters");
-    if (seconds_of(delay) > 0)
+    if (units_postfix_seconds(delay) > 0)
         check_say(l->ctl, FINDING_CRITICAL, "main.cf", "in_flow_delay = 0", "in_flow_delay is %s: 20 mails a second, since diverted mail never gives its token back", delay);
     else
         check_say(l->ctl, FINDING_GOOD, "main.cf", NULL, "in_flow_delay is 0");
@@ -223,6 +245,7 @@ void check_postfix(struct ctl *ctl, const char *directory)
     if (!directory && *ctl->config->postfix_config)
         directory = ctl->config->postfix_config;
     char *error;
+    check_name(ctl, directory);
     l.conf = postconf_read(directory, &error);
     if (!l.conf) {
         check_say(ctl, FINDING_WARNING, "postfix", "install it, or say --postfix-config DIR; without Postfix here: `dovelane check config nodes`", "postconf does not work here (%s)", error);

@@ -6,13 +6,7 @@
 #include <string.h>
 
 #include "mem.h"
-
-static double seconds_of(const char *text)
-{
-    char *unit;
-    double v = strtod(text, &unit);
-    return *unit == 'm' ? v * 60 : *unit == 'h' ? v * 3600 : *unit == 'd' ? v * 86400 : v;
-}
+#include "units.h"
 
 /* smtpd_proxy_filter = unix:dovelane-proxy/proxy.sock, below the queue directory where it is not absolute. */
 static bool is_ours(const struct config *c, const struct postconf *conf, const struct postconf_service *s)
@@ -39,7 +33,7 @@ static void check_before(struct ctl *ctl, const struct postconf *conf, const str
     check_say(ctl, FINDING_GOOD, about, NULL, "its mail goes to our proxy");
     if (*milters)
         check_say(ctl, FINDING_WARNING, about, "-o smtpd_milters=, or the milter's way in", "it has milters (%s): before a proxy they see the envelope and no content", milters);
-    if (seconds_of(timeout) <= patience)
+    if (units_postfix_seconds(timeout) <= patience)
         check_say(ctl, FINDING_CRITICAL, about, "-o smtpd_proxy_timeout=100s, or a shorter proxy_timeout", "smtpd_proxy_timeout is %s: Postfix gives up while the proxy still waits for proxy_next (%.0f s)",
                   timeout, patience);
 }

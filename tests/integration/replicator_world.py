@@ -25,6 +25,7 @@ class Replica:
         self.redis = LaneServer(world.directory, "--lane.node", self.name, name=f"redis-{self.name}", module_line=True)
         self.site = Site(number, self.directory)
         self.process = self.settings = None
+        self.program = PROGRAM
 
     def configure(self, **settings):
         self.settings = {**QUICK, **self.world.settings, **settings}
@@ -37,7 +38,7 @@ class Replica:
 
     def start(self, **settings):
         self.configure(**settings)
-        self.process = subprocess.Popen([PROGRAM, self.directory / "conf", self.name, self.directory], stderr=open(self.log, "ab"),
+        self.process = subprocess.Popen([self.program, self.directory / "conf", self.name, self.directory], stderr=open(self.log, "ab"),
                                         env=os.environ | {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"})
         wait_for(lambda: self.process.poll() is not None or self.admin("status")[1] == 0, 20, f"a start of {self.name}")
         assert self.process.poll() is None, self.tail()

@@ -74,6 +74,7 @@ MAIN = [
     ("smtpd_milters={ unix:dovelane/milter.sock, default_action=reject, content_timeout=90s }", "CRITICAL service .*default_action is reject", 2),
     ("smtpd_milters=", "WARNING  master.cf: no smtpd uses the milter", 1),
     ("non_smtpd_milters=unix:dovelane/milter.sock", "WARNING  main.cf: non_smtpd_milters", 1),
+    ("myhostname=mx1", "WARNING  host_name: this host calls itself mx1 .* a name without a dot", 1),
 ]
 
 
@@ -127,6 +128,9 @@ def test_traps_of_master_cf(postfix, running):
             (("    -o content_filter=\n", "    -o content_filter=error:x\n"), f"CRITICAL reinject_port {reinject}: its content_filter"),
             (("    -o { content_filter = ", "    -o { x_filter = "), f"CRITICAL bounce_port {bounce}: its content_filter is \"\""),
             (("dovelane-hold.invalid = HOLD", "other.invalid = HOLD"), f"WARNING  reinject_port {reinject}: a mail that relays died of"),
+            (("    -o hopcount_limit=1000\n    -o cleanup_service_name=reinjectcleanup\n", "    -o cleanup_service_name=reinjectcleanup\n"),
+             f"WARNING  reinject_port {reinject}: its hopcount_limit is 50, in its cleanup service 1000"),
+            (("    -o cleanup_service_name=bouncecleanup\n", ""), f"WARNING  bounce_port {bounce}: its hopcount_limit is 1000, in its cleanup service 50"),
             ((reinject, "127.0.0.1:9"), f"CRITICAL reinject_port {reinject}: no service of master.cf listens there"),
     ):
         assert change[0] in before

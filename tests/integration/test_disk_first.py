@@ -120,6 +120,16 @@ class SlowMap(threading.Thread):
             connection.sendall(b"9:NOTFOUND ,")
 
 
+def test_a_postfix_that_does_not_know_the_milter_is_told_of_in_plain_words(system):
+    seen = len(log(system))
+    setting = Setting(system, "smtpd_milters =")
+    setting.reload(setting.before.replace("smtpd_milters =", "x_milters ="))
+    wait(lambda: "Postfix sends this milter no mail, because no smtpd service has milter_socket = " in log(system)[seen:], lambda: log(system)[-2000:])
+    line = next(line for line in log(system)[seen:].splitlines() if "sends this milter no mail" in line)
+    assert "add the lines of examples/master.cf" in line and "postfix reload" in line
+    setting.__exit__()
+
+
 def test_a_map_that_is_slow_is_called_slow(system):
     path = Path(system["postfix"].note["queue_directory"]) / "slow.sock"
     SlowMap(path).start()
