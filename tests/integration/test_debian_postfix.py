@@ -187,8 +187,9 @@ GUIDE = re.sub(r"(?m)^```[a-z].*$", "```", (debian.REPOSITORY / "docs" / "admin-
 def test_the_guide_quotes_the_examples_as_they_are():
     for name in ("main.cf", "dovelane.conf", "dovecot-lmtp.conf"):
         assert f"```\n{(debian.EXAMPLES / name).read_text()}```\n" in GUIDE, name
-    smtp = debian.services((debian.EXAMPLES / "master.cf").read_text())[("smtp", "inet")]
-    assert "```\n" + "\n".join(smtp) + "\n```\n" in GUIDE
+    for name in ("master.cf", "master-proxy.cf"):
+        smtp = debian.services((debian.EXAMPLES / name).read_text())[("smtp", "inet")]
+        assert "```\n" + "\n".join(smtp) + "\n```\n" in GUIDE, name
     redis = [line for line in (debian.EXAMPLES / "redis-dovelane.conf").read_text().splitlines() if not line.startswith(("#", "loadmodule"))]
     assert "```\n" + "\n".join(redis) + "\n```\n" in GUIDE
 

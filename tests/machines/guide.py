@@ -88,7 +88,7 @@ class Reader:
     """
 
     def __init__(self, machines, own, per_host=(), instead=None):
-        self.machines, self.own, self.per_host, self.instead = machines, own, per_host, dict(instead or {})
+        self.machines, self.own, self.per_host, self.instead = machines, own, list(per_host), dict(instead or {})
         self.unused = set(self.instead)
         self.commands = {name: 0 for name in machines}
         self.edited = {name: set() for name in machines}

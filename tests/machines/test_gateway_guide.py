@@ -1,6 +1,7 @@
 """docs/admin-guide.md on two booted Debians, from the first command to the last of "Uninstall". The tests of a release run in their order, on the same two
 machines: each begins where the one before ended.
 """
+import os
 import re
 import time
 
@@ -177,6 +178,24 @@ def test_power_loss_of_one_host_with_mail_flowing(pair):
         load.more()
 
 
+def test_one_host_comes_and_goes_and_the_other_refuses_nothing(pair):
+    """mx1 reboots and loses its power by turns, DOVELANE_REBOOTS times in all; clients use mx2."""
+    machine, seconds = pair.machines["mx1"], []
+    with pair.load(to=["mx2"]) as load:
+        for number in range(int(os.environ.get("DOVELANE_REBOOTS", "4"))):
+            begin = time.monotonic()
+            if number % 2:
+                machine.cut_power()
+                machine.boot()
+            else:
+                machine.reboot()
+            pair.whole(900)  # a node that comes and goes stays away longer each time
+            seconds.append(round(time.monotonic() - begin))
+            load.more(20)
+    assert load.refused == 0
+    print(f"{len(seconds)} times away, whole again after {seconds} s")
+
+
 def test_the_watchdog_ends_a_relay_that_hangs(pair):
     machine = pair.machines["mx1"]
     before = machine.run("systemctl show -P NRestarts dovelane-relay").strip()
@@ -258,6 +277,29 @@ def test_passwords_stay_hidden_when_they_are_replaced(pair):
             code, said = machine.status(see.format(program=program, other=other))
             assert code != 0 and "Permission denied" in said, f"after {replace}: {program} sees {said}"
             machine.run("chgrp dovelane /etc/dovelane/dovelane-milter/user /etc/dovelane/dovelane-relay/user")
+
+
+def test_the_proxy_takes_the_milters_place(pair):
+    """"Two ways in", on hosts that had the milter; with mail flowing. The guide's made-up destination is the one that mail has here."""
+    reader = pair.reader
+    for own in reader.own.values():
+        own.update({"lmtp:[10.0.0.5]:24": "smtp:[10.0.0.100]:2525", "example.org=": "next.example="})
+    reader.per_host.append("/etc/dovelane/dovelane.conf")
+    reader.instead["dovelane check"] = "true"  # asked below: the milters run with the file of before
+    with pair.load() as load:
+        pair.follow("## Two ways in")
+        load.more()
+        pair.each("systemctl disable --now dovelane-milter")
+        for machine in pair.machines.values():
+            machine.wait("dovelane check || [ $? = 1 ]")
+        for script in ("systemctl reload dovelane-proxy", "systemctl restart dovelane-proxy", "systemctl kill -s KILL dovelane-proxy"):
+            pair.machines["mx1"].run(script)
+            load.more(20)
+        print(f"shutdown: {pair.machines['mx1'].reboot():.1f} s")
+        pair.whole()
+        load.more()
+    for machine in pair.machines.values():
+        assert "dovelane-proxy" in machine.run("grep 'dovelane-proxy.*action=lane' /var/log/mail.log | tail -1")
 
 
 def test_uninstall_leaves_a_mail_server_that_works(pair):
