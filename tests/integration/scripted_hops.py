@@ -100,10 +100,17 @@ def certificates(where):
     new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     run("req", "-x509", *new, "-days", "2", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority")
     run("req", "-x509", *new, "-days", "2", "-keyout", "other.key", "-out", "other.pem", "-subj", "/CN=next.example")
-    for name, host, days in (("server", "next.example", "2"), ("name", "elsewhere.example", "2"), ("expired", "next.example", "-1")):
+    # openssl ca: from 3.5 on x509 has no days below 1, and before 3.4 it has no dates.
+    (where / "ca.conf").write_text("[ca]\ndefault_ca=it\n[it]\nnew_certs_dir=.\ndatabase=index\nserial=serial\ndefault_md=sha256\npolicy=any\n"
+                                   "email_in_dn=no\nunique_subject=no\n[any]\ncommonName=supplied\n")
+    (where / "index").touch()
+    far = ("20000101000000Z", "20490101000000Z")
+    for name, host, dates in (("server", "next.example", far), ("name", "elsewhere.example", far),
+                              ("expired", "next.example", ("20000101000000Z", "20000102000000Z"))):
         (where / "ext").write_text(f"subjectAltName=DNS:{host}{',IP:127.0.0.1' if name == 'server' else ''}\n")
         run("req", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={host}")
-        run("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", days, "-extfile", "ext", "-out", f"{name}.pem")
+        run("ca", "-batch", "-config", "ca.conf", "-create_serial", "-notext", "-cert", "ca.pem", "-keyfile", "ca.key", "-startdate", dates[0],
+            "-enddate", dates[1], "-in", f"{name}.csr", "-extfile", "ext", "-out", f"{name}.pem")
     return where
 
 

@@ -47,12 +47,13 @@ def package(name):
 
 def versions(compiler, server):
     """As the system itself says them; of libraries, their packages'."""
+    number = first(r"v=(\S+)", said(server, "--version"))
     return {
-        "system": f"{first(r'PRETTY_NAME=.(.*).$', said('grep', 'PRETTY_NAME', '/etc/os-release'))}",
+        "system": first(r'PRETTY_NAME="(.*)"', said("grep", "PRETTY_NAME", "/etc/os-release")),
         "compiler": said(COMMANDS[compiler], "--version"),
         "dovecot": said("dovecot", "--version").split(" ")[0].split("-")[0],
         "postfix": said("postconf", "-dh", "mail_version"),
-        "server": f"{server.partition('-')[0].capitalize()} {first(r'v=(\S+)', said(server, '--version'))}",
+        "server": f"{server.partition('-')[0].capitalize()} {number}",
         "libc": package("libc6"), "openssl": package("libssl-dev"), "hiredis": package("libhiredis-dev"), "libev": package("libev-dev"),
         "sqlite": package("libsqlite3-dev"), "meson": package("meson"), "python": said("/usr/bin/python3", "--version"), "machine": os.uname().machine,
     }
