@@ -19,6 +19,7 @@ OF_GATEWAY = {"dovelane-milter": "dovelane", "dovelane-proxy": "dovelane-proxy",
 OF_REPLICAS = {"dovelane-replicator": "dovelane"}
 OF_ALL = {"dovelane": "root"}
 GROUPS = {**OF_ALL, **OF_GATEWAY, **OF_REPLICAS}
+SECRET, CERTIFICATE = "its content is secret", "the authority's certificate"
 TIMERS = ("dovelane-group.timer", "dovelane-cert.timer")
 
 
@@ -85,16 +86,16 @@ class Secrets:
 
 def secret_steps(local, secrets_):
     """Who may read what: each program its own password, root all, Redis its key."""
-    steps = [Directory("/etc/dovelane"), Directory("/etc/dovelane/tls"), File(group.CA_FILE, secrets_.ca_cert)]
+    steps = [Directory("/etc/dovelane"), Directory("/etc/dovelane/tls"), File(group.CA_FILE, secrets_.ca_cert, note=CERTIFICATE)]
     for program in programs(local):
         private = GROUPS[program] == "root"
         steps += [Directory(f"/etc/dovelane/{program}", 0o700 if private else 0o750, "root", GROUPS[program]),
-                  File(user_file(program), f"{program} {secrets_.passwords[program]}\n", 0o600 if private else 0o640, "root", GROUPS[program], secret=True)]
-    return steps + [File(redis.OPERATOR_FILE, f"operator {secrets_.operator}\n", 0o600, secret=True)]
+                  File(user_file(program), f"{program} {secrets_.passwords[program]}\n", 0o600 if private else 0o640, "root", GROUPS[program], note=SECRET)]
+    return steps + [File(redis.OPERATOR_FILE, f"operator {secrets_.operator}\n", 0o600, note=SECRET)]
 
 
 def authority_steps(secrets_):
-    return [Directory("/etc/dovelane"), Directory(AUTHORITY, 0o700), File(f"{AUTHORITY}/ca.key", secrets_.ca_key, 0o600, secret=True), File(f"{AUTHORITY}/ca.crt", secrets_.ca_cert)]
+    return [Directory("/etc/dovelane"), Directory(AUTHORITY, 0o700), File(f"{AUTHORITY}/ca.key", secrets_.ca_key, 0o600, note=SECRET), File(f"{AUTHORITY}/ca.crt", secrets_.ca_cert, note=CERTIFICATE)]
 
 
 def redis_steps(host, description, local, secrets_):
@@ -102,8 +103,8 @@ def redis_steps(host, description, local, secrets_):
     address, (where, port) = me["address"], group.split_address(me["address"])
     pem = (secrets_.cert or "a certificate of the group's authority comes here\n") + secrets_.key
     own = ("redis", "redis")
-    return [Directory(redis.DIRECTORY, 0o750, *own), File(redis.CA, secrets_.ca_cert, 0o640, *own), File(redis.NODE, pem, 0o640, *own, secret=True),
-            File(redis.USERS, redis.users(host.text(redis.USERS), description["acl"], secrets_.operator), 0o640, *own, secret=True, edits="merged"),
+    return [Directory(redis.DIRECTORY, 0o750, *own), File(redis.CA, secrets_.ca_cert, 0o640, *own, note=CERTIFICATE), File(redis.NODE, pem, 0o640, *own, note=SECRET),
+            File(redis.USERS, redis.users(host.text(redis.USERS), description["acl"], secrets_.operator), 0o640, *own, note=SECRET, edits="merged"),
             File(redis.FILE, redis.config(host, local, where, port), 0o640, *own, edits="kept"), Directory("/var/lib/redis/dovelane", 0o750, *own),
             Unit(redis.UNIT, then=lambda: redis.wait(host, address)),
             Reaction("restart the node's Redis with its new configuration", [redis.FILE], lambda: (host.systemctl("restart", redis.UNIT), redis.wait(host, address)), redis.UNIT),
@@ -158,7 +159,7 @@ def plan(host, journal, sealed, description, local, secrets_):
     if secrets_.ca_key:
         steps += authority_steps(secrets_)
     steps += secret_steps(local, secrets_)
-    steps += [File(group.FILE, sealed, edits="merged")]
+    steps += [File(group.FILE, sealed, edits="merged", note=f"the group's description, serial {description['serial']}: {group.names(description)}")]
     try:
         new = conf.render(old, description, local)
     except Trouble as e:

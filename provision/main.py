@@ -114,8 +114,9 @@ def init(host, journal, options):
         me = group.member(description, local["name"])
         secrets_.cert = authority.sign(secrets_.ca_key, secrets_.ca_cert, authority.request(secrets_.key, me["name"]), me["name"],
                                        authority.alternatives(me["name"], group.split_address(me["address"])[0]))
+    fresh = not host.exists(distribute.MARK)
     done = put_to_use(host, journal, options, desired.plan(host, journal, sealed, description, local, secrets_))
-    if done and len(description["members"]) == 1:
+    if done and fresh:
         say("\nDiverting and replicating are off until you say otherwise (`dovelane group --help`).")
         return invite(host, journal, options)
     return 0 if done or options.dry_run else 1

@@ -20,19 +20,19 @@ class Directory:
 
 
 class File:
-    """secret: its content is never shown. edits: what becomes of another's changes: "merged" (content was made from the file as it is),
+    """note: shown in the place of its content ("secret"). edits: what becomes of another's changes: "merged" (content was made from the file as it is),
     "kept" (a file that is the admin's once it is there), or "refused": nothing is written over them."""
 
-    def __init__(self, path, content, mode=0o644, owner="root", group="root", secret=False, edits="refused"):
-        self.path, self.mode, self.owner, self.group, self.secret, self.edits = path, mode, owner, group, secret, edits
+    def __init__(self, path, content, mode=0o644, owner="root", group="root", note=None, edits="refused"):
+        self.path, self.mode, self.owner, self.group, self.note, self.edits = path, mode, owner, group, note, edits
         self.content = content.encode() if isinstance(content, str) else content
 
     def difference(self, host, journal, _changed):
         old = host.read(self.path)
         if old == self.content or (self.edits == "kept" and journal.edited(self.path)):
             return None
-        if self.secret:
-            return f"{'write' if old is None else 'replace'} {self.path} ({self.owner}:{self.group} {self.mode:04o}; its content is secret)"
+        if self.note:
+            return f"{'write' if old is None else 'replace'} {self.path} ({self.owner}:{self.group} {self.mode:04o}): {self.note}"
         lines = difflib.unified_diff((old or b"").decode("utf-8", "replace").splitlines(), self.content.decode("utf-8", "replace").splitlines(),
                                      self.path if old is not None else "/dev/null", f"{self.path} ({self.owner}:{self.group} {self.mode:04o})", lineterm="")
         return "\n".join(lines)
@@ -96,11 +96,12 @@ class Plan:
 
     def differences(self):
         """[(step, text)] of what is not as it should be."""
-        found, changed = [], set()
+        found, changed, seen = [], set(), set()
         for step in self.steps:
             text = step.difference(self.host, self.journal, changed)
-            if text:
+            if text and text not in seen:
                 found.append((step, text))
+                seen.add(text)
                 if isinstance(step, (File, Missing)):
                     changed.add(step.path)
         return found
