@@ -92,8 +92,8 @@ class Journal:
 
     def edited(self, path):
         """Whether somebody else changed what was written here."""
-        content = self.host.read(path)
-        return path in self.data["after"] and content is not None and files.digest(content) not in self.data["after"][path]
+        content = self.host.read(path) if path in self.data["after"] else None
+        return content is not None and files.digest(content) not in self.data["after"][path]
 
     def copy(self, path):
         return (self.directory / "before" / self.data["before"][path]["copy"]).read_bytes()

@@ -173,6 +173,7 @@ def undo_all(host, journal, options):
         return 0
     if not confirmed(options, "Undo all that? [y/N] "):
         return 1
+    undo.stop_own(host)
     with journal.lock():
         undo.run(host, journal, lambda text: say(f"  {text}"), options.force)
     say("all is as it was")

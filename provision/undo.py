@@ -15,7 +15,8 @@ import redis
 from host import Trouble
 from journal import WATCHED
 
-ORDER = ("dovelane-enroll.service", "dovelane-group.timer", "dovelane-cert.timer", "dovelane-milter.service", "dovelane-proxy.service", "dovelane-relay.service", redis.UNIT)
+OWN = ("dovelane-group.timer", "dovelane-cert.timer", "dovelane-group.service", "dovelane-cert.service", "dovelane-enroll.service")
+ORDER = (*OWN, "dovelane-milter.service", "dovelane-proxy.service", "dovelane-relay.service", redis.UNIT)
 
 
 def refuse(host, force):
@@ -60,6 +61,12 @@ def edited_files(host, journal):
     """Files that somebody changed since, and whose changes would be lost."""
     return [path for path, before in journal.data["before"].items() if journal.edited(path) and path not in (redis.USERS, group.FILE, desired.LOCAL)
             and not path.startswith(postfix.DIRECTORY)]
+
+
+def stop_own(host):
+    """What would make anew what is taken away."""
+    for unit in OWN:
+        host.run("systemctl", "stop", unit, check=False)
 
 
 def run(host, journal, tell, force=False):
