@@ -12,10 +12,3 @@ def world():
     """A network for machines, for one test."""
     with machine.World() as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def module_world():
-    """The same for all tests of a file, which run in their order there."""
-    with machine.World() as made:
-        yield made

@@ -339,9 +339,11 @@ class Machine:
         return self.tree / str(path).lstrip("/")
 
     def write(self, path, text, mode=0o644):
+        """mode=None: a file that is there keeps its mode and owner."""
         self.place(path).parent.mkdir(parents=True, exist_ok=True)
         self.place(path).write_text(text, encoding="utf-8")
-        self.place(path).chmod(mode)
+        if mode is not None:
+            self.place(path).chmod(mode)
 
     def read(self, path):
         return self.place(path).read_text(encoding="utf-8", errors="replace")
@@ -390,7 +392,7 @@ class Machine:
             remove_cgroup(group)
             group.mkdir()
         enter = "; ".join(f"echo $$ > {group}/cgroup.procs" for group in groups)
-        command = ["systemd-nspawn", "--boot", f"--directory={self.tree}", f"--machine={self.id}", "--register=no", "--keep-unit",
+        command = ["systemd-nspawn", "--boot", f"--directory={self.tree}", f"--machine={self.id}", "--register=no", "--keep-unit", "--capability=CAP_NET_ADMIN",
                    f"--network-namespace-path=/run/netns/{self.id}", "--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=pipe"]
         with open(self.console, "ab") as console:
             self.process = subprocess.Popen(["sh", "-c", f"{enter}; exec {shlex.join(command)}"], stdin=subprocess.DEVNULL, stdout=console, stderr=console,
