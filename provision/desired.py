@@ -95,16 +95,25 @@ def secret_steps(local, secrets_):
 
 
 def authority_steps(secrets_):
-    return [Directory("/etc/dovelane"), Directory(AUTHORITY, 0o700), File(f"{AUTHORITY}/ca.key", secrets_.ca_key, 0o600, note=SECRET), File(f"{AUTHORITY}/ca.crt", secrets_.ca_cert, note=CERTIFICATE)]
+    """The key last: where it is, its certificate is."""
+    return [Directory("/etc/dovelane"), Directory(AUTHORITY, 0o700), File(f"{AUTHORITY}/ca.crt", secrets_.ca_cert, note=CERTIFICATE),
+            File(f"{AUTHORITY}/ca.key", secrets_.ca_key, 0o600, note=SECRET)]
+
+
+OF_REDIS = ("redis", "redis")
+
+
+def key_steps(secrets_):
+    """The node's key comes before the description that names it."""
+    pem = (secrets_.cert or "a certificate of the group's authority comes here\n") + secrets_.key
+    return [Directory(redis.DIRECTORY, 0o750, *OF_REDIS), File(redis.CA, secrets_.ca_cert, 0o640, *OF_REDIS, note=CERTIFICATE), File(redis.NODE, pem, 0o640, *OF_REDIS, note=SECRET)]
 
 
 def redis_steps(host, description, local, secrets_):
     me = group.member(description, local["name"])
     address, (where, port) = me["address"], group.split_address(me["address"])
-    pem = (secrets_.cert or "a certificate of the group's authority comes here\n") + secrets_.key
-    own = ("redis", "redis")
-    return [Directory(redis.DIRECTORY, 0o750, *own), File(redis.CA, secrets_.ca_cert, 0o640, *own, note=CERTIFICATE), File(redis.NODE, pem, 0o640, *own, note=SECRET),
-            File(redis.USERS, redis.users(host.text(redis.USERS), description["acl"], secrets_.operator), 0o640, *own, note=SECRET, edits="merged"),
+    own = OF_REDIS
+    return [File(redis.USERS, redis.users(host.text(redis.USERS), description["acl"], secrets_.operator), 0o640, *own, note=SECRET, edits="merged"),
             File(redis.FILE, redis.config(host, local, where, port), 0o640, *own, edits="kept"), Directory("/var/lib/redis/dovelane", 0o750, *own),
             Unit(redis.UNIT, then=lambda: redis.wait(host, address)),
             Reaction("restart the node's Redis with its new configuration", [redis.FILE], lambda: (host.systemctl("restart", redis.UNIT), redis.wait(host, address)), redis.UNIT),
@@ -158,7 +167,7 @@ def plan(host, journal, sealed, description, local, secrets_):
     steps, conflicts, old = [Directory(DIRECTORY, 0o700), File(LOCAL, json.dumps(local, indent=1, sort_keys=True) + "\n", 0o600, edits="merged")], [], host.text(conf.FILE)
     if secrets_.ca_key:
         steps += authority_steps(secrets_)
-    steps += secret_steps(local, secrets_)
+    steps += secret_steps(local, secrets_) + key_steps(secrets_)
     steps += [File(group.FILE, sealed, edits="merged", note=f"the group's description, serial {description['serial']}: {group.names(description)}")]
     try:
         new = conf.render(old, description, local)

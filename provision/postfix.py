@@ -2,10 +2,11 @@
 
 postconf(1) edits copies of main.cf and master.cf; the copies are what the plan shows and puts in place.
 """
+import os
+import pathlib
 import re
 import socket
 import tempfile
-import pathlib
 
 import templates
 from host import Trouble
@@ -27,10 +28,6 @@ def entries(text):
         else:
             found.append(line.strip())
     return [(words.split(None, 2)[0], words.split(None, 2)[1], words) for words in found]
-
-
-def setting(host, name, directory=None):
-    return host.run("postconf", *(["-c", directory] if directory else []), "-hx", name).stdout.strip()
 
 
 def there(host):
@@ -85,15 +82,24 @@ def milter_line():
     return tight(re.search(r"smtpd_milters = (\{ *" + re.escape(MILTER) + r".*?\})", templates.read("master.cf"))[1])
 
 
+def postconf(host, d, *words, check=True):
+    """On the copies in d. They look old afterwards: of a file that was just changed Postfix waits a second before it believes it."""
+    done = host.run("postconf", "-c", d, *words, check=check)
+    for name in FILES:
+        os.utime(pathlib.Path(d, name), (0, 0))
+    return done.stdout
+
+
 def edited(host, local):
     """{file: new text} of main.cf and master.cf."""
     with tempfile.TemporaryDirectory(prefix="dovelane-postfix-") as d:
         for name in FILES:
             pathlib.Path(d, name).write_bytes(host.read(f"{DIRECTORY}/{name}"))
+            os.utime(pathlib.Path(d, name), (0, 0))
         wanted = dict(re.findall(r"^(\w+) = (.*)$", templates.read("main.cf"), re.M))
-        changed = [f"{name}={value}" for name, value in wanted.items() if setting(host, name, d) != value]
+        changed = [f"{name}={value}" for name, value in wanted.items() if postconf(host, d, "-hx", name).strip() != value]
         if changed:
-            host.run("postconf", "-c", d, "-e", *changed)
+            postconf(host, d, "-e", *changed)
         add_services(host, d, local)
         add_milter(host, d)
         return {name: pathlib.Path(d, name).read_text() for name in FILES}
@@ -109,21 +115,21 @@ def add_services(host, d, local):
         words = words.replace(name, ours, 1)
         old = have.get((ours, kind))
         # Compared as postconf(1) writes it, so that a second run finds nothing to do.
-        if old is None or same(host, old) != same(host, words):
-            host.run("postconf", "-c", d, "-M", f"{ours}/{kind}={words}")
+        if old is None or tidy(old) != tidy(words):
+            postconf(host, d, "-M", f"{ours}/{kind}={words}")
 
 
-def same(_host, words):
+def tidy(words):
     return re.sub(r"\s*=\s*", "=", re.sub(r"\s*([{}])\s*", r"\1", re.sub(r"\s+", " ", words)))
 
 
 def add_milter(host, d):
     service = public_service(pathlib.Path(d, "master.cf").read_text())
-    own = host.run("postconf", "-c", d, "-P", f"{service}/smtpd_milters", check=False).stdout
-    has = own.split(" = ", 1)[1].strip() if " = " in own else re.sub(r"^smtpd_milters = ?", "", host.run("postconf", "-c", d, "smtpd_milters").stdout).strip()
+    own = postconf(host, d, "-P", f"{service}/smtpd_milters", check=False)
+    has = own.split(" = ", 1)[1].strip() if " = " in own else postconf(host, d, "-h", "smtpd_milters").strip()
     if MILTER in has:
         return
-    host.run("postconf", "-c", d, "-P", f"{service}/smtpd_milters={','.join(filter(None, [tight(has), milter_line()]))}")
+    postconf(host, d, "-P", f"{service}/smtpd_milters={','.join(filter(None, [tight(has), milter_line()]))}")
 
 
 def reload(host):

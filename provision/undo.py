@@ -87,7 +87,8 @@ def run(host, journal, tell, force=False):
         reset_unit(host, unit, units[unit])
         tell(f"{unit} is as it was")
     for path in sorted(journal.data["before"], key=len, reverse=True):
-        restore(host, journal, path)
+        if not path.startswith(postfix.DIRECTORY):  # done, and with what others changed in it
+            restore(host, journal, path)
     remove_made(host, journal)
     shutil.rmtree(journal.directory)
     files.sync_directory(journal.directory.parent)
@@ -139,7 +140,7 @@ def restore(host, journal, path):
 
 def restore_postfix(host, journal, path):
     """Byte for byte where nobody else changed it; else only what is ours is taken out."""
-    if path not in journal.data["before"]:
+    if path not in journal.data["before"] or host.read(path) == journal.copy(path):
         return
     if not journal.edited(path):
         restore(host, journal, path)
