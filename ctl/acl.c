@@ -33,7 +33,7 @@ static const struct rights {
                        "+lane.move +multi +exec +lane.beat +lane.whole " MAIL("") " ~dovelane:order (~" SIGNAL_DRAIN " +get) (~" SIGNAL_LOOK " +spop) (~" SIGNAL_NODES " +get +set +eval) (~" SIGNAL_AWAY " ~" SIGNAL_CONFIG
                        " +eval +del +hset +pexpire)"},
     {"dovelane", CONNECTION " +lane.read +lane.get +lane.ack +lane.meta +lane.list +lane.beat +lane.whole " MAIL("") " +client|list +config|get +info +acl|getuser "
-                 "(~" SIGNAL_DIVERT " ~" SIGNAL_HOLDS " ~" SIGNAL_NODES " ~" SIGNAL_DRAIN " ~" SIGNAL_LOOK " ~" SIGNAL_AWAY " ~" SIGNAL_CONFIG
+                 "(~" SIGNAL_DIVERT " ~" SIGNAL_HOLDS " ~" SIGNAL_NODES " ~" SIGNAL_DRAIN " ~" SIGNAL_LOOK " ~" SIGNAL_AWAY " ~" SIGNAL_CONFIG " ~" SIGNAL_GROUP
                  " +get +set +del +exists +sadd +hget +hgetall +eval)"},
     {"dovelane-replicator", CONNECTION " +lane.create +lane.push +lane.take +lane.ack +lane.len +lane.ready ~dovelane:replica:*"},
 };

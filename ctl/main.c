@@ -11,6 +11,7 @@
 #include "endpoint.h"
 #include "log.h"
 #include "mem.h"
+#include "provision.h"
 
 static const struct command {
     const char *name, *arguments, *help;
@@ -35,6 +36,13 @@ static const struct command {
     {"nodes", "[--forget NODE | --join NODE]", "who is alive, who holds all it promised, who took over whom", nodes_command},
     {"acl", "", "the users of a node's Redis, with the rights that each program needs", acl_command},
     {"capacity", "[--seconds N]", "how long memory lasts if every next hop stopped now", capacity_command},
+    {NULL, NULL, "Setting hosts up", NULL},
+    {"init", "--address A [--gateway] [--replicas] | --undo", "makes this host the first of a group; shows what it changes, and asks", provision_command},
+    {"join", "A:PORT --token T", "lets this host into a group", provision_command},
+    {"invite", "[--replace HOST]", "a token for one more host, or for one in the place of a lost one", provision_command},
+    {"group", "[divert | replicate | remove]", "who is in the group; what is diverted, and whether mailboxes are replicated", provision_command},
+    {"cert", "[renew]", "certificates, and until when they are good", provision_command},
+    {"enroll", "", "the listener of an open invitation (its unit runs it)", provision_command},
 };
 #define NCOMMANDS (sizeof commands / sizeof *commands)
 
@@ -170,7 +178,7 @@ int main(int argc, char **argv)
     char *error = NULL;
     int nargs = argc - optind;
     char **args = argv + optind;
-    bool asks = nargs == 2 && (!strcmp(args[1], "--help") || !strcmp(args[1], "-h"));
+    bool asks = command->run == provision_command || (nargs == 2 && (!strcmp(args[1], "--help") || !strcmp(args[1], "-h")));
     ctl.config = asks ? NULL : config_read(ctl.config_path, &error);
     if (!ctl.config && !asks)
         ctl_usage("%s", error);

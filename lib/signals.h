@@ -8,6 +8,7 @@
  *   dovelane.look     set      ctl                   that node's relay  lanes of which entries were marked (a hint: the marks are in the entries)
  *   dovelane.away     hash     that node's relay     ctl                next hop -> why it cannot be reached
  *   dovelane.config   hash     that node's relay     ctl                "relay" -> config_digest of the file that it has read
+ *   dovelane.group*   string   hosts' root           hosts' root        the group's description and certificates (provision/distribute.py)
  *
  * Written by scripts that Redis executes above maxmemory, too (allow-oom, since 7.0): a full node is when an admin needs them. */
 #ifndef DOVELANE_SIGNALS_H
@@ -20,6 +21,7 @@
 #define SIGNAL_LOOK "dovelane.look"
 #define SIGNAL_AWAY "dovelane.away"
 #define SIGNAL_CONFIG "dovelane.config"
+#define SIGNAL_GROUP "dovelane.group*"
 
 /* The name with which a relay greets reinject_port when what comes is to be held there (relay/poison.h): smtpd_helo_restrictions know it. */
 #define POISON_HELO "dovelane-hold.invalid"

@@ -1,0 +1,10 @@
+/* Commands that set hosts up; they need no dovelane.conf. */
+#ifndef DOVELANE_PROVISION_H
+#define DOVELANE_PROVISION_H
+
+#include "ctl.h"
+
+/* Does not return. */
+void provision_command(struct ctl *ctl, int argc, char **argv);
+
+#endif

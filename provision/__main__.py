@@ -1,0 +1,3 @@
+import main
+
+main.start()

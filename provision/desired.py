@@ -1,0 +1,185 @@
+"""What a host of the group is to be: from the group's description, this host's choices and its secrets to the list of changes."""
+import json
+import re
+import secrets
+
+import authority
+import conf
+import dovecot
+import group
+import postfix
+import redis
+from host import Trouble
+from journal import DIRECTORY
+from plan import Directory, File, Missing, Plan, Reaction, Unit
+
+LOCAL = DIRECTORY + "/host.json"
+AUTHORITY = "/etc/dovelane/authority"
+OF_GATEWAY = {"dovelane-milter": "dovelane", "dovelane-proxy": "dovelane-proxy", "dovelane-relay": "dovelane"}
+OF_REPLICAS = {"dovelane-replicator": "dovelane"}
+OF_ALL = {"dovelane": "root"}
+GROUPS = {**OF_ALL, **OF_GATEWAY, **OF_REPLICAS}
+SECRET, CERTIFICATE = "its content is secret", "the authority's certificate"
+TIMERS = ("dovelane-group.timer", "dovelane-cert.timer")
+
+
+def user_file(program):
+    return f"/etc/dovelane/{program}/user"
+
+
+def programs(local):
+    """Whose passwords this host has."""
+    return list(OF_ALL) + (list(OF_GATEWAY) if local["gateway"] else []) + (list(OF_REPLICAS) if local["site"] else [])
+
+
+def read_local(host):
+    text = host.text(LOCAL)
+    return json.loads(text) if text else None
+
+
+def has_authority(host):
+    return host.exists(f"{AUTHORITY}/ca.key")
+
+
+def read_group(host):
+    """(sealed, description) of what this host knows; (None, None) where it is in no group."""
+    sealed = host.text(group.FILE)
+    if sealed is None:
+        return None, None
+    return sealed, group.unseal(host.text(group.CA_FILE), sealed)
+
+
+class Secrets:
+    """Keys and passwords: those that are there, else new ones."""
+
+    def __init__(self, host):
+        self.host = host
+        self.ca_key, self.ca_cert = host.text(f"{AUTHORITY}/ca.key"), host.text(group.CA_FILE)
+        self.passwords = {program: line.split()[1] for program in GROUPS if (line := host.text(user_file(program)))}
+        operator = host.text(redis.OPERATOR_FILE)
+        self.operator = operator.split()[1] if operator else secrets.token_hex(24)
+        pem = host.text(redis.NODE) or ""
+        found = re.findall(r"-----BEGIN [A-Z ]+-----.*?-----END [A-Z ]+-----\n", pem, re.S)
+        self.key = next((part for part in found if "PRIVATE KEY" in part), None) or host.text(DIRECTORY + "/new.key") or authority.new_key()
+        self.cert = next((part for part in found if "BEGIN CERTIFICATE" in part), None)
+
+    def make_authority(self):
+        if not self.ca_key:
+            self.ca_key, self.ca_cert = authority.new_authority()
+        elif not self.ca_cert:
+            self.ca_cert = self.host.text(f"{AUTHORITY}/ca.crt")
+            if not self.ca_cert:
+                raise Trouble(f"{AUTHORITY}/ca.key is there, and no ca.crt beside it: bring that back from a backup, or remove {AUTHORITY} if no host was ever let in")
+        for program in GROUPS:
+            self.passwords.setdefault(program, secrets.token_hex(24))
+
+    def acl(self):
+        """The users of a node's Redis, as the program that knows their rights prints them."""
+        with authority.scratch() as d:
+            for program, password in self.passwords.items():
+                (d / program).mkdir(mode=0o700)
+                (d / program / "user").write_text(f"{program} {password}\n")
+                (d / program / "user").chmod(0o600)
+            (d / "conf").write_text(f'node_user_file = "{d}/%p/user"\n')
+            return self.host.run("dovelane", "-c", d / "conf", "acl").stdout
+
+
+def secret_steps(local, secrets_):
+    """Who may read what: each program its own password, root all, Redis its key."""
+    steps = [Directory("/etc/dovelane"), Directory("/etc/dovelane/tls"), File(group.CA_FILE, secrets_.ca_cert, note=CERTIFICATE)]
+    for program in programs(local):
+        private = GROUPS[program] == "root"
+        steps += [Directory(f"/etc/dovelane/{program}", 0o700 if private else 0o750, "root", GROUPS[program]),
+                  File(user_file(program), f"{program} {secrets_.passwords[program]}\n", 0o600 if private else 0o640, "root", GROUPS[program], note=SECRET)]
+    return steps + [File(redis.OPERATOR_FILE, f"operator {secrets_.operator}\n", 0o600, note=SECRET)]
+
+
+def authority_steps(secrets_):
+    """The key last: where it is, its certificate is."""
+    return [Directory("/etc/dovelane"), Directory(AUTHORITY, 0o700), File(f"{AUTHORITY}/ca.crt", secrets_.ca_cert, note=CERTIFICATE),
+            File(f"{AUTHORITY}/ca.key", secrets_.ca_key, 0o600, note=SECRET)]
+
+
+OF_REDIS = ("redis", "redis")
+
+
+def key_steps(secrets_):
+    """The node's key comes before the description that names it."""
+    pem = (secrets_.cert or "a certificate of the group's authority comes here\n") + secrets_.key
+    return [Directory(redis.DIRECTORY, 0o750, *OF_REDIS), File(redis.CA, secrets_.ca_cert, 0o640, *OF_REDIS, note=CERTIFICATE), File(redis.NODE, pem, 0o640, *OF_REDIS, note=SECRET)]
+
+
+def redis_steps(host, description, local, secrets_):
+    me = group.member(description, local["name"])
+    address, (where, port) = me["address"], group.split_address(me["address"])
+    own = OF_REDIS
+    return [File(redis.USERS, redis.users(host.text(redis.USERS), description["acl"], secrets_.operator), 0o640, *own, note=SECRET, edits="merged"),
+            File(redis.FILE, redis.config(host, local, where, port), 0o640, *own, edits="kept"), Directory("/var/lib/redis/dovelane", 0o750, *own),
+            Unit(redis.UNIT, then=lambda: redis.wait(host, address)),
+            Reaction("restart the node's Redis with its new configuration", [redis.FILE], lambda: (host.systemctl("restart", redis.UNIT), redis.wait(host, address)), redis.UNIT),
+            Reaction("the node's Redis reads its users (ACL LOAD)", [redis.USERS], lambda: redis.load_users(host, address), redis.UNIT),
+            Reaction("the node's Redis takes its new certificate (CONFIG SET)", [redis.NODE], lambda: redis.load_certificate(host, address), redis.UNIT)]
+
+
+def sections(text, kind):
+    return dict(re.findall(rf"^{kind} (\S+) (\{{.*)$", text or "", re.M))
+
+
+def gateway_steps(host, old, new, local):
+    """old, new: texts of dovelane.conf."""
+    before, after = sections(old, "node"), sections(new, "node")
+    moved = any(before[name] != after[name] for name in before if name in after)
+    relay, milter = "dovelane-relay.service", "dovelane-milter.service"
+    steps = [File("/etc/default/dovelane", f"DOVELANE_NODE={local['name']}\n")]
+    steps += [Reaction(f"{'restart' if moved else 'reload'} {relay}", [conf.FILE], lambda: host.systemctl("restart" if moved else "reload", relay), relay), Unit(relay),
+              Reaction(f"reload {milter}", [conf.FILE], lambda: host.systemctl("reload", milter), milter), Unit(milter)]
+    if dovecot.has_lmtp(host):
+        steps += [File(dovecot.LMTP, dovecot.lmtp_file(host)), Reaction("reload Dovecot: the relay's socket", [dovecot.LMTP], lambda: dovecot.reload(host), "dovecot.service")]
+    texts = postfix.edited(host, local)
+    steps += [File(f"{postfix.DIRECTORY}/{name}", texts[name], edits="merged") for name in postfix.FILES]
+    return steps + [Reaction("check and reload Postfix", [f"{postfix.DIRECTORY}/{name}" for name in postfix.FILES], lambda: postfix.reload(host))]
+
+
+def replica_steps(host, description, old, new, local):
+    watched = [dovecot.REPLICATION]
+    if not description["replicate"]:
+        return [Missing(dovecot.REPLICATION)] + [Reaction("restart Dovecot: without replication", watched, lambda: dovecot.restart(host), "dovecot.service")]
+    if sections(old, "replica") != sections(new, "replica"):
+        watched.append(conf.FILE)
+    return [File(dovecot.REPLICATION, dovecot.replication_file(host, local["site"]), edits="kept"),
+            Reaction("restart Dovecot: replication", watched, lambda: dovecot.restart(host), "dovecot.service")]
+
+
+def wrong_settings(host, text):
+    """What the programs themselves say of the file that would be written."""
+    if not text:
+        return []
+    with authority.scratch() as d:
+        (d / "dovelane.conf").write_text(text)
+        said = host.run("dovelane", "-c", d / "dovelane.conf", "check", "config", check=False).stderr.strip()
+    return [f"{conf.FILE} would not be good: {said.replace(str(d), '/etc/dovelane')}"] if said else []
+
+
+def plan(host, journal, sealed, description, local, secrets_):
+    """All that this host is to be. A host that is what it should be has nothing to do."""
+    if not group.member(description, local["name"]):
+        raise Trouble(f"{local['name']} is in the group no more: `dovelane init --undo` takes it apart")
+    steps, conflicts, old = [Directory(DIRECTORY, 0o700), File(LOCAL, json.dumps(local, indent=1, sort_keys=True) + "\n", 0o600, edits="merged")], [], host.text(conf.FILE)
+    if secrets_.ca_key:
+        steps += authority_steps(secrets_)
+    steps += secret_steps(local, secrets_) + key_steps(secrets_)
+    steps += [File(group.FILE, sealed, edits="merged", note=f"the group's description, serial {description['serial']}: {group.names(description)}")]
+    try:
+        new = conf.render(old, description, local)
+    except Trouble as e:
+        conflicts.append(str(e))
+        new = old
+    conflicts += wrong_settings(host, new)
+    steps += [File(conf.FILE, new or "", edits="merged")]
+    steps += redis_steps(host, description, local, secrets_)
+    if local["gateway"]:
+        steps += gateway_steps(host, old, new, local)
+    if local["site"]:
+        steps += replica_steps(host, description, old, new, local)
+    steps += [Unit(timer) for timer in TIMERS]
+    return Plan(host, journal, steps, conflicts)

@@ -1,0 +1,311 @@
+"""How all hosts come to know the group's description, and how certificates are renewed: by small keys in the nodes' Redis.
+
+    key                      who writes                 who reads          what
+    dovelane.group           any host                   all hosts          the description, signed, with its serial
+    dovelane.group.applied   that node's host           `dovelane group`   the serial that this host has put to use
+    dovelane.group.request   that node's host           the authority's    a request for a new certificate, signed with the key of the present one
+    dovelane.group.answer    the authority's host       that node's host   the new certificate
+
+Each host looks every minute (dovelane-group.timer): it takes the newest description that the authority signed, and gives it to nodes
+that have an older one. So a host that was away learns when it is back, from whomever it reaches.
+"""
+import contextlib
+import fcntl
+import json
+import syslog
+import time
+
+import authority
+import desired
+import files
+import group
+import redis
+import resp
+from host import Trouble
+from journal import DIRECTORY
+
+KEY, APPLIED, REQUEST, ANSWER = "dovelane.group", "dovelane.group.applied", "dovelane.group.request", "dovelane.group.answer"
+# Also when the node's memory is full: then an admin needs it most.
+SET = "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1], ARGV[1])"
+MARK = DIRECTORY + "/applied"
+NEW_KEY = DIRECTORY + "/new.key"
+WARN_DAYS = 14
+
+
+def log(level, text):
+    syslog.openlog("dovelane-group", syslog.LOG_PID, syslog.LOG_MAIL)
+    syslog.syslog(level, text)
+
+
+def put(connection, key, value):
+    connection.call("EVAL", SET, 1, key, value)
+
+
+# ---- changing it: only where the authority is ----
+
+def need_authority(host):
+    _, description = desired.read_group(host)
+    if not description:
+        raise Trouble("this host is in no group yet: `dovelane init` makes one, `dovelane join` enters one")
+    if not desired.has_authority(host):
+        raise Trouble(f"the group's authority is on {description['authority']}: run this there")
+
+
+@contextlib.contextmanager
+def changing(host):
+    with open(host.path(f"{desired.AUTHORITY}/lock"), "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def change(host, fn):
+    """Signs fn(description) and puts it in its place; (sealed, description). What is unchanged keeps its serial."""
+    need_authority(host)
+    with changing(host):
+        sealed, old = desired.read_group(host)
+        new = fn(json.loads(json.dumps(old)))
+        if new == old:
+            return sealed, old
+        new["serial"] = old["serial"] + 1
+        sealed = group.seal(host.text(f"{desired.AUTHORITY}/ca.key"), new)
+        files.write(host.path(group.FILE), sealed.encode())
+        return sealed, new
+
+
+# ---- looking at the nodes ----
+
+def connect(host, member, me, seconds=3):
+    """The own node as its operator, another's as the admin's command."""
+    if member["name"] == me:
+        return redis.operator(host, member["address"], seconds)
+    name, password = host.text(desired.user_file("dovelane")).split()
+    return resp.Redis(member["address"], host.path(group.CA_FILE), name, password, seconds)
+
+
+def gather(host, description, me):
+    """[(member, sealed text or None, Trouble or None)]"""
+    found = []
+    for m in sorted(description["members"], key=lambda m: m["name"] != me):
+        try:
+            with connect(host, m, me) as connection:
+                text = connection.call("GET", KEY)
+                found.append((m, text.decode("utf-8", "replace")[:group.LARGEST] if text else "", None))
+        except Trouble as e:
+            found.append((m, None, e))
+    return found
+
+
+def adopt(host, sealed, description, found):
+    """The newest description that the authority signed: what is known here, or what a node has. Forged and old ones are refused, and said."""
+    newest, best, stale = sealed, description, []
+    for m, text, trouble in found:
+        if trouble or text == sealed:
+            continue
+        stale.append(m)
+        if not text:
+            continue
+        try:
+            theirs = group.unseal(host.text(group.CA_FILE), text)
+        except (Trouble, ValueError, KeyError) as e:
+            log(syslog.LOG_WARNING, f"warning: node {m['name']} has a description of the group that is refused: {e}")
+            continue
+        if theirs["serial"] > best["serial"]:
+            newest, best = text, theirs
+        elif theirs["serial"] < description["serial"]:
+            log(syslog.LOG_INFO, f"node {m['name']} has serial {theirs['serial']} of the group's description and gets {description['serial']}")
+    if best is not description:
+        log(syslog.LOG_INFO, f"the group's description has serial {best['serial']} now, was {description['serial']}: {group.names(best)}")
+        files.write(host.path(group.FILE), newest.encode())
+    return newest, best
+
+
+def publish(host, sealed, found, me):
+    """Whom it could be given to."""
+    for m, text, trouble in found:
+        if trouble or text == sealed:
+            continue
+        try:
+            with connect(host, m, me) as connection:
+                put(connection, KEY, sealed)
+        except Trouble as e:
+            log(syslog.LOG_WARNING, f"warning: {m['name']} did not take the group's description: {e}")
+
+
+def apply(host, journal, tell=lambda text: None, always=False):
+    """Makes this host what the description says; whether something was changed."""
+    sealed, description = desired.read_group(host)
+    mark = files.digest(sealed.encode())
+    if not always and host.text(MARK) == mark and not journal.data["pending"]:
+        return False
+    local = desired.read_local(host)
+    plan = desired.plan(host, journal, sealed, description, local, desired.Secrets(host))
+    refused = plan.refused()
+    if refused:
+        raise Trouble("\n".join(refused))
+    changed = plan.apply(tell)
+    files.write(host.path(MARK), mark.encode(), 0o600)
+    with contextlib.suppress(Trouble), connect(host, group.member(description, local["name"]), local["name"]) as own:
+        put(own, APPLIED, description["serial"])
+    return changed
+
+
+def sync(host, journal):
+    """What the timer does."""
+    local = desired.read_local(host)
+    sealed, description = desired.read_group(host)
+    if not local or not description:
+        return
+    me = local["name"]
+    if desired.has_authority(host):
+        answer_requests(host, description, me)
+        sealed, description = desired.read_group(host)
+    found = gather(host, description, me)
+    sealed, description = adopt(host, sealed, description, found)
+    publish(host, sealed, found, me)
+    take_answer(host, journal, me)
+    apply(host, journal, lambda text: log(syslog.LOG_INFO, text))
+
+
+# ---- certificates ----
+
+def install_certificate(host, journal, key, cert):
+    sealed, description = desired.read_group(host)
+    local, secrets_ = desired.read_local(host), desired.Secrets(host)
+    secrets_.key, secrets_.cert = key, cert
+    plan = desired.plan(host, journal, sealed, description, local, secrets_)
+    if plan.refused():
+        raise Trouble("\n".join(plan.refused()))
+    plan.apply()
+    log(syslog.LOG_INFO, f"a new certificate is in use, until {time.strftime('%Y-%m-%d', time.localtime(authority.dates(cert)[1]))}")
+    with contextlib.suppress(FileNotFoundError):
+        host.path(NEW_KEY).unlink()
+
+
+def due(cert, now=None):
+    """Whether a third of its life or less is left."""
+    start, end = authority.dates(cert)
+    return (now or time.time()) > end - (end - start) / 3
+
+
+def new_key(host):
+    if not host.exists(NEW_KEY):
+        files.write(host.path(NEW_KEY), authority.new_key().encode(), 0o600)
+    return host.text(NEW_KEY)
+
+
+def sign_own(host, journal):
+    """On the authority's host."""
+    key, local = new_key(host), desired.read_local(host)
+    _, description = desired.read_group(host)
+    me = group.member(description, local["name"])
+    cert = sign_for(host, me, authority.request(key, me["name"]))
+    install_certificate(host, journal, key, cert)
+
+
+def sign_for(host, m, csr):
+    """A new certificate for a member; its key is known as that member's from now on, beside the one before (the answer may get lost)."""
+    key = authority.key_id(authority.request_key(csr))
+
+    def know(description):
+        entry = group.member(description, m["name"])
+        entry["keys"] = [k for k in entry["keys"] if k != key][-1:] + [key]
+        return description
+    cert = authority.sign(host.text(f"{desired.AUTHORITY}/ca.key"), host.text(f"{desired.AUTHORITY}/ca.crt"), csr, m["name"],
+                          authority.alternatives(m["name"], group.split_address(m["address"])[0]))
+    change(host, know)
+    return cert
+
+
+def ask(host):
+    """Leaves a request in the own node, signed with the present key; the authority's host looks there every minute."""
+    local, secrets_ = desired.read_local(host), desired.Secrets(host)
+    _, description = desired.read_group(host)
+    body = json.dumps({"name": local["name"], "csr": authority.request(new_key(host), local["name"]), "cert": secrets_.cert})
+    request = json.dumps({"body": body, "signature": authority.sign_text(secrets_.key, body.encode())})
+    with connect(host, group.member(description, local["name"]), local["name"]) as own:
+        put(own, REQUEST, request)
+
+
+def judge_request(ca_cert, m, text):
+    """The CSR of a member's request; Trouble when it is not that member's."""
+    try:
+        request = json.loads(text)
+        body = json.loads(request["body"])
+        cert, csr = str(body["cert"]), str(body["csr"])
+        if body["name"] != m["name"]:
+            raise Trouble(f"it is in the name of {body['name']}")
+        signature, signed = str(request["signature"]), request["body"].encode()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Trouble("it is no request") from None
+    public = authority.public_key(cert)
+    if authority.key_id(public) not in m["keys"]:
+        raise Trouble("the key that signed it is not (or no more) that of this host")
+    wrong = authority.belongs(cert, ca_cert)
+    if wrong:
+        raise Trouble(wrong)
+    if not authority.signed(public, signed, signature):
+        raise Trouble("its signature is wrong")
+    return csr
+
+
+def answer_requests(host, description, me):
+    for m in description["members"]:
+        if m["name"] == me:
+            continue
+        with contextlib.suppress(Trouble), connect(host, m, me) as connection:
+            text = connection.call("GET", REQUEST)
+            if not text:
+                continue
+            try:
+                csr = judge_request(host.text(group.CA_FILE), m, text[:64 * 1024])
+                cert = sign_for(host, m, csr)
+                put(connection, ANSWER, json.dumps({"cert": cert}))
+                log(syslog.LOG_INFO, f"{m['name']} gets a new certificate")
+            except Trouble as e:
+                log(syslog.LOG_WARNING, f"warning: a request for a certificate in the node of {m['name']} is refused: {e}")
+            connection.call("DEL", REQUEST)
+
+
+def take_answer(host, journal, me):
+    """Whether the certificate that was asked for came."""
+    if not host.exists(NEW_KEY):
+        return False
+    _, description = desired.read_group(host)
+    try:
+        with connect(host, group.member(description, me), me) as own:
+            text = own.call("GET", ANSWER)
+            if not text:
+                return False
+            cert, key = str(json.loads(text)["cert"]), host.text(NEW_KEY)
+            wrong = authority.belongs(cert, host.text(group.CA_FILE), key)
+            own.call("DEL", ANSWER)
+    except (Trouble, ValueError, KeyError, TypeError) as e:
+        log(syslog.LOG_WARNING, f"warning: the answer with a new certificate cannot be used: {e}")
+        return False
+    if wrong:
+        log(syslog.LOG_WARNING, f"warning: the new certificate in this host's node is refused: {wrong}")
+        return False
+    install_certificate(host, journal, key, cert)
+    return True
+
+
+def renew(host, journal, now=False):
+    """What the daily timer does: None when nothing is due, else what came of it."""
+    cert = desired.Secrets(host).cert
+    local = desired.read_local(host)
+    if not cert or not local:
+        raise Trouble("this host is in no group yet: it has no certificate to renew")
+    if not now and not due(cert):
+        return None
+    if desired.has_authority(host):
+        sign_own(host, journal)
+        return "renewed"
+    if take_answer(host, journal, local["name"]):
+        return "renewed"
+    left = (authority.dates(cert)[1] - time.time()) / 86400
+    if left < WARN_DAYS:
+        _, description = desired.read_group(host)
+        log(syslog.LOG_WARNING, f"warning: the certificate of this host's node ends in {left:.0f} days, and {description['authority']}, which has the authority, gave no new one: "
+            f"its dovelane-group.timer must run, and reach this node. Afterwards only `dovelane invite --replace {local['name']}` helps")
+    ask(host)
+    return "asked"

@@ -1,0 +1,145 @@
+"""The group's description: who is in it, what is diverted, whether mailboxes are replicated. One text, the same on all hosts.
+
+The authority signs it, with a serial that only grows. So it may lie in every node's Redis, and whoever writes there can neither
+change it nor bring an older one back.
+
+    dovelane-group 1
+    <signature, base64, of all that follows>
+    <JSON>
+"""
+import ipaddress
+import json
+import re
+
+import authority
+from host import Trouble
+
+FILE = "/etc/dovelane/group"
+CA_FILE = "/etc/dovelane/tls/ca.crt"
+HEAD = "dovelane-group 1"
+LARGEST = 256 * 1024
+PORT = 7001
+MOST_MEMBERS = 64
+
+
+def first(name):
+    return {"serial": 0, "authority": name, "copies": 2, "divert": [], "replicate": False, "namespaces": ["inbox"], "next_site_id": 1, "acl": "", "members": []}
+
+
+def seal(key, description):
+    text = json.dumps(description, indent=1, sort_keys=True) + "\n"
+    return f"{HEAD}\n{authority.sign_text(key, text.encode())}\n{text}"
+
+
+def unseal(ca_cert, sealed):
+    """The description, when the authority signed it."""
+    head, _, rest = sealed.partition("\n")
+    signature, _, text = rest.partition("\n")
+    if head != HEAD:
+        raise Trouble(f"it begins with {head[:40]!r} where {HEAD!r} is expected: this program is too old for it, or it is something else")
+    if not authority.signed(authority.public_key(ca_cert), text.encode(), signature):
+        raise Trouble("the signature is not that of the group's authority")
+    return json.loads(text)
+
+
+def member(description, name):
+    return next((m for m in description["members"] if m["name"] == name), None)
+
+
+def names(description):
+    return ", ".join(m["name"] for m in description["members"]) or "nobody"
+
+
+# ---- addresses and names ----
+
+def split_address(address, port=PORT):
+    """(host, port) of "10.0.0.1", "10.0.0.1:7001", "[fd00::1]:7001", "mx1.example.org:7001"; Trouble when it is none."""
+    found = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\](?::(\d+))?|([^:\[\]]+)(?::(\d+))?|([0-9A-Fa-f:.]+)", address)
+    wrong = Trouble(f"{address!r} is no address: write it like 10.0.0.1, 10.0.0.1:{port} or [fd00::1]:{port}")
+    if not found:
+        raise wrong
+    host = found[1] or found[3] or found[5]
+    port = int(found[2] or found[4] or port)
+    if not 1 <= port <= 65535:
+        raise wrong
+    try:
+        return str(ipaddress.ip_address(host)), port
+    except ValueError:
+        pass
+    if not re.fullmatch(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*", host) or re.fullmatch(r"[0-9.]+", host):
+        raise wrong
+    return host, port
+
+
+def join_address(host, port):
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def whole_address(address):
+    host, port = split_address(address)
+    try:
+        where = ipaddress.ip_address(host)
+        if where.is_unspecified or where.is_loopback or where.is_multicast:
+            raise Trouble(f"{address}: other hosts do not reach this host there; say the address by which they do")
+    except ValueError:
+        pass
+    return join_address(host, port)
+
+
+def check_name(name, what="node"):
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,62}[a-z0-9])?", name or ""):
+        raise Trouble(f"{name!r} is no {what}'s name: it has 1 to 64 of the characters a-z 0-9 . - and begins and ends with a letter or digit")
+    return name
+
+
+# ---- members ----
+
+def add(description, name, address, gateway, site, replace=False):
+    """A new description with this host in it. replace: in the place of the one of that name, whose number stays."""
+    check_name(name)
+    if site:
+        check_name(site, "site")
+    address = whole_address(address)
+    old = member(description, name)
+    others = [m for m in description["members"] if m is not old]
+    if old and not replace:
+        raise Trouble(f"the group has a host {name} already (at {old['address']}): give this one another --name; or, if it takes the place of a host that is lost, "
+                      f"`dovelane invite --replace {name}` on {description['authority']}")
+    if replace and not old:
+        raise Trouble(f"the group has no host {name} to be replaced; it has {names(description)}")
+    for m in others:
+        if m["address"] == address:
+            raise Trouble(f"{address} is the address of {m['name']}: say this host's with --address")
+        if site and m.get("site") == site:
+            raise Trouble(f"{site} is the site's name of {m['name']}: say another --site")
+    if len(others) >= MOST_MEMBERS:
+        raise Trouble(f"the group has {len(others)} hosts, and more are not used")
+    new = {"name": name, "address": address, "gateway": bool(gateway), "site": site or "", "site_id": 0}
+    description = {**description, "members": others + [new]}
+    if site:
+        # A number is never given again, also not after its site is gone; one that is made anew keeps its own.
+        if old and old.get("site_id"):
+            new["site_id"] = old["site_id"]
+        else:
+            new["site_id"] = description["next_site_id"]
+            description["next_site_id"] += 1
+    description["members"].sort(key=lambda m: m["name"])
+    return description
+
+
+def remove(description, name):
+    if not member(description, name):
+        raise Trouble(f"the group has no host {name}; it has {names(description)}")
+    if name == description["authority"]:
+        raise Trouble(f"{name} has the group's authority and cannot be taken out")
+    return {**description, "members": [m for m in description["members"] if m["name"] != name]}
+
+
+NEXT_HOP = re.compile(r"(smtp|relay|lmtp):(unix:[^\s\"\\{}]+|\[[^\s\"\\{}\[\]]+\](:\d+)?)")
+
+
+def check_next_hop(hop):
+    """As lib/config_wrong.c judges it: said here before all hosts get it."""
+    if not NEXT_HOP.fullmatch(hop):
+        raise Trouble(f"{hop!r} cannot be diverted: write a next hop as Postfix resolves it, like lmtp:[10.0.0.5]:24 or lmtp:unix:private/dovecot-lmtp")
+    return hop

@@ -1,0 +1,495 @@
+"""dovelane init, join, invite, cert and group: the command line. The C program `dovelane` starts this for these words."""
+import argparse
+import contextlib
+import json
+import os
+import secrets
+import sys
+import time
+
+import authority
+import desired
+import distribute
+import dovecot
+import enroll
+import files
+import group
+import invitation
+import postfix
+import redis
+import undo
+from host import Host, Trouble
+from journal import DIRECTORY, Journal
+
+JOINED = DIRECTORY + "/joined.json"
+ENROLL_UNIT = "dovelane-enroll.service"
+SETTINGS = DIRECTORY + "/enroll.json"
+
+
+def say(text=""):
+    print(text, flush=True)
+
+
+# ---- asking ----
+
+def agreed(options, plan):
+    """Shows all that would change. Whether it may be done."""
+    todo = plan.differences()
+    if not todo:
+        return True
+    for _, text in todo:
+        say(text if text.startswith("---") else f"* {text}")
+    say()
+    if options.dry_run:
+        say(f"{len(todo)} changes; nothing was done (--dry-run)")
+        return False
+    return confirmed(options, f"Make these {len(todo)} changes? [y/N] ")
+
+
+def confirmed(options, question):
+    if options.yes:
+        return True
+    if not sys.stdin.isatty():
+        raise Trouble("nobody is there to be asked: run it in a terminal, or with --yes; --dry-run only shows")
+    if input(question).strip().lower() not in ("y", "yes"):
+        say("nothing was done")
+        return False
+    return True
+
+
+# ---- what this host is ----
+
+def roles(host, options, default_site):
+    """(gateway, site) from the options, or from what is installed; says which."""
+    gateway, replicas = options.gateway, options.replicas or bool(options.site)
+    can_gateway = postfix.there(host) and bool(host.program("dovelane-milter"))
+    can_replicate = dovecot.has_replicator(host)
+    if not gateway and not replicas:
+        gateway, replicas = can_gateway, can_replicate
+        why = [f"gateway: {'Postfix and dovelane-milter are here' if gateway else 'no (Postfix or dovelane-milter is not here)'}",
+               f"replicas: {'Dovecot and dovelane-replicator are here' if replicas else 'no (Dovecot or dovelane-replicator is not here)'}"]
+        say("what this host is to be, from what is installed: " + "; ".join(why) + ". --gateway, --replicas say otherwise")
+        if not gateway and not replicas:
+            raise Trouble("nothing is here to be set up: install the packages dovelane (beside Postfix) or dovelane-dovecot (beside Dovecot) first")
+    if gateway and not can_gateway:
+        raise Trouble("--gateway: Postfix and dovelane-milter must be installed and Postfix be configured (/etc/postfix/main.cf, master.cf)")
+    if replicas and not can_replicate:
+        raise Trouble("--replicas: Dovecot and dovelane-replicator (package dovelane-dovecot) must be installed")
+    return gateway, (options.site or default_site) if replicas else ""
+
+
+def new_local(host, options, name, address):
+    gateway, site = roles(host, options, name)
+    reinject, bounce = postfix.ports(host) if gateway else ("", "")
+    return {"name": group.check_name(name), "address": address, "gateway": gateway, "site": site and group.check_name(site, "site"), "reinject_port": reinject, "bounce_port": bounce,
+            "maxmemory": options.maxmemory or redis.most_memory(host)}
+
+
+def refuse_undoing(journal):
+    if journal.data["undoing"]:
+        raise Trouble("an `--undo` was begun here and did not end: `dovelane init --undo` finishes it")
+
+
+# ---- init ----
+
+def init(host, journal, options):
+    if options.undo:
+        return undo_all(host, journal, options)
+    refuse_undoing(journal)
+    sealed, description = desired.read_group(host)
+    local = desired.read_local(host)
+    if description and not desired.has_authority(host):
+        raise Trouble(f"this host joined the group of {description['authority']} as {local['name'] if local else '?'}: there is nothing to init. `dovelane group sync` looks for what is new")
+    secrets_ = desired.Secrets(host)
+    if not local:
+        if not options.address:
+            raise Trouble("say --address: the address by which the group's other hosts reach this one, like --address 10.0.0.1")
+        address = group.whole_address(options.address)
+        local = new_local(host, options, options.name or host.name(), address)
+    elif options.address and group.whole_address(options.address) != local["address"]:
+        raise Trouble(f"this host is {local['name']} at {local['address']}: `dovelane init --undo` first, to begin anew with {options.address}")
+    secrets_.make_authority()
+    sealed, description = first_description(host, local, secrets_, sealed, description)
+    if not secrets_.cert:
+        me = group.member(description, local["name"])
+        secrets_.cert = authority.sign(secrets_.ca_key, secrets_.ca_cert, authority.request(secrets_.key, me["name"]), me["name"],
+                                       authority.alternatives(me["name"], group.split_address(me["address"])[0]))
+    fresh = not host.exists(distribute.MARK)
+    done = put_to_use(host, journal, options, desired.plan(host, journal, sealed, description, local, secrets_))
+    if done and fresh:
+        say("\nDiverting and replicating are off until you say otherwise (`dovelane group --help`).")
+        return invite(host, journal, options)
+    return 0 if done or options.dry_run else 1
+
+
+def first_description(host, local, secrets_, sealed, description):
+    """The group with this host in it, or as it is; with the users as this version's programs need them."""
+    acl = secrets_.acl()
+    if description and description["acl"] == acl:
+        return sealed, description
+    if not description:
+        description = group.add(group.first(local["name"]), local["name"], local["address"], local["gateway"], local["site"])
+        group.member(description, local["name"])["keys"] = [authority.key_id(authority.openssl("pkey", "-pubout", given=secrets_.key.encode()).decode())]
+        if local["site"]:
+            description["namespaces"] = dovecot.namespaces(host)
+    description = {**description, "acl": acl, "serial": description["serial"] + 1}
+    return group.seal(secrets_.ca_key, description), description
+
+
+def put_to_use(host, journal, options, plan):
+    refused = plan.refused()
+    if refused:
+        raise Trouble("\n".join(refused))
+    if not plan.differences():
+        say("nothing to do: this host is what it should be")
+        return True
+    if not agreed(options, plan):
+        return False
+    started = time.monotonic()
+    with journal.lock():
+        plan.apply(lambda text: say(f"  {text}"))
+        distribute.apply(host, journal, always=True)
+    with contextlib.suppress(Trouble):
+        distribute.sync(host, journal)
+    say(f"done in {time.monotonic() - started:.0f} s; `dovelane init --undo` brings all of it back as it was")
+    return True
+
+
+def undo_all(host, journal, options):
+    if not journal.there:
+        say("nothing to do: nothing was changed here, or all of it is as it was")
+        return 0
+    if not journal.data["undoing"]:
+        undo.refuse(host, options.force)
+    edited = undo.edited_files(host, journal)
+    if edited and not options.force:
+        raise Trouble(f"changed by hand since: {', '.join(edited)}. --force brings these back, too; save first what you want to keep")
+    for line in undo.what(host, journal):
+        say(f"* {line}")
+    _, description = desired.read_group(host)
+    local = desired.read_local(host)
+    if options.dry_run:
+        say("nothing was done (--dry-run)")
+        return 0
+    if not confirmed(options, "Undo all that? [y/N] "):
+        return 1
+    undo.stop_own(host)
+    with journal.lock():
+        undo.run(host, journal, lambda text: say(f"  {text}"), options.force)
+    say("all is as it was")
+    if description and local and local["name"] != description["authority"]:
+        say(f"the group still counts on {local['name']}: `dovelane group remove {local['name']}` on {description['authority']} takes it out")
+    return 0
+
+
+# ---- invite ----
+
+def invite(host, journal, options):
+    distribute.need_authority(host)
+    _, description = desired.read_group(host)
+    local = desired.read_local(host)
+    replace = getattr(options, "replace", None)
+    if replace == local["name"]:
+        raise Trouble(f"{replace} is this host, which has the authority: it cannot take its own place")
+    if replace and not group.member(description, replace):
+        raise Trouble(f"the group has no host {replace} to be replaced; it has {group.names(description)}")
+    address, _ = group.split_address(local["address"])
+    settings = json.loads(host.text(SETTINGS) or "{}")
+    port = getattr(options, "port", None) or settings.get("port") or enroll.PORT
+    minutes = getattr(options, "minutes", None) or invitation.LIFE // 60
+    if not 1 <= minutes <= 1440:
+        raise Trouble(f"--minutes {minutes}: 1 to 1440 are allowed; a token is better used soon")
+    files.write(host.path(SETTINGS), json.dumps({"address": address, "port": port}).encode(), 0o600)
+    secret = invitation.Invitations(host).new(replace, minutes * 60)
+    host.systemctl("restart" if settings.get("port", port) != port else "start", ENROLL_UNIT)
+    token = invitation.make_token(authority.fingerprint(host.text(group.CA_FILE)), secret)
+    what = f"on the host that takes {replace}'s place" if replace else "on the next host"
+    say(f"\nFor {minutes} minutes, and once, {what} (port {port} must be open for it, and {redis_port(local)} between all hosts):\n")
+    say(f"    dovelane join {group.join_address(address, port)} --token {token}{f' --name {replace}' if replace else ''}\n")
+    return 0
+
+
+def redis_port(local):
+    return group.split_address(local["address"])[1]
+
+
+def listen(host, _journal, _options):
+    """The unit dovelane-enroll runs this; it ends when no invitation is open."""
+    settings = json.loads(host.text(SETTINGS) or "{}")
+    enroller = enroll.Enroller(host, lambda fn: distribute.change(host, fn))
+    enroll.serve(enroller, settings.get("address"), settings.get("port", enroll.PORT), tell=say)
+    if enroller.joined:
+        # In a unit of its own: this one may not change the host.
+        host.systemctl("start", "--no-block", "dovelane-group.service")
+    return 0
+
+
+# ---- join ----
+
+def join(host, journal, options):
+    refuse_undoing(journal)
+    door = enroll.Door(options.address_of_group, read_token(options))
+    kept = json.loads(host.text(JOINED) or "{}")
+    if kept.get("token") != files.digest(door.secret):
+        kept = None
+    if desired.read_group(host)[1] and not kept:
+        raise Trouble("this host is in a group already: `dovelane init --undo` takes it out of that; `dovelane group` shows it")
+    if not kept:
+        kept = enter(host, journal, options, door)
+        if not kept:
+            return 0 if options.dry_run else 1
+        options.yes = True  # asked already
+    return settle(host, journal, options, kept)
+
+
+def read_token(options):
+    if options.token != "-":
+        return options.token
+    return sys.stdin.readline().strip()
+
+
+def enter(host, journal, options, door):
+    """What the group answered, kept so that a run that is killed from here on is finished by the same command."""
+    door.meet()
+    description, replace = door.look()
+    name = options.name or replace or host.name()
+    address = group.whole_address(options.address or group.join_address(door.local_address, group.PORT))
+    local = new_local(host, options, name, address)
+    if replace and not options.site and local["site"]:
+        local["site"] = group.member(description, replace)["site"] or local["site"]
+    preview = group.add(description, name, address, local["gateway"], local["site"], bool(replace))
+    secrets_ = desired.Secrets(host)
+    secrets_.ca_cert = door.ca_cert
+    secrets_.passwords = {program: secrets.token_hex(24) for program in desired.GROUPS}
+    plan = desired.plan(host, journal, "the group's description, signed, with this host in it\n", preview, local, secrets_)
+    say(f"group of {group.names(description)}; its authority, on {description['authority']}, is the one of the token")
+    refused = plan.refused()
+    if refused:
+        raise Trouble("\n".join(refused))
+    if not agreed(options, plan):
+        return None
+    journal.prepare()
+    said = door.join(secrets_.key, name=name, address=address, site=local["site"], gateway=local["gateway"])
+    kept = {"token": files.digest(door.secret), "key": secrets_.key, "ca": door.ca_cert, "local": local, **said}
+    files.write(host.path(JOINED), json.dumps(kept).encode(), 0o600)
+    return kept
+
+
+def settle(host, journal, options, kept):
+    secrets_ = desired.Secrets(host)
+    secrets_.ca_cert, secrets_.key, secrets_.cert, secrets_.passwords = kept["ca"], kept["key"], kept["cert"], kept["passwords"]
+    description = group.unseal(kept["ca"], kept["group"])
+    options.yes = True
+    say("the group has let this host in")
+    started = time.monotonic()
+    plan = desired.plan(host, journal, kept["group"], description, kept["local"], secrets_)
+    with journal.lock():
+        plan.apply(lambda text: say(f"  {text}"))
+        distribute.apply(host, journal, always=True)
+    with contextlib.suppress(FileNotFoundError):
+        host.path(JOINED).unlink()
+    with contextlib.suppress(Trouble):
+        distribute.sync(host, journal)
+    say(f"done in {time.monotonic() - started:.0f} s: this host is {kept['local']['name']} of {group.names(description)}. `dovelane init --undo` brings it back as it was; the group must then be told, "
+        f"too: `dovelane group remove {kept['local']['name']}` on {description['authority']}")
+    return 0
+
+
+# ---- group ----
+
+def show_group(host, _journal, _options):
+    _, description = desired.read_group(host)
+    if not description:
+        raise Trouble("this host is in no group yet: `dovelane init` makes one, `dovelane join` enters one")
+    local, status = desired.read_local(host), 0
+    say(f"serial {description['serial']}, authority on {description['authority']}; diverted: {', '.join(description['divert']) or 'nothing'}; replication: {'on' if description['replicate'] else 'off'}")
+    for m in description["members"]:
+        state = applied(host, m, local["name"])
+        what = ", ".join(filter(None, ["gateway" if m["gateway"] else "", f"site {m['site']} ({m['site_id']})" if m["site"] else ""]))
+        good = state == description["serial"]
+        status = status if good else 1
+        say(f"  {m['name']:<16} {m['address']:<24} {what:<30} {'has it' if good else f'has serial {state}' if isinstance(state, int) else state}")
+    return status
+
+
+def applied(host, m, me):
+    try:
+        with distribute.connect(host, m, me) as connection:
+            return int(connection.call("GET", distribute.APPLIED) or 0)
+    except (Trouble, ValueError) as e:
+        return str(e)
+
+
+def changed(host, journal, fn, seconds):
+    """Puts a change to use here, and waits until the others have it."""
+    before = desired.read_group(host)[1] or {}
+    _, description = distribute.change(host, fn)
+    if description.get("serial") == before.get("serial"):
+        say("nothing to do: it is so already")
+    with journal.lock():
+        distribute.sync(host, journal)
+    me, end = desired.read_local(host)["name"], time.monotonic() + seconds
+    waiting = [m for m in description["members"] if m["name"] != me]
+    while waiting:
+        states = [(m, applied(host, m, me)) for m in waiting]
+        for m, state in states:
+            if isinstance(state, int) and state >= description["serial"]:
+                say(f"  {m['name']} has it")
+        waiting = [m for m, state in states if not (isinstance(state, int) and state >= description["serial"])]
+        if waiting and time.monotonic() > end:
+            say(f"  not yet: {', '.join(m['name'] for m in waiting)} (each host looks once a minute; one that is away learns it when it is back; `dovelane group` shows it)")
+            return 1
+        if waiting:
+            time.sleep(1)
+    say("all hosts have it")
+    return 0
+
+
+def divert(host, journal, options):
+    hops = [group.check_next_hop(hop) for hop in options.next_hop]
+
+    def fn(description):
+        if not any(m["gateway"] for m in description["members"]):
+            raise Trouble("the group has no gateway: nothing can be diverted")
+        for hop in hops:
+            if options.what == "remove" and hop not in description["divert"]:
+                raise Trouble(f"{hop} is not diverted; these are: {', '.join(description['divert']) or 'none'}")
+        keep = [hop for hop in description["divert"] if hop not in hops]
+        return {**description, "divert": keep + (hops if options.what == "add" else [])}
+    return changed(host, journal, fn, options.wait)
+
+
+def replicate(host, journal, options):
+    def fn(description):
+        sites = [m for m in description["members"] if m["site"]]
+        if options.what == "on" and len(sites) < 2:
+            raise Trouble(f"the group has {len(sites)} sites: two are needed to replicate")
+        return {**description, "replicate": options.what == "on"}
+    if options.what == "on":
+        say("Dovecot is restarted on all sites. Where one site is empty and another has mail, no client and no delivery may come to the empty one\n"
+            "before `doveadm dovelane status -A` there shows no exchange-first and `doveadm dovelane lag -A` is 0.")
+    return changed(host, journal, fn, options.wait)
+
+
+def remove(host, journal, options):
+    status = changed(host, journal, lambda description: group.remove(description, options.name), options.wait)
+    say(f"a gateway's node is taken out of its group by `dovelane nodes --forget {options.name}`, a site by `doveadm dovelane peers --remove`: the guides say when")
+    return status
+
+
+def sync(host, journal, _options):
+    with journal.lock():
+        distribute.sync(host, journal)
+    return 0
+
+
+# ---- cert ----
+
+def show_certificates(host, _journal, _options):
+    status = 0
+    for what, cert in (("authority", host.text(group.CA_FILE)), ("this node", desired.Secrets(host).cert)):
+        if not cert:
+            raise Trouble("this host has no certificate yet: `dovelane init` or `dovelane join` makes it")
+        left = (authority.dates(cert)[1] - time.time()) / 86400
+        name = authority.openssl("x509", "-noout", "-subject", "-nameopt", "multiline", given=cert.encode()).decode().split("=")[-1].strip()
+        say(f"{what:<10} {name:<28} until {time.strftime('%Y-%m-%d %H:%M', time.localtime(authority.dates(cert)[1]))} ({left:.0f} days)")
+        status = max(status, 2 if left < distribute.WARN_DAYS else 0)
+    return status
+
+
+def renew(host, journal, options):
+    with journal.lock():
+        came = distribute.renew(host, journal, options.now)
+    if came == "asked" and options.wait:
+        say("asked; the authority's host looks every minute")
+        end = time.monotonic() + options.wait
+        while time.monotonic() < end and came == "asked":
+            time.sleep(2)
+            with journal.lock():
+                if distribute.take_answer(host, journal, desired.read_local(host)["name"]) or not host.exists(distribute.NEW_KEY):
+                    came = "renewed"
+    say({None: "nothing to do: more than a third of its life is left (--now renews all the same)", "renewed": "renewed, and in use",
+         "asked": "asked for; it is put to use as soon as the authority's host has answered"}[came])
+    return 0 if came != "asked" or not options.wait else 1
+
+
+# ---- the command line ----
+
+def common(parser):
+    parser.add_argument("--dry-run", action="store_true", help="show what would be changed, and change nothing")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def host_options(parser, address_help):
+    parser.add_argument("--address", metavar="A[:PORT]", help=address_help)
+    parser.add_argument("--name", help="this host's name in the group (default: the host's, up to the first dot)")
+    parser.add_argument("--gateway", action="store_true", help="beside Postfix: milter, relay and node")
+    parser.add_argument("--replicas", action="store_true", help="beside Dovecot: mailboxes can be replicated")
+    parser.add_argument("--site", metavar="NAME", help="the replica's name (default: the host's; implies --replicas)")
+    parser.add_argument("--maxmemory", metavar="SIZE", help="of the node's Redis, like 4gb (default: a quarter of the memory)")
+    common(parser)
+
+
+def parser():
+    top = argparse.ArgumentParser(prog="dovelane", description=__doc__)
+    verbs = top.add_subparsers(required=True, metavar="init|join|invite|cert|group")
+    p = verbs.add_parser("init", help="make a group, of this host alone; again: what is not as it should be is mended")
+    host_options(p, "the address by which other hosts reach this one")
+    p.add_argument("--undo", action="store_true", help="bring all back as it was before init or join")
+    p.add_argument("--force", action="store_true", help="with --undo: also what it refuses (mail in lanes, files changed by hand)")
+    p.set_defaults(run=init)
+    p = verbs.add_parser("join", help="enter a group by an invitation")
+    p.add_argument("address_of_group", metavar="A:PORT", help="as `dovelane invite` printed it")
+    p.add_argument("--token", required=True, help="the same; - reads it from standard input")
+    host_options(p, "the address by which other hosts reach this one (default: from where it reaches A)")
+    p.set_defaults(run=join)
+    p = verbs.add_parser("invite", help="let one host in")
+    p.add_argument("--replace", metavar="NAME", help="a host that takes the place of one that is lost: same name, same number, new keys")
+    p.add_argument("--minutes", type=int, help=f"how long the token is good (default {invitation.LIFE // 60})")
+    p.add_argument("--port", type=int, help=f"where the newcomer comes to (default {enroll.PORT})")
+    p.set_defaults(run=invite)
+    p = verbs.add_parser("cert", help="the certificates, and until when they are good")
+    p.set_defaults(run=show_certificates)
+    more = p.add_subparsers(metavar="[renew]").add_parser("renew", help="get a new one when a third of its life or less is left")
+    more.add_argument("--now", action="store_true", help="also before that")
+    more.add_argument("--wait", type=int, default=0, metavar="SECONDS", help="wait for the answer of the authority's host")
+    more.set_defaults(run=renew)
+    group_verbs(verbs.add_parser("group", help="who is in the group, what is diverted, whether mailboxes are replicated"))
+    p = verbs.add_parser("enroll")
+    p.set_defaults(run=listen)
+    return top
+
+
+def group_verbs(p):
+    p.set_defaults(run=show_group)
+    verbs = p.add_subparsers(metavar="[divert|replicate|remove|sync]")
+    wait = {"type": int, "default": 90, "metavar": "SECONDS", "help": "how long to wait for the other hosts (default 90)"}
+    d = verbs.add_parser("divert", help="what is diverted, on all hosts")
+    d.add_argument("what", choices=["add", "remove"])
+    d.add_argument("next_hop", nargs="+", help="as Postfix resolves it: lmtp:unix:private/dovecot-lmtp, lmtp:[10.0.0.5]:24")
+    d.add_argument("--wait", **wait)
+    d.set_defaults(run=divert)
+    d = verbs.add_parser("replicate", help="whether mailboxes are replicated, on all sites")
+    d.add_argument("what", choices=["on", "off"])
+    d.add_argument("--wait", **wait)
+    d.set_defaults(run=replicate)
+    d = verbs.add_parser("remove", help="take a host out")
+    d.add_argument("name")
+    d.add_argument("--wait", **wait)
+    d.set_defaults(run=remove)
+    verbs.add_parser("sync", help="look for what is new, now (dovelane-group.timer does it every minute)").set_defaults(run=sync)
+
+
+def start(words=None, host=None):
+    options = parser().parse_args(words)
+    try:
+        host = host or Host()
+        if os.geteuid() and str(host.root) == "/":
+            raise Trouble("this is for root")
+        sys.exit(options.run(host, Journal(host), options))
+    except Trouble as e:
+        print(f"dovelane: {e}", file=sys.stderr)
+        sys.exit(2)
+    except (KeyboardInterrupt, EOFError):
+        print("\ndovelane: interrupted; the same command goes on where this one ended", file=sys.stderr)
+        sys.exit(2)

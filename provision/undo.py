@@ -1,0 +1,182 @@
+"""`dovelane init --undo`: each file as it was, each unit as it was, and nothing left of what was made.
+
+Postfix first, so that no mail comes; then Dovecot; then the programs; the node's Redis last, when its lanes are empty.
+"""
+import os
+import shutil
+import time
+
+import desired
+import dovecot
+import files
+import group
+import postfix
+import redis
+from host import Trouble
+from journal import WATCHED
+
+OWN = ("dovelane-group.timer", "dovelane-cert.timer", "dovelane-group.service", "dovelane-cert.service", "dovelane-enroll.service")
+ORDER = (*OWN, "dovelane-milter.service", "dovelane-proxy.service", "dovelane-relay.service", redis.UNIT)
+
+
+def refuse(host, force):
+    """What forbids it, before anything is changed."""
+    local = desired.read_local(host)
+    _, description = desired.read_group(host)
+    if not local or not description or force:
+        return
+    others = [m["name"] for m in description["members"] if m["name"] != local["name"]]
+    if desired.has_authority(host) and others:
+        raise Trouble(f"this host has the authority of a group in which {', '.join(others)} still {'is' if len(others) == 1 else 'are'}: undo them first. With --force they stay, and nobody renews their certificates")
+    me = group.member(description, local["name"])
+    if me and host.active(redis.UNIT):
+        refuse_mail(host, me["address"])
+    elif me and host.exists("/var/lib/redis/dovelane/dump.rdb"):
+        raise Trouble(f"{redis.UNIT} is stopped, and its dump.rdb may hold mail: start it, so that this can be looked at; --force gives up what is in it")
+
+
+def refuse_mail(host, address):
+    waiting = redis.waiting(host, address)
+    if waiting:
+        lanes = ", ".join(f"{name} ({n})" for name, n in waiting[:5])
+        raise Trouble(f"{sum(n for _, n in waiting)} entries wait in {len(waiting)} lanes of this node: {lanes}. `dovelane divert off` and `dovelane drain --to-postfix` empty those of mail; "
+                      f"`doveadm dovelane lag -A` shows those of replicas. Nothing was changed. --force gives them up")
+
+
+def what(host, journal):
+    """Lines for the admin: all that will be done."""
+    lines = []
+    for path, before in journal.data["before"].items():
+        now = files.state(host.path(path))
+        if before is None and now is not None:
+            lines.append(f"remove {path}")
+        elif before is not None and before["kind"] == "file" and (now or {}).get("digest") != before["digest"]:
+            lines.append(f"bring back {path}" + (" (as it was, but for what was changed since: see below)" if journal.edited(path) else ""))
+    for unit, was in journal.data["units"].items():
+        lines += [f"systemctl {word} {unit}" for word, is_so in (("stop", was["active"]), ("disable", was["enabled"])) if not is_so]
+    return lines
+
+
+def edited_files(host, journal):
+    """Files that somebody changed since, and whose changes would be lost."""
+    return [path for path, before in journal.data["before"].items() if journal.edited(path) and path not in (redis.USERS, group.FILE, desired.LOCAL)
+            and not path.startswith(postfix.DIRECTORY)]
+
+
+def stop_own(host):
+    """What would make anew what is taken away."""
+    for unit in OWN:
+        host.run("systemctl", "stop", unit, check=False)
+
+
+def run(host, journal, tell, force=False):
+    journal.data["undoing"] = True
+    journal.save()
+    for name in postfix.FILES:
+        restore_postfix(host, journal, f"{postfix.DIRECTORY}/{name}")
+    if postfix.there(host) and f"{postfix.DIRECTORY}/main.cf" in journal.data["before"]:
+        postfix.reload(host)
+    replicated = host.exists(dovecot.REPLICATION) and dovecot.REPLICATION in journal.data["before"]
+    restored = [restore(host, journal, path) for path in (dovecot.LMTP, dovecot.REPLICATION)]
+    if any(restored) and dovecot.there(host):
+        (dovecot.restart if replicated else dovecot.reload)(host)
+    units = journal.data["units"]
+    for unit in sorted(units, key=lambda name: ORDER.index(name) if name in ORDER else -1):
+        if unit == redis.UNIT and not force:
+            wait_until_empty(host, tell)
+        reset_unit(host, unit, units[unit])
+        tell(f"{unit} is as it was")
+    for path in sorted(journal.data["before"], key=len, reverse=True):
+        if not path.startswith(postfix.DIRECTORY):  # done, and with what others changed in it
+            restore(host, journal, path)
+    remove_made(host, journal)
+    shutil.rmtree(journal.directory)
+    files.sync_directory(journal.directory.parent)
+
+
+def wait_until_empty(host, tell, seconds=60):
+    """Other hosts' milters may have placed copies here meanwhile; their relays take these away as they deliver."""
+    local, (_, description) = desired.read_local(host), desired.read_group(host)
+    me = local and description and group.member(description, local["name"])
+    end = time.monotonic() + seconds
+    while me and host.active(redis.UNIT):
+        try:
+            return refuse_mail(host, me["address"])
+        except Trouble:
+            if time.monotonic() > end:
+                raise
+            tell("mail came to this node meanwhile; waiting for its delivery")
+            time.sleep(2)
+
+
+def reset_unit(host, unit, was):
+    if not was["active"] and host.active(unit):
+        host.systemctl("stop", unit)
+    if not was["enabled"] and host.enabled(unit):
+        host.systemctl("disable", unit)
+    host.run("systemctl", "reset-failed", unit, check=False)
+
+
+def restore(host, journal, path):
+    """Whether something was changed."""
+    before, there = journal.data["before"].get(path, "unknown"), host.path(path)
+    if before == "unknown" or files.state(there) == (before and {k: v for k, v in before.items() if k != "copy"}):
+        return False
+    if before is None:
+        if there.is_dir() and not there.is_symlink():
+            return False  # with what is in it, at the end
+        if os.path.lexists(there):
+            there.unlink()
+    elif before["kind"] == "file":
+        files.write(there, journal.copy(path), before["mode"], before["uid"], before["gid"])
+    elif before["kind"] == "link":
+        if os.path.lexists(there):
+            there.unlink()
+        os.symlink(before["to"], there)
+    else:
+        files.make_directory(there, before["mode"], before["uid"], before["gid"])
+    return True
+
+
+def restore_postfix(host, journal, path):
+    """Byte for byte where nobody else changed it; else only what is ours is taken out."""
+    if path not in journal.data["before"] or host.read(path) == journal.copy(path):
+        return
+    if not journal.edited(path):
+        restore(host, journal, path)
+        return
+    old = journal.copy(path).decode("utf-8", "replace")
+    if path.endswith("main.cf"):
+        for name in ("in_flow_delay", "enable_long_queue_ids"):
+            was = [line for line in old.splitlines() if line.split("=")[0].strip() == name]
+            host.run("postconf", *(["-e", was[-1]] if was else ["-X", name]))
+        return
+    before = {(name, kind) for name, kind, _ in postfix.entries(old)}
+    for name, kind, _ in postfix.entries(host.text(path)):
+        if (name, kind) not in before and (name.startswith("127.0.0.1:") or name.startswith("dovelane-")):
+            host.run("postconf", "-MX", f"{name}/{kind}")
+    service = postfix.public_service(host.text(path))
+    was = next((words for name, kind, words in postfix.entries(old) if f"{name}/{kind}" == service), "")
+    if "smtpd_milters" not in was:
+        host.run("postconf", "-PX", f"{service}/smtpd_milters")
+    else:
+        host.run("postconf", "-M", f"{service}={was}")
+
+
+def remove_made(host, journal):
+    """What programs left in our directories, and then the directories that were not there."""
+    for top in WATCHED:
+        known = set(journal.data["watched"].get(top, []))
+        for path in sorted(journal.below(top), key=len, reverse=True):
+            full = host.path(top) / path
+            if path in known or f"{top}/{path}" in journal.data["before"] and journal.data["before"][f"{top}/{path}"] is not None:
+                continue
+            if full.is_dir() and not full.is_symlink():
+                if not os.listdir(full):
+                    full.rmdir()
+            else:
+                full.unlink()
+    for path in sorted((p for p, before in journal.data["before"].items() if before is None), key=len, reverse=True):
+        full = host.path(path)
+        if full.is_dir() and not full.is_symlink() and full != journal.directory and not os.listdir(full):
+            full.rmdir()
