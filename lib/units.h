@@ -1,12 +1,14 @@
-/* units - times and sizes as an admin writes them: in dovelane.conf, in the selectors of `dovelane`, in Postfix's settings. */
+/* units - times and sizes as an admin writes them: in dovelane.conf, in the selectors of
+ * `dovelane`, in Postfix's settings. */
 #ifndef DOVELANE_LIB_UNITS_H
 #define DOVELANE_LIB_UNITS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* "400ms", "1.5s", "5m" or "5min", "1h", "2d", "1w": Postfix's letters, and two words. A blank may stand before the unit. In milliseconds.
- * A number without unit is no time: Postfix's own settings read it by the setting, some as seconds and some as days. */
+/* "400ms", "1.5s", "5m" or "5min", "1h", "2d", "1w": Postfix's letters, and two words. A blank
+ * may stand before the unit. In milliseconds. A number without unit is no time: Postfix's own
+ * settings read it by the setting, some as seconds and some as days. */
 bool units_time(const char *text, int64_t *ms);
 #define UNITS_TIMES "400ms, 1.5s, 5m or 5min, 1h, 2d, 1w"
 
@@ -14,7 +16,8 @@ bool units_time(const char *text, int64_t *ms);
 bool units_size(const char *text, int64_t *bytes);
 #define UNITS_SIZES "512, 256kB or 256k, 25MB or 25M, 1GB or 1G"
 
-/* A time as postconf(1) prints it, where a number without unit is in seconds ("30s", "5m", "10"). */
+/* A time as postconf(1) prints it, where a number without unit is in seconds ("30s", "5m",
+ * "10"). */
 double units_postfix_seconds(const char *text);
 
 #endif
