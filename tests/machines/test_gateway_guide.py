@@ -87,6 +87,12 @@ def test_the_guide_to_the_first_diverted_mail(pair):
 
 
 @pytest.mark.short
+def test_one_more_destination(pair):
+    divert(pair, '"lmtp:unix:private/dovecot-lmtp", "smtp:[10.0.0.100]:2525"')
+    pair.whole()
+
+
+@pytest.mark.short
 def test_units_are_verified_and_shut_in(pair):
     for name, machine in pair.machines.items():
         assert machine.run("systemd-analyze verify --man=no " + " ".join(f"{unit}.service" for unit in EXPOSURE) + " 2>&1 | grep -i dovelane || true") == ""
@@ -99,7 +105,6 @@ def test_units_are_verified_and_shut_in(pair):
 
 @pytest.mark.short
 def test_a_reboot_of_one_host_with_mail_flowing(pair):
-    divert(pair, '"lmtp:unix:private/dovecot-lmtp", "smtp:[10.0.0.100]:2525"')
     machine = pair.machines["mx1"]
     with pair.load() as load:
         load.more()
@@ -206,7 +211,7 @@ def test_the_watchdog_ends_a_relay_that_hangs(pair):
     assert "Watchdog timeout" in machine.run("journalctl -u dovelane-relay --no-pager | grep -i watchdog")
 
 
-FILL = "cat /dev/zero > /var/fill 2> /dev/null; sync; cat /dev/zero > /var/fill2 2> /dev/null; df /var | tail -1"
+FILL = "for n in 1 2 3; do cat /dev/zero > /var/fill$n 2> /dev/null; sync; done; df /var | tail -1"
 NO_ROOM = "it could not save what it holds"
 
 
@@ -233,7 +238,7 @@ def test_a_full_disk_hangs_neither_a_stop_nor_a_reboot(pair):
     # Room within the half minute: saved after all.
     machine.run("systemctl stop --no-block redis-server@dovelane")
     machine.wait("journalctl -b -u redis-server@dovelane | grep -q 'Error trying to save the DB'")
-    machine.run("rm /var/fill /var/fill2")
+    machine.run("rm /var/fill*")
     machine.wait("[ $(systemctl show -P ActiveState redis-server@dovelane) = inactive ]")
     assert machine.run("ls /var/lib/redis/dovelane").split() == ["dump.rdb"]
     machine.run("systemctl start redis-server@dovelane")
