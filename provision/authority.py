@@ -51,12 +51,12 @@ def new_authority():
         return key, openssl("req", "-x509", "-new", "-key", d / "key", "-config", d / "conf", "-extensions", "ca", "-sha256", "-days", YEARS * 365, "-subj", name).decode()
 
 
-def request(key, name):
+def request(key):
     """A certificate request. Only its public key counts: names are the authority's to give."""
     with scratch() as d:
         (d / "key").write_text(key)
         (d / "conf").write_text("[req]\ndistinguished_name = dn\n[dn]\n")
-        return openssl("req", "-new", "-key", d / "key", "-config", d / "conf", "-sha256", "-subj", f"/CN={name}").decode()
+        return openssl("req", "-new", "-key", d / "key", "-config", d / "conf", "-sha256", "-subj", "/CN=dovelane").decode()
 
 
 def request_key(csr):

@@ -27,6 +27,11 @@ def user_file(program):
     return f"/etc/dovelane/{program}/user"
 
 
+def kept_user_file(program):
+    """On the authority's host: of a program that does not run here, for hosts on which it does."""
+    return f"{AUTHORITY}/{program}.user"
+
+
 def programs(local):
     """Whose passwords this host has."""
     return list(OF_ALL) + (list(OF_GATEWAY) if local["gateway"] else []) + (list(OF_REPLICAS) if local["site"] else [])
@@ -55,7 +60,7 @@ class Secrets:
     def __init__(self, host):
         self.host = host
         self.ca_key, self.ca_cert = host.text(f"{AUTHORITY}/ca.key"), host.text(group.CA_FILE)
-        self.passwords = {program: line.split()[1] for program in GROUPS if (line := host.text(user_file(program)))}
+        self.passwords = {program: line.split()[1] for program in GROUPS if (line := host.text(user_file(program)) or host.text(kept_user_file(program)))}
         operator = host.text(redis.OPERATOR_FILE)
         self.operator = operator.split()[1] if operator else secrets.token_hex(24)
         pem = host.text(redis.NODE) or ""
@@ -94,9 +99,11 @@ def secret_steps(local, secrets_):
     return steps + [File(redis.OPERATOR_FILE, f"operator {secrets_.operator}\n", 0o600, note=SECRET)]
 
 
-def authority_steps(secrets_):
+def authority_steps(local, secrets_):
     """The key last: where it is, its certificate is."""
+    others = [program for program in GROUPS if program not in programs(local)]
     return [Directory("/etc/dovelane"), Directory(AUTHORITY, 0o700), File(f"{AUTHORITY}/ca.crt", secrets_.ca_cert, note=CERTIFICATE),
+            *(File(kept_user_file(program), f"{program} {secrets_.passwords[program]}\n", 0o600, note=SECRET) for program in others),
             File(f"{AUTHORITY}/ca.key", secrets_.ca_key, 0o600, note=SECRET)]
 
 
@@ -166,7 +173,7 @@ def plan(host, journal, sealed, description, local, secrets_):
         raise Trouble(f"{local['name']} is in the group no more: `dovelane init --undo` takes it apart")
     steps, conflicts, old = [Directory(DIRECTORY, 0o700), File(LOCAL, json.dumps(local, indent=1, sort_keys=True) + "\n", 0o600, edits="merged")], [], host.text(conf.FILE)
     if secrets_.ca_key:
-        steps += authority_steps(secrets_)
+        steps += authority_steps(local, secrets_)
     steps += secret_steps(local, secrets_) + key_steps(secrets_)
     steps += [File(group.FILE, sealed, edits="merged", note=f"the group's description, serial {description['serial']}: {group.names(description)}")]
     try:

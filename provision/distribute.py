@@ -198,7 +198,7 @@ def sign_own(host, journal):
     key, local = new_key(host), desired.read_local(host)
     _, description = desired.read_group(host)
     me = group.member(description, local["name"])
-    cert = sign_for(host, me, authority.request(key, me["name"]))
+    cert = sign_for(host, me, authority.request(key))
     install_certificate(host, journal, key, cert)
 
 
@@ -220,7 +220,7 @@ def ask(host):
     """Leaves a request in the own node, signed with the present key; the authority's host looks there every minute."""
     local, secrets_ = desired.read_local(host), desired.Secrets(host)
     _, description = desired.read_group(host)
-    body = json.dumps({"name": local["name"], "csr": authority.request(new_key(host), local["name"]), "cert": secrets_.cert})
+    body = json.dumps({"name": local["name"], "csr": authority.request(new_key(host)), "cert": secrets_.cert})
     request = json.dumps({"body": body, "signature": authority.sign_text(secrets_.key, body.encode())})
     with connect(host, group.member(description, local["name"]), local["name"]) as own:
         put(own, REQUEST, request)
@@ -229,13 +229,13 @@ def ask(host):
 def judge_request(ca_cert, m, text):
     """The CSR of a member's request; Trouble when it is not that member's."""
     try:
-        request = json.loads(text)
-        body = json.loads(request["body"])
+        request = files.read_json(text)
+        body = files.read_json(request["body"])
         cert, csr = str(body["cert"]), str(body["csr"])
         if body["name"] != m["name"]:
             raise Trouble(f"it is in the name of {body['name']}")
         signature, signed = str(request["signature"]), request["body"].encode()
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise Trouble("it is no request") from None
     public = authority.public_key(cert)
     if authority.key_id(public) not in m["keys"]:
@@ -276,7 +276,7 @@ def take_answer(host, journal, me):
             text = own.call("GET", ANSWER)
             if not text:
                 return False
-            cert, key = str(json.loads(text)["cert"]), host.text(NEW_KEY)
+            cert, key = str(files.read_json(text)["cert"]), host.text(NEW_KEY)
             wrong = authority.belongs(cert, host.text(group.CA_FILE), key)
             own.call("DEL", ANSWER)
     except (Trouble, ValueError, KeyError, TypeError) as e:

@@ -15,9 +15,11 @@ import json
 import socket
 import ssl
 import time
+import traceback
 
 import authority
 import desired
+import files
 import group
 import invitation
 from host import Trouble
@@ -41,16 +43,19 @@ class Enroller:
 
     def answer(self, line):
         try:
-            asked = json.loads(line)
+            asked = files.read_json(line)
             if not isinstance(asked, dict):
                 raise ValueError
             op = {"hello": self.hello, "look": self.look, "join": self.join}[asked.get("op")]
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             return {"error": "this is not what `dovelane join` says: is it of another version?"}
         try:
             return op(asked)
         except Trouble as e:
             return {"error": str(e)}
+        except Exception:  # the newcomer is told, and the journal has the rest
+            traceback.print_exc()
+            return {"error": "an error in the program on the inviting host: `journalctl -u dovelane-enroll` there has it"}
 
     def hello(self, _asked):
         return {"ca": self.ca_cert, "time": self.now()}
@@ -135,7 +140,7 @@ class Listener:
         e, context = self.enroller, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         key = authority.new_key()
-        cert = authority.sign(e.ca_key, e.ca_cert, authority.request(key, "Dovelane enrollment"), "Dovelane enrollment", f"DNS:{authority.ENROLLER}", seconds=2 * 86400)
+        cert = authority.sign(e.ca_key, e.ca_cert, authority.request(key), "Dovelane enrollment", f"DNS:{authority.ENROLLER}", seconds=2 * 86400)
         with authority.scratch() as d:
             (d / "pem").write_text(cert + key)
             context.load_cert_chain(d / "pem")
@@ -144,6 +149,19 @@ class Listener:
 
 def serve(enroller, address, port, tell=print, ready=lambda port: None):
     asyncio.run(Listener(enroller, tell).serve(address, port, ready))
+
+
+def wait_open(address, port, seconds=30):
+    """Until the listener, which was just started, is there."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((address, port), timeout=5).close()
+            return
+        except OSError as e:
+            if time.monotonic() > end:
+                raise Trouble(f"the listener at {group.join_address(address, port)} does not come up ({e}): `journalctl -u dovelane-enroll` says why") from None
+            time.sleep(0.1)
 
 
 # ---- the host that joins ----
@@ -201,7 +219,7 @@ class Door:
         return group.unseal(self.ca_cert, said["group"]), said["replace"]
 
     def join(self, key, **wanted):
-        said = self.verified(op="join", csr=authority.request(key, wanted["name"]), **wanted)
+        said = self.verified(op="join", csr=authority.request(key), **wanted)
         group.unseal(self.ca_cert, said["group"])
         wrong = authority.belongs(said["cert"], self.ca_cert, key)
         if wrong:

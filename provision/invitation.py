@@ -93,6 +93,9 @@ class Invitations:
             raise Trouble(f"there were {MOST_TRIES} tries with wrong tokens: all invitations have ended. Make a new one with `dovelane invite`")
         if not found:
             data["failed"] += 1
+            if data["failed"] >= MOST_TRIES:
+                for invitation in data["open"]:
+                    invitation["until"] = min(invitation["until"], self.now())
             raise Trouble("this token is not known here: it was mistyped, or is more than a day old, or of before a new installation. Make a new one with `dovelane invite`")
         if found["used"]:
             raise Trouble(f"this token was used by {found['used']} already: a token is for one host. Make a new one with `dovelane invite`")

@@ -112,7 +112,7 @@ def init(host, journal, options):
     sealed, description = first_description(host, local, secrets_, sealed, description)
     if not secrets_.cert:
         me = group.member(description, local["name"])
-        secrets_.cert = authority.sign(secrets_.ca_key, secrets_.ca_cert, authority.request(secrets_.key, me["name"]), me["name"],
+        secrets_.cert = authority.sign(secrets_.ca_key, secrets_.ca_cert, authority.request(secrets_.key), me["name"],
                                        authority.alternatives(me["name"], group.split_address(me["address"])[0]))
     fresh = not host.exists(distribute.MARK)
     done = put_to_use(host, journal, options, desired.plan(host, journal, sealed, description, local, secrets_))
@@ -202,6 +202,7 @@ def invite(host, journal, options):
     files.write(host.path(SETTINGS), json.dumps({"address": address, "port": port}).encode(), 0o600)
     secret = invitation.Invitations(host).new(replace, minutes * 60)
     host.systemctl("restart" if settings.get("port", port) != port else "start", ENROLL_UNIT)
+    enroll.wait_open(address, port)
     token = invitation.make_token(authority.fingerprint(host.text(group.CA_FILE)), secret)
     what = f"on the host that takes {replace}'s place" if replace else "on the next host"
     say(f"\nFor {minutes} minutes, and once, {what} (port {port} must be open for it, and {redis_port(local)} between all hosts):\n")

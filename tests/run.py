@@ -153,7 +153,7 @@ def main():
                         {"DOVELANE_ASAN": "1", "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"})
     if built and "3" in parts:
         integration(plain, "integration", "long or not long" if options.long else "not long", tally)
-        integration(plain, "provision", "long or not long" if options.long else "not long", tally, tests="tests/provision", at_once=2)
+        integration(plain, "provision", "long or not long" if options.long else "not long", tally, tests="tests/provision", at_once=REPLICAS_AT_ONCE)
     if built and "5" in parts:
         integration(plain, "replication", "long or not long" if options.long else "not long", tally, tests="tests/replication", at_once=REPLICAS_AT_ONCE)
         if options.long and os.environ.get("DOVELANE_TRIXIE_ROOT"):

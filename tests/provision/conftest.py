@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ BUILD = pathlib.Path(os.environ.get("DOVELANE_BUILD", ROOT / "build"))
 sys.path.insert(0, str(ROOT / "provision"))
 
 import distribute  # noqa: E402
+import enroll  # noqa: E402
 import main  # noqa: E402
 import redis  # noqa: E402
 from host import Host, Trouble  # noqa: E402
@@ -25,10 +27,14 @@ MAIN = "compatibility_level = 3.6\nmyhostname = mx1.example.org\n"
 
 
 class PlayedHost(Host):
-    def __init__(self, root):
+    def __init__(self, root, like=None):
+        """like: another one, of which it is a copy."""
         super().__init__(root)
-        self.units = {"postfix": (True, True), "dovecot.service": (True, True)}
+        self.units = dict(like.units) if like else {"postfix": (True, True), "dovecot.service": (True, True)}
         self.did = []
+        if like:
+            shutil.copytree(like.root, self.root, symlinks=True)
+            return
         for folder in ("etc/postfix", "etc/redis", "etc/default", "etc/dovecot/conf.d", "usr/lib/dovecot", "usr/lib/redis/modules", "var/lib/dovelane", "var/lib/redis"):
             (self.root / folder).mkdir(parents=True)
         for name in ("usr/lib/dovecot/lmtp", "usr/lib/dovecot/dovelane-replicator", "usr/lib/redis/modules/lane.so"):
@@ -76,21 +82,47 @@ def said(text):
     return subprocess.CompletedProcess([], 0, text, "")
 
 
+def away(*_words, **_more):
+    raise Trouble("the node is away")
+
+
 @pytest.fixture(autouse=True)
 def servers(monkeypatch):
     """No node is reached, unless a test says how."""
-    def away(*_words, **_more):
-        raise Trouble("the node is away")
     monkeypatch.setattr(distribute, "connect", away)
     monkeypatch.setattr(redis, "wait", lambda *_: None)
     monkeypatch.setattr(redis, "load_users", lambda *_: None)
     monkeypatch.setattr(redis, "load_certificate", lambda *_: None)
     monkeypatch.setattr(redis, "waiting", lambda *_: [])
+    monkeypatch.setattr(enroll, "wait_open", lambda *_: None)
 
 
 @pytest.fixture
 def host(tmp_path):
     return PlayedHost(tmp_path / "root")
+
+
+@pytest.fixture(scope="session")
+def first(tmp_path_factory):
+    """A gateway that is the first of its group, made once: many tests begin there."""
+    made = PlayedHost(tmp_path_factory.mktemp("first") / "root")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redis, "wait", lambda *_: None)
+        patch.setattr(distribute, "sync", lambda *_: None)
+        patch.setattr(distribute, "connect", away)
+        patch.setattr(enroll, "wait_open", lambda *_: None)
+        with pytest.raises(SystemExit) as end:
+            main.start(["init", "--address", "192.0.2.1", "--name", "mx1", "--gateway", "--yes"], made)
+    assert not end.value.code
+    return made
+
+
+@pytest.fixture
+def ready(host, first, tmp_path):
+    """The host, after init: its files are replaced by those of the first."""
+    shutil.rmtree(host.root)
+    PlayedHost.__init__(host, host.root, first)
+    return host
 
 
 @pytest.fixture

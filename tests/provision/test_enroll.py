@@ -23,9 +23,8 @@ GUARD = 60  # seconds; only against hanging
 class Open:
     """A host with an authority, and its listener in a thread while an invitation is open."""
 
-    def __init__(self, host, dovelane):
+    def __init__(self, host):
         self.host = host
-        assert dovelane("init", "--address", "192.0.2.1", "--name", "mx1", "--gateway", "--yes")[0] == 0
         self.invitations = invitation.Invitations(host)
         host.path(invitation.FILE).unlink()  # init's own
         self.ca = host.text(group.CA_FILE)
@@ -65,8 +64,8 @@ class Open:
 
 
 @pytest.fixture
-def opened(host, dovelane):
-    made = Open(host, dovelane)
+def opened(ready):
+    made = Open(ready)
     yield made
     if made.thread and made.thread.is_alive():
         made.close()
@@ -157,7 +156,8 @@ def test_what_is_stored_does_not_let_anybody_in(opened):
 def test_another_authority_is_told_nothing(opened, tmp_path, dovelane):
     """Somebody listens in the place of the host that invited."""
     other = PlayedHost(tmp_path / "other")
-    foreign = Open(other, dovelane)
+    assert dovelane("init", "--address", "192.0.2.1", "--name", "mx1", "--gateway", "--yes", on=other)[0] == 0
+    foreign = Open(other)
     foreign.invite()
     foreign.listen()
     token = opened.invite()
@@ -176,7 +176,7 @@ def test_a_node_that_was_broken_into_cannot_play_the_authority(opened):
     token = opened.invite()
     key = authority.new_key()
     ca_key = opened.host.text(f"{desired.AUTHORITY}/ca.key")
-    cert = authority.sign(ca_key, opened.ca, authority.request(key, "mx9"), "mx9", authority.alternatives("mx9", "127.0.0.1"))
+    cert = authority.sign(ca_key, opened.ca, authority.request(key), "mx9", authority.alternatives("mx9", "127.0.0.1"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with authority.scratch() as d:
         (d / "pem").write_text(cert + key)
@@ -221,7 +221,7 @@ def test_older_tls_is_refused(opened):
 
 
 @pytest.mark.parametrize("sent", [b"x" * 1_000_000 + b"\n", b"[" * 15000 + b"\n", b"\xff\x00\n", b"{}\n", b'{"op": ["join"]}\n', b'{"op": "join", "secret": {"a": 1}}\n', b'{"op": "look", "secret": 7}\n',
-                                  b'"join"\n', b"\n"])
+                                  b'"join"\n', b"\n"], ids=range(9))
 def test_nonsense_is_refused_and_the_door_stays_open(opened, sent):
     token = opened.invite()
     opened.listen()

@@ -10,9 +10,6 @@ import group
 import redis
 from host import Trouble
 
-INIT = ("init", "--address", "192.0.2.1", "--name", "mx1", "--gateway", "--yes")
-
-
 class Nodes:
     """The small keys in the nodes' Redis, by member."""
 
@@ -53,8 +50,8 @@ def seal(host, description):
     return group.seal(host.text(f"{desired.AUTHORITY}/ca.key"), description)
 
 
-def test_a_host_takes_the_newest_description_and_gives_it_to_the_others(host, dovelane, nodes):
-    dovelane(*INIT)
+def test_a_host_takes_the_newest_description_and_gives_it_to_the_others(ready, dovelane, nodes):
+    host = ready
     old = host.text(group.FILE)
     new, _ = distribute.change(host, with_second)
     host.path(group.FILE).write_text(old)  # as a host that was away has it
@@ -67,8 +64,8 @@ def test_a_host_takes_the_newest_description_and_gives_it_to_the_others(host, do
 
 
 @pytest.mark.parametrize("forge", ["serial", "signature", "rollback", "rubbish", "empty", "other authority"])
-def test_forged_and_old_descriptions_change_nothing(host, dovelane, nodes, forge):
-    dovelane(*INIT)
+def test_forged_and_old_descriptions_change_nothing(ready, dovelane, nodes, forge):
+    host = ready
     first = host.text(group.FILE)
     good, description = distribute.change(host, with_second)
     dovelane("group", "sync")
@@ -84,16 +81,16 @@ def test_forged_and_old_descriptions_change_nothing(host, dovelane, nodes, forge
         assert any("node mx2" in line and "refused" in line for line in nodes.log), nodes.log
 
 
-def test_only_the_authoritys_host_changes_the_group(host, dovelane):
-    dovelane(*INIT)
+def test_only_the_authoritys_host_changes_the_group(ready, dovelane):
+    host = ready
     host.path(f"{desired.AUTHORITY}/ca.key").unlink()
     for words in (("invite",), ("group", "divert", "add", "lmtp:[192.0.2.5]:24"), ("group", "remove", "mx2")):
         status, said = dovelane(*words)
         assert status == 2 and "authority is on mx1: run this there" in said
 
 
-def test_a_host_that_was_taken_out_is_told_so(host, dovelane, nodes):
-    dovelane(*INIT)
+def test_a_host_that_was_taken_out_is_told_so(ready, dovelane, nodes):
+    host = ready
     distribute.change(host, with_second)
     gone = {**desired.read_group(host)[1], "members": [group.member(desired.read_group(host)[1], "mx2")], "serial": 9}
     host.path(group.FILE).write_text(seal(host, gone))
@@ -109,7 +106,7 @@ class Member:
     def __init__(self, host):
         self.key = authority.new_key()
         self.ca_key, self.ca = host.text(f"{desired.AUTHORITY}/ca.key"), host.text(group.CA_FILE)
-        self.cert = authority.sign(self.ca_key, self.ca, authority.request(self.key, "mx2"), "mx2", authority.alternatives("mx2", "192.0.2.2"))
+        self.cert = authority.sign(self.ca_key, self.ca, authority.request(self.key), "mx2", authority.alternatives("mx2", "192.0.2.2"))
 
         def know(description):
             new = with_second(description)
@@ -118,12 +115,12 @@ class Member:
         distribute.change(host, know)
 
     def request(self, new_key, name="mx2", key=None, cert=None):
-        body = json.dumps({"name": name, "csr": authority.request(new_key, name), "cert": cert or self.cert})
+        body = json.dumps({"name": name, "csr": authority.request(new_key), "cert": cert or self.cert})
         return json.dumps({"body": body, "signature": authority.sign_text(key or self.key, body.encode())})
 
 
-def test_a_member_gets_a_new_certificate_by_its_old_key(host, dovelane, nodes):
-    dovelane(*INIT)
+def test_a_member_gets_a_new_certificate_by_its_old_key(ready, dovelane, nodes):
+    host = ready
     member, new = Member(host), authority.new_key()
     nodes.keys["mx2"] = {distribute.REQUEST: member.request(new).encode()}
     dovelane("group", "sync")
@@ -133,13 +130,13 @@ def test_a_member_gets_a_new_certificate_by_its_old_key(host, dovelane, nodes):
 
 
 @pytest.mark.parametrize("who", ["stranger", "other name", "foreign authority", "signed by another", "replaced", "rubbish"])
-def test_nobody_else_gets_one(host, dovelane, nodes, who):
-    dovelane(*INIT)
+def test_nobody_else_gets_one(ready, dovelane, nodes, who):
+    host = ready
     member, new = Member(host), authority.new_key()
     stranger = authority.new_key()
     foreign_key, foreign = authority.new_authority()
-    text = {"stranger": lambda: member.request(new, key=stranger, cert=authority.sign(member.ca_key, member.ca, authority.request(stranger, "x"), "x", "DNS:x")),
-            "other name": lambda: member.request(new, name="mx1"), "foreign authority": lambda: member.request(new, cert=authority.sign(foreign_key, foreign, authority.request(member.key, "mx2"), "mx2", "DNS:mx2")),
+    text = {"stranger": lambda: member.request(new, key=stranger, cert=authority.sign(member.ca_key, member.ca, authority.request(stranger), "x", "DNS:x")),
+            "other name": lambda: member.request(new, name="mx1"), "foreign authority": lambda: member.request(new, cert=authority.sign(foreign_key, foreign, authority.request(member.key), "mx2", "DNS:mx2")),
             "signed by another": lambda: member.request(new, key=stranger), "replaced": lambda: member.request(new), "rubbish": lambda: "[" * 9000}[who]()
     if who == "replaced":
         def other_key(description):
@@ -151,8 +148,8 @@ def test_nobody_else_gets_one(host, dovelane, nodes, who):
     assert distribute.ANSWER not in nodes.keys["mx2"] and any("is refused" in line for line in nodes.log), nodes.log
 
 
-def test_renewal_is_due_in_the_last_third(host, dovelane):
-    dovelane(*INIT)
+def test_renewal_is_due_in_the_last_third(ready, dovelane):
+    host = ready
     cert = desired.Secrets(host).cert
     start, end = authority.dates(cert)
     assert not distribute.due(cert, end - (end - start) / 3 - 60) and distribute.due(cert, end - (end - start) / 3 + 60)
@@ -163,8 +160,8 @@ def test_renewal_is_due_in_the_last_third(host, dovelane):
     assert authority.belongs(secrets.cert, secrets.ca_cert, secrets.key) is None
 
 
-def test_a_renewal_that_nobody_answers_is_a_warning_when_the_end_is_near(host, dovelane, nodes, monkeypatch):
-    dovelane(*INIT)
+def test_a_renewal_that_nobody_answers_is_a_warning_when_the_end_is_near(ready, dovelane, nodes, monkeypatch):
+    host = ready
     host.path(f"{desired.AUTHORITY}/ca.key").rename(host.root / "ca.key")
     assert "asked for" in dovelane("cert", "renew", "--now")[1] and not any("ends in" in line for line in nodes.log)
     monkeypatch.setattr(distribute, "WARN_DAYS", 400)
