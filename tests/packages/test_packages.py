@@ -145,3 +145,11 @@ def test_a_dovecot_with_the_relays_socket_starts_after_a_purge(world, bare, debs
     host.run("systemctl reset-failed dovecot; systemctl restart dovecot")
     assert "the user dovelane stays: Dovecot's configuration names it" in host.run("dpkg --purge dovelane")
     host.run("systemctl reset-failed dovecot; systemctl restart dovecot && systemctl is-active dovecot")
+
+
+def test_the_autopkgtests_pass(world, bare, debs):
+    host = one_host(world, bare)
+    host.install(*debs.all("dovelane-dovecot"))
+    for name in ("module", "gateway"):
+        host.write(f"/root/{name}", (packaged.ROOT / "debian/tests" / name).read_text(encoding="utf-8"), 0o755)
+        print(host.run(f"/root/{name}", timeout=300))
