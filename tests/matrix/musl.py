@@ -47,7 +47,7 @@ def compile_all(result):
     for each in json.loads((BUILD / "compile_commands.json").read_text()):
         if not wanted(each["output"]):
             continue
-        words = [word for word in shlex.split(each["command"])[1:] if word not in ("-isystem", "-I/usr/include")]
+        words = shlex.split(each["command"])[1:]
         (BUILD / each["output"]).parent.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(["musl-gcc", *words, *more], cwd=each["directory"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         text = done.stdout.decode(errors="replace")
