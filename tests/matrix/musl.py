@@ -12,12 +12,16 @@ import time
 from inside import BUILD, HERE, SOURCE, run
 
 GATEWAY = ("redis-module/", "lib/", "milter/", "proxy/", "relay/", "ctl/")
-LIBRARIES = ["lib/libdovelane.a", "redis-module/liblane_core.a", "relay/librelay.a", "milter/libmilter-core.a", "proxy/libproxy.a",
-             "dovecot-plugin/liborset.a"]
-PROGRAMS = {"tests/unit/lane/lane-fuzz-model": ["5"], "tests/fuzz/lane/lane-fuzz-ops": [], "tests/fuzz/lane/lane-fuzz-rdb": [],
-            "tests/fuzz/milter/milter-engine-random": [], "tests/fuzz/proxy/proxy-engine-random": [], "tests/fuzz/relay/relay-reply-random": [],
-            "tests/fuzz/relay/relay-session-random": [], "tests/fuzz/orset/orset-fuzz-random": []}
-FOREIGN = ("ev.h", "confuse.h", "check.h", "hiredis", "openssl", "jansson.h", "sqlite3.h")
+OURS, LANE, RELAY = "lib/libdovelane.a", "redis-module/liblane_core.a", "relay/librelay.a"
+MILTER, PROXY, ORSET = "milter/libmilter-core.a", "proxy/libproxy.a", "dovecot-plugin/liborset.a"
+LIBRARIES = [OURS, LANE, RELAY, MILTER, PROXY, ORSET]
+# Each with its words and what it is linked with.
+PROGRAMS = {"tests/unit/lane/lane-fuzz-model": (["5"], [LANE]), "tests/fuzz/lane/lane-fuzz-ops": ([], [LANE]),
+            "tests/fuzz/lane/lane-fuzz-rdb": ([], [LANE]), "tests/fuzz/milter/milter-engine-random": ([], [MILTER, OURS]),
+            "tests/fuzz/proxy/proxy-engine-random": ([], [PROXY, OURS]), "tests/fuzz/relay/relay-reply-random": ([], [RELAY, OURS]),
+            "tests/fuzz/relay/relay-session-random": ([], [RELAY, OURS]), "tests/fuzz/orset/orset-fuzz-random": ([], [ORSET])}
+# The libraries' headers, and the kernel's, which no C library has.
+FOREIGN = ("ev.h", "confuse.h", "check.h", "hiredis", "openssl", "jansson.h", "sqlite3.h", "linux", "asm", "asm-generic")
 
 
 def foreign_headers():
@@ -30,6 +34,11 @@ def foreign_headers():
             if os.path.exists(f"{folder}/{name}"):
                 (ours / name).symlink_to(f"{folder}/{name}")
         folders += ["-idirafter", str(ours)]
+    # BSD's sys/queue.h: systems with musl have it from a package of its own, without glibc's sys/cdefs.h.
+    sys_headers = HERE / "headers0" / "sys"
+    sys_headers.mkdir()
+    (sys_headers / "cdefs.h").touch()
+    (sys_headers / "queue.h").symlink_to(f"/usr/include/{os.uname().machine}-linux-gnu/sys/queue.h")
     return folders
 
 
@@ -39,7 +48,7 @@ def wanted(target):
 
 def compile_all(result):
     start = time.monotonic()
-    if run(["meson", "setup", BUILD, SOURCE]).returncode:
+    if run(["meson", "setup", "-Db_colorout=never", BUILD, SOURCE]).returncode:
         result.step("built", "setup", 0, 1, 0, start, ["meson setup"])
         return []
     more = [*foreign_headers(), "-fno-lto"]
@@ -52,7 +61,7 @@ def compile_all(result):
         done = subprocess.run(["musl-gcc", *words, *more], cwd=each["directory"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         text = done.stdout.decode(errors="replace")
         print(text, end="", flush=True)
-        warnings |= {line for line in text.splitlines() if "warning: " in line}
+        warnings |= {line for line in text.splitlines() if " warning: " in line}
         if done.returncode:
             failures.append(next((line for line in text.splitlines() if "error: " in line), each["output"]))
         else:
@@ -66,9 +75,9 @@ def run_programs(objects, result):
     start, passed, failures, skips = time.monotonic(), 0, [], {}
     for library in LIBRARIES:
         subprocess.run(["ar", "crs", library, *[name for name in objects if name.startswith(f"{library}.p/")]], cwd=BUILD, check=True)
-    for program, words in PROGRAMS.items():
+    for program, (words, libraries) in PROGRAMS.items():
         mine = [name for name in objects if name.startswith(f"{program}.p/")]
-        done = subprocess.run(["musl-gcc", "-static", "-o", program, *mine, "-Wl,--start-group", *LIBRARIES, "-Wl,--end-group"], cwd=BUILD,
+        done = subprocess.run(["musl-gcc", "-static", "-o", program, *mine, *libraries], cwd=BUILD,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         if done.returncode:
             text = done.stdout.decode(errors="replace")
