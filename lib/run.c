@@ -77,7 +77,7 @@ static bool ended(pid_t pid, int *status, long long until)
         if (done == pid)
             return true;
         if (done < 0 && errno != EINTR) {
-            *status = W_EXITCODE(127, 0); /* somebody else waited for it: how it ended is not known, and so not well */
+            *status = 127 << 8; /* exit(127); somebody else waited for it: how it ended is not known, and so not well */
             return true;
         }
         if (now_ms() >= until)

@@ -64,7 +64,8 @@ def test_a_waiting_mail_looks_as_in_postqueue(stack):
     other = json.loads(postqueue(running, "-j"))
     assert list(mine)[:len(other)] == list(other) and set(mine) - set(other) == {"nodes", "lane"}
     assert mine["nodes"] == ["mx1", "mx2"] and mine["lane"].endswith("|mx1>mx2")
-    assert [list(each) for each in mine["recipients"]] == [list(each) for each in other["recipients"]] == [["address", "delay_reason"]] * 2
+    theirs = [[key for key in each if key != "orig_address"] for each in other["recipients"]]  # that one is new in Postfix 3.11
+    assert [list(each) for each in mine["recipients"]] == theirs == [["address", "delay_reason"]] * 2
     assert abs(mine["arrival_time"] - time.time()) < 60 and mine["forced_expire"] is False and mine["sender"] == "s@example.org"
 
 

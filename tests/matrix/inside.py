@@ -85,7 +85,7 @@ def build(compiler, result):
     """A warning is counted, and stops nothing."""
     start = time.monotonic()
     env = dict(os.environ, CC=COMMANDS[compiler])
-    ok = run(["meson", "setup", BUILD, SOURCE], env=env).returncode == 0
+    ok = run(["meson", "setup", "-Db_colorout=never", BUILD, SOURCE], env=env).returncode == 0
     text = ""
     if ok:
         done = run(["ninja", "-k", "0", "-C", BUILD], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

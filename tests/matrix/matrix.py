@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -27,6 +28,7 @@ from cells import LEVELS, chosen  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build" / "matrix"
+ENDED = "was ended from outside"
 HOURS = 4  # a guard against a cell that hangs
 
 
@@ -75,6 +77,8 @@ def work(cell, start):
             try:
                 if process.wait(HOURS * 3600):
                     trouble = f"ended with {process.returncode}"
+            except KeyboardInterrupt:
+                trouble = ENDED
             except subprocess.TimeoutExpired:
                 trouble = f"did not end within {HOURS} hours"
             finally:
@@ -87,7 +91,7 @@ def work(cell, start):
         for junit in place.inside.glob("*.xml"):
             shutil.copyfile(junit, RESULTS / f"{cell.name} {junit.name}")
         if trouble:
-            result["trouble"] = f"{trouble}; {log}"
+            result["trouble"] = f"{trouble}; its messages are in {log.relative_to(ROOT)}"
         return result
 
 
@@ -103,6 +107,7 @@ def options():
 
 def main():
     asked = options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a cell found by then is kept
     try:
         cells = chosen(asked.cells)
     except ValueError as error:
@@ -129,6 +134,8 @@ def main():
             keep(cell, work(cell, {"cell": cell.name, "commit": commit, "level": asked.level, "date": now}))
         result = known(cell.name)
         say(f"{cell.name}: {page.in_a_line(result)}")
+        if result.get("trouble", "").startswith(ENDED):
+            return 130
         bad += not page.good(result)
     print("\n" + page.table({cell.name: known(cell.name) for cell in cells}))
     return 1 if bad else 0

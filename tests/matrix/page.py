@@ -11,6 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from cells import LEVELS, NAMES, RELEASES, Cell  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+SHOWN = 5  # failures of one step
 HEAD = """\
 # What dovelane was built and tested with
 
@@ -28,6 +29,18 @@ of that release, and the tests start that release's own Postfix, Dovecot and Red
 
 In a column: passed / failed / skipped.
 
+"""
+DIFFERENCES = """
+## What newer releases do otherwise
+
+| seen in | what | what follows |
+|---|---|---|
+| Dovecot 2.4.5 | `mail_attachment_detection_options` is on: each new mail gets `$HasAttachment` or `$HasNoAttachment` | replicated as any keyword |
+| Postfix 3.11 | stray CR becomes a space before a proxy filter sees it | such a mail is diverted, no longer `reason=bare-cr` |
+| Postfix 3.11 | `postqueue -j` has `orig_address` | `dovelane mailq -j` has not |
+| Debian 14 | `master.cf` runs smtpd alone in a chroot | nothing to do |
+| pflogsumm 1.3 | takes sizes and received mails from qmgr's lines alone | mails in lanes count as delivered, not as received |
+| OpenSSL 3.5 | `openssl x509 -days` refuses numbers below 1 | only tests were concerned |
 """
 MUSL = """
 ## musl
@@ -116,7 +129,9 @@ def details(results):
     for name, result in results.items():
         lines = []
         for step in result["steps"] if result else []:
-            lines += [f"- {step['name']}: failed: `{failure[:300]}`" for failure in step["failures"]]
+            lines += [f"- {step['name']}: failed: `{failure[:200]}`" for failure in step["failures"][:SHOWN]]
+            if len(step["failures"]) > SHOWN:
+                lines.append(f"- {step['name']}: failed: {len(step['failures']) - SHOWN} more")
             lines += [f"- warning: `{warning[:300]}`" for warning in step.get("warnings", [])]
             lines += [f"- {step['name']}: {number} skipped: {reason[:200]}" for reason, number in step.get("skips", {}).items()]
         if result and not result["finished"]:
@@ -127,7 +142,7 @@ def details(results):
 
 
 def whole_page(results):
-    return (HEAD + table(results) + "\n\n## Versions\n\n" + versions(results) + "\n\n" + compilers(results) + "\n" + MUSL +
+    return (HEAD + table(results) + "\n\n## Versions\n\n" + versions(results) + "\n\n" + compilers(results) + "\n" + DIFFERENCES + MUSL +
             "\n## What failed, warned or was skipped\n" + details(results))
 
 
