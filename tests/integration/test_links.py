@@ -258,7 +258,7 @@ def test_standby_addresses_that_are_each_others_are_found(stack, tmp_path):
         conf = tmp_path / "dovelane.conf"
         conf.write_text(programs.settings_text({"log": "stderr"}, nodes))
         for words, right, wrong in ((["check", "-v", "nodes"], "ok +node mx1: answers at its standby", r'CRITICAL node mx1: its standby address .* it says it is node "mx2"'),
-                                    (["nodes"], "redis.sock idle", "redis.sock WRONG")):
+                                    (["nodes", "-v"], "redis.sock idle", "redis.sock WRONG")):
             said = subprocess.run([BUILD / "ctl" / "dovelane", "-c", conf, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False).stdout
             assert bool(re.search(right, said)) != crossed and bool(re.search(wrong, said)) == crossed, said
 
@@ -350,7 +350,7 @@ def test_a_server_that_wants_to_see_a_certificate_sees_ours(stack, tmp_path):
         certificate(files.directory, "client")
         relay.says(r"node mx1 .*relay.*: connected")
     conf = relay_conf(tmp_path, f"127.0.0.1:{port}", node_cert_file=str(crt), node_key_file=str(key), **settings)
-    said = subprocess.run([BUILD / "ctl" / "dovelane", "-c", conf, "nodes"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+    said = subprocess.run([BUILD / "ctl" / "dovelane", "-c", conf, "nodes", "-v"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
     assert f"127.0.0.1:{port} idle" in said.stdout, said.stdout
 
     def check():
@@ -452,7 +452,7 @@ def test_a_path_is_cut_in_mid_load_and_no_mail_goes_to_disk_or_twice(paths, how,
         standby = clients(system, "mx2")
         assert "dovelane-store:standby" in standby, standby
         assert sinks.metrics(system, "milter")["mails_queued_total"] == before
-        said = admin.run(system, "nodes")
+        said = admin.run(system, "nodes", "-v")
         line = next(line for line in said.out.splitlines() if line.startswith("mx2"))
         assert said.status == 1 and re.search(r"AWAY +\S+ used \d", line), said.out
         assert re.search("node mx2: does not answer at its active address", admin.run(system, "check", "nodes").out)

@@ -273,7 +273,7 @@ def test_orphans_go_within_a_while(world):
 
 def table(w, status, node="mx2"):
     """node: its row of `dovelane nodes`; None when its status is another."""
-    said = admin.run(w.stack, "nodes", node=node)
+    said = admin.run(w.stack, "nodes", "-v", node=node)
     if said.status != status:
         return None
     head, *rows = said.out.splitlines()
