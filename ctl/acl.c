@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include <openssl/sha.h>
 
@@ -48,13 +49,13 @@ const char *acl_program(size_t i)
 
 /* ---- what a server's user may, against the table ---- */
 
-/* Whether a list, with blanks and parentheses between its words, has that word. */
+/* Whether a list, with blanks and parentheses between its words, has that word. Commands have no case: Redis writes a module's as that spelt them. */
 static bool has_word(const char *list, const char *word, size_t len)
 {
     static const char between[] = " ()";
     for (const char *s = list + strspn(list, between); *s; s += strspn(s, between)) {
         size_t n = strcspn(s, between);
-        if (n == len && !memcmp(s, word, n))
+        if (n == len && (*word == '+' ? !strncasecmp(s, word, n) : !memcmp(s, word, n)))
             return true;
         s += n;
     }

@@ -196,6 +196,27 @@ def test_each_user_is_refused_what_is_not_its_own(stack, tmp_path):
                 assert isinstance(answer, resp.RedisError) and re.search("NOPERM|No permissions|can't run this command|permission", str(answer)), (user, command, answer)
 
 
+def test_check_names_a_user_that_may_more_or_less_than_its_program_needs(stack, tmp_path):
+    files, address = lone_server(stack, tmp_path, default="user default on nopass ~* +@all")
+    conf = tmp_path / "dovelane.conf"
+    conf.write_text(programs.settings_text({"copies": 1, "log": "stderr", "node_user_file": str(files.directory / "%p.user")}, {"mx1": {"redis": address}}))
+
+    def check():
+        return subprocess.run([BUILD / "ctl" / "dovelane", "-c", conf, "check", "-v", "nodes"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False).stdout
+    for user in ("dovelane-milter", "dovelane-relay", "dovelane-proxy", "dovelane"):
+        assert f"ok       node mx1: its user {user} may do what {user} needs, and no more" in check(), check()
+    with resp.Connection(address) as connection:
+        connection.call("ACL", "SETUSER", "dovelane-milter", "+flushall", "~other:*")
+        connection.call("ACL", "SETUSER", "dovelane-relay", "-lane.take")
+        out = check()
+        assert re.search(r"WARNING  node mx1: its user dovelane-milter may do more than dovelane-milter needs:(?=.* \+flushall)(?=.* ~other:\*).*\n +mend: `dovelane acl` again", out), out
+        assert "WARNING  node mx1: its user dovelane-relay may not do what dovelane-relay needs: +lane.take" in out, out
+        # The mend, followed: the lines of today are loaded again.
+        for line in files.acl().splitlines()[1:]:
+            connection.call("ACL", "SETUSER", line.split()[1], "reset", *re.findall(r"\([^)]*\)|\S+", line)[2:])
+        assert not re.search("WARNING .*its user", check()), check()
+
+
 def relay_conf(tmp_path, redis, **settings):
     conf = tmp_path / "dovelane.conf"
     node = {"redis": redis, **settings.pop("node", {})}
