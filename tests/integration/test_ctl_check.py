@@ -280,13 +280,15 @@ def test_the_other_mends_of_settings_make_their_finding_go_away(postfix):
     assert "content_filter" not in admin_check(postfix)[1]
 
 
-def test_a_relay_that_is_silent_is_critical(running, postfix):
+def test_a_relay_that_is_silent_is_critical(stack):
     """A group of which a relay takes nothing must not be called good, though its Redis answers."""
-    running.kill("relay-mx2")
-    code, out = eventually("it is silent", lambda: (said := check(running, "nodes")) and re.search(r"CRITICAL node mx2: silent: no beat of its relay for \d+ s", said[1]) and said)
-    running.start("relay-mx2")
-    assert code == 2
-    eventually("it is good again", lambda: check(running, "nodes")[0] == 0)
+    entry = stack(postfix="none", nodes=2, takeover="automatic", relays=("mx1", "mx2"))
+    eventually("both are alive", lambda: check(entry, "-v", "nodes")[1].count("its relay is alive") == 2)
+    entry.kill("relay-mx2")
+    eventually("it is silent", lambda: (said := check(entry, "nodes"))[0] == 2 and re.search(r"CRITICAL node mx2: silent: no beat of its relay for \d+ s", said[1]))
+    assert re.search(r"(?m)^mx2 +silent ", admin.run(entry, "nodes").out)
+    entry.start("relay-mx2")
+    eventually("it is good again", lambda: check(entry, "-v", "nodes")[1].count("its relay is alive") == 2)
 
 
 def test_a_port_that_something_else_answers_is_critical(running, postfix):
