@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include <openssl/sha.h>
 
+#include "acl.h"
 #include "ctl.h"
 #include "endpoint.h"
 #include "mem.h"
@@ -32,11 +34,75 @@ static const struct rights {
     {"dovelane-relay", CONNECTION " +lane.push +lane.take +lane.ack +lane.nack +lane.extend +lane.meta +lane.read +lane.get +lane.ids +lane.len +lane.list +lane.ready "
                        "+lane.move +multi +exec +lane.beat +lane.whole " MAIL("") " ~dovelane:order (~" SIGNAL_DRAIN " +get) (~" SIGNAL_LOOK " +spop) (~" SIGNAL_NODES " +get +set +eval) (~" SIGNAL_AWAY " ~" SIGNAL_CONFIG
                        " +eval +del +hset +pexpire)"},
-    {"dovelane", CONNECTION " +lane.read +lane.get +lane.ack +lane.meta +lane.list +lane.beat +lane.whole " MAIL("") " +client|list +config|get +info +acl|getuser "
+    {"dovelane", CONNECTION " +lane.read +lane.get +lane.ack +lane.meta +lane.list +lane.beat +lane.whole " MAIL("") " +client|list +config|get +info +time +acl|getuser "
                  "(~" SIGNAL_DIVERT " ~" SIGNAL_HOLDS " ~" SIGNAL_NODES " ~" SIGNAL_DRAIN " ~" SIGNAL_LOOK " ~" SIGNAL_AWAY " ~" SIGNAL_CONFIG " ~" SIGNAL_GROUP
                  " +get +set +del +exists +sadd +hget +hgetall +eval)"},
     {"dovelane-replicator", CONNECTION " +lane.create +lane.push +lane.take +lane.ack +lane.len +lane.ready ~dovelane:replica:*"},
 };
+
+#define PROGRAMS (sizeof rights / sizeof *rights)
+
+const char *acl_program(size_t i)
+{
+    return i < PROGRAMS ? rights[i].program : NULL;
+}
+
+/* ---- what a server's user may, against the table ---- */
+
+/* Whether a list, with blanks and parentheses between its words, has that word. Commands have no case: Redis writes a module's as that spelt them. */
+static bool has_word(const char *list, const char *word, size_t len)
+{
+    static const char between[] = " ()";
+    for (const char *s = list + strspn(list, between); *s; s += strspn(s, between)) {
+        size_t n = strcspn(s, between);
+        if (n == len && (*word == '+' ? !strncasecmp(s, word, n) : !memcmp(s, word, n)))
+            return true;
+        s += n;
+    }
+    return false;
+}
+
+/* The words of a that b has not. What a user must not do at first is no right, and channels are nobody's. */
+static void add_difference(const char *a, const char *b, struct buf *out)
+{
+    static const char between[] = " ()";
+    for (const char *s = a + strspn(a, between); *s; s += strspn(s, between)) {
+        size_t n = strcspn(s, between);
+        if (*s != '-' && !has_word(b, s, n) && !(out->len && has_word(out->data, s, n)))
+            buf_printf(out, " %.*s", (int)n, s);
+        s += n;
+    }
+}
+
+static void add_rights(const redisReply *user, struct buf *out)
+{
+    static const char *const field[] = {"commands", "keys"};
+    for (size_t i = 0; i < 2; i++)
+        buf_printf(out, " %s", conn_text(user, field[i]));
+    const redisReply *selectors = conn_field(user, "selectors");
+    for (size_t i = 0; selectors && selectors->type == REDIS_REPLY_ARRAY && i < selectors->elements; i++)
+        for (size_t k = 0; k < 2; k++)
+            buf_printf(out, " %s", conn_text(selectors->element[i], field[k]));
+}
+
+void acl_compare(const redisReply *user, const char *program, struct buf *wider, struct buf *missing)
+{
+    struct buf has = {0};
+    const redisReply *flags = conn_field(user, "flags");
+    add_rights(user, &has);
+    for (size_t i = 0; i < PROGRAMS; i++)
+        if (!strcmp(rights[i].program, program)) {
+            add_difference(has.data, rights[i].may, wider);
+            if (!has_word(has.data, "+@all", 5)) /* with that nothing is missing */
+                add_difference(rights[i].may, has.data, missing);
+        }
+    for (size_t i = 0; flags && flags->type == REDIS_REPLY_ARRAY && i < flags->elements; i++)
+        if (flags->element[i]->str && !strcmp(flags->element[i]->str, "nopass"))
+            buf_adds(wider, " nopass");
+    buf_free(&has);
+}
+
+/* ---- printing ---- */
 
 static void print_user(const struct endpoint_user *user, const char *may)
 {
@@ -66,7 +132,7 @@ void acl_command(struct ctl *ctl, int argc, char **argv)
     if (!strstr(template, "%p"))
         ctl_usage("%s: node_user_file = \"%s\": write it with %%p, like \"/etc/dovelane/%%p/user\": a file, and a user, for each program", ctl->config_path, template);
     puts("user default off resetchannels -@all");
-    for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
+    for (size_t i = 0; i < PROGRAMS; i++) {
         char *file = endpoint_file_of(template, rights[i].program), *error = NULL;
         if (endpoint_read_user(file, &user, &error) > 0) {
             print_user(&user, rights[i].may);

@@ -81,11 +81,11 @@ void check_config(struct ctl *ctl)
     if (!c->nnodes)
         check_say(ctl, FINDING_CRITICAL, "config", "add node sections", "there is no node");
     if (!c->divert.n)
-        check_say(ctl, FINDING_WARNING, "config", "divert = { \"lmtp:[10.0.0.5]:24\" }, as the milter's log names next hops (reason=not-in-divert)", "divert is empty: nothing is diverted");
+        check_say(ctl, FINDING_WARNING, "config", "divert = { \"lmtp:[10.0.0.5]:24\" }, as the milter's log names next hops (reason=not-in-divert)", "divert is empty: nothing is diverted (right until you choose next hops)");
     if (c->copies == 1)
         check_say(ctl, FINDING_WARNING, "config", "copies = 2", "copies = 1: the loss of one node loses mail");
     else if ((size_t)c->copies == c->nnodes)
-        check_say(ctl, FINDING_WARNING, "config", "one node more than copies", "%zu nodes and copies = %lld: while one is away all mail goes to Postfix's queue", c->nnodes, (long long)c->copies);
+        check_say(ctl, FINDING_WARNING, "config", "one node more than copies", "%zu nodes and copies = %lld: while one is away all mail goes to Postfix's queue (right where no host more is to be had)", c->nnodes, (long long)c->copies);
     for (size_t i = 0; i < c->dead.n; i++)
         check_say(ctl, FINDING_WARNING, "config", "take it out once it is whole again (admin guide, \"When a node dies\")", "%s is in dead", c->dead.v[i]);
     for (size_t i = 0; i < c->ndestinations; i++)
@@ -100,43 +100,52 @@ void check_config(struct ctl *ctl)
 
 void check_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"postfix-config", required_argument, NULL, 'p'}, {"verbose", no_argument, NULL, 'v'}, {"help", no_argument, NULL, 'h'}, {0}};
-    const char *postfix = NULL;
+    static const struct option options[] = {{"postfix-config", required_argument, NULL, 'p'}, {"as", required_argument, NULL, 'a'}, {"defaults", required_argument, NULL, 'd'}, {"verbose", no_argument, NULL, 'v'}, {"help", no_argument, NULL, 'h'}, {0}};
+    const char *postfix = NULL, *as = NULL, *defaults = "/etc/default/dovelane";
     int o;
     while ((o = getopt_long(argc, argv, "vh", options, NULL)) != -1) {
         if (o == 'v')
             verbose = true;
         else if (o == 'p')
             postfix = optarg;
+        else if (o == 'a')
+            as = optarg;
+        else if (o == 'd')
+            defaults = optarg;
         else if (o == 'h') {
-            puts("usage: dovelane check [-v] [--postfix-config DIR] [config] [nodes] [redis] [postfix] [dovecot]\n"
+            puts("usage: dovelane check [-v] [--postfix-config DIR] [config] [host] [nodes] [redis] [postfix] [dovecot]\n"
                  "Names what is wrong, with the setting that mends it; without a word, everything.\n"
                  "  config   dovelane.conf: what is missing in it\n"
-                 "  nodes    each node: does it answer, does a relay and do the milters have the same dovelane.conf (redis: the same)\n"
+                 "  host     this host: files that a service could not read after a restart, passwords, DOVELANE_NODE, disks, services\n"
+                 "           (--as USER: by the rights of that user; --defaults FILE: in the place of /etc/default/dovelane)\n"
+                 "  nodes    each node: is it alive, have its relay and the milters the same dovelane.conf (redis: the same)\n"
                  "           and each node's Redis: eviction, persistence, memory, module\n"
                  "  postfix  main.cf and master.cf: the milter's place, and features that diverted mail would miss\n"
                  "  dovecot  this host's Dovecot, and the next hops of `divert`: do they answer\n"
                  "  -v       good things, too\n"
+                 "A warning that is right for a while says so: (right until ...).\n"
                  "Exit status: 0 good, 1 warnings, 2 critical.");
             exit(STATUS_DONE);
         } else
             ctl_usage("see `dovelane check --help`");
     }
-    bool all = optind == argc, want[4] = {all, all, all, all};
+    bool all = optind == argc, want[5] = {all, all, all, all, all};
     for (; optind < argc; optind++) {
         const char *w = argv[optind];
-        int which = !strcmp(w, "config") ? 0 : !strcmp(w, "nodes") || !strcmp(w, "redis") ? 1 : !strcmp(w, "postfix") ? 2 : !strcmp(w, "dovecot") ? 3 : -1;
+        int which = !strcmp(w, "config") ? 0 : !strcmp(w, "nodes") || !strcmp(w, "redis") ? 1 : !strcmp(w, "postfix") ? 2 : !strcmp(w, "dovecot") ? 3 : !strcmp(w, "host") ? 4 : -1;
         if (which < 0)
-            ctl_usage("check: %s is none of config, nodes, redis, postfix, dovecot", w);
+            ctl_usage("check: %s is none of config, host, nodes, redis, postfix, dovecot", w);
         want[which] = true;
     }
     if (want[0])
         check_config(ctl);
     if (want[1])
         check_nodes(ctl);
+    if (want[4])
+        check_host(ctl, as, defaults);
     if (want[2])
         check_postfix(ctl, postfix);
     if (want[3])
         check_dovecot(ctl);
-    printf("%zu critical, %zu warnings, %zu good\n", found[FINDING_CRITICAL], found[FINDING_WARNING], found[FINDING_GOOD]);
+    printf("%zu critical, %zu warning%s, %zu good\n", found[FINDING_CRITICAL], found[FINDING_WARNING], ctl_s(found[FINDING_WARNING]), found[FINDING_GOOD]);
 }

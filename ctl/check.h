@@ -16,6 +16,14 @@ void check_say(struct ctl *, enum finding, const char *about, const char *mend, 
 
 void check_config(struct ctl *);
 void check_nodes(struct ctl *);
+/* check_state.c */
+void check_states(struct ctl *); /* of all nodes that are connected */
+void check_clock(struct ctl *, struct conn *);
+void check_users(struct ctl *, struct conn *);
+
+/* check_host.c: this host's files, disks and services. user: NULL, or whose rights count in the place of those of the services' own. */
+void check_host(struct ctl *, const char *user, const char *defaults_file);
+
 void check_postfix(struct ctl *, const char *config_directory /* NULL: postfix_config */);
 void check_dovecot(struct ctl *);
 
@@ -25,5 +33,7 @@ const struct postconf_service *check_proxy(struct ctl *, const struct postconf *
 
 /* check_dovecot.c: NULL when somebody listens there, else why not. port NULL: host is the path of a socket. */
 const char *check_listens(const char *host, const char *port);
+/* The same for a host and port that speaks first; *out gets its first line. */
+const char *check_greeting(const char *host, const char *port, char *out, size_t size);
 
 #endif

@@ -14,15 +14,14 @@
 #include "mem.h"
 #include "run.h"
 
-#define PATIENCE 3000 /* milliseconds */
+#define PATIENCE 3000  /* milliseconds */
+#define GREETING 10000 /* of a server that is busy */
 
-/* NULL when it listens, else why not. */
-static const char *try_connect(const struct sockaddr *a, socklen_t len)
+/* -1 with *why, else connected. */
+static int connect_to(const struct sockaddr *a, socklen_t len, const char **why)
 {
-    int fd = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
-    if (fd < 0)
-        return strerror(errno);
-    if (connect(fd, a, len) < 0)
+    int fd = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = fd < 0 ? errno : 0;
+    if (fd >= 0 && connect(fd, a, len) < 0)
         error = errno;
     if (error == EINPROGRESS) {
         struct pollfd p = {fd, POLLOUT, 0};
@@ -32,8 +31,52 @@ static const char *try_connect(const struct sockaddr *a, socklen_t len)
         else
             getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
     }
+    *why = error ? strerror(error) : NULL;
+    if (error && fd >= 0)
+        close(fd);
+    return error ? -1 : fd;
+}
+
+/* NULL when it listens, else why not. */
+static const char *try_connect(const struct sockaddr *a, socklen_t len)
+{
+    const char *why;
+    int fd = connect_to(a, len, &why);
+    if (fd >= 0)
+        close(fd);
+    return why;
+}
+
+/* Its first line, without CRLF; "" when it says none in time. */
+static void read_line(int fd, char *out, size_t size)
+{
+    size_t n = 0;
+    struct pollfd p = {fd, POLLIN, 0};
+    ssize_t got = 1;
+    out[0] = '\0';
+    while (got > 0 && n + 1 < size && !strchr(out, '\n') && poll(&p, 1, GREETING) > 0) {
+        got = read(fd, out + n, size - n - 1);
+        n += got > 0 ? (size_t)got : 0;
+        out[n] = '\0';
+    }
+    out[strcspn(out, "\r\n")] = '\0';
+}
+
+const char *check_greeting(const char *host, const char *port, char *out, size_t size)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+    int e = getaddrinfo(host, port, &hints, &list);
+    const char *why = e ? gai_strerror(e) : "no address";
+    if (e)
+        return why;
+    int fd = connect_to(list->ai_addr, list->ai_addrlen, &why);
+    freeaddrinfo(list);
+    if (fd < 0)
+        return why;
+    read_line(fd, out, size);
+    (void)!write(fd, "QUIT\r\n", 6);
     close(fd);
-    return error ? strerror(error) : NULL;
+    return NULL;
 }
 
 static const char *try_host(const char *host, const char *port)

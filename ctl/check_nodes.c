@@ -49,7 +49,7 @@ static void check_memory(struct ctl *ctl, struct conn *c, const redisReply *info
     }
     long long percent = 100 * used / most;
     if (percent >= 90)
-        check_say(ctl, FINDING_CRITICAL, about, "mend the next hops, `dovelane requeue`, or raise maxmemory", "%lld%% of maxmemory is used, by %lld mails; beyond it mail goes to Postfix's queue", percent, oldest);
+        check_say(ctl, FINDING_CRITICAL, about, "mend the next hops, `dovelane requeue`, or raise maxmemory", "%lld%% of maxmemory is used, by %lld mail%s; beyond it mail goes to Postfix's queue", percent, oldest, ctl_s((unsigned long long)oldest));
     else if (percent > ctl->config->spill_above)
         check_say(ctl, FINDING_WARNING, about, "see `dovelane qshape`: which next hop is away?", "%lld%% of maxmemory is used: the oldest mail goes to Postfix's queue", percent);
     else
@@ -98,7 +98,7 @@ static void check_whole(struct ctl *ctl, struct conn *c)
         check_say(ctl, FINDING_GOOD, about, NULL, "holds all that it promised");
     else
         check_say(ctl, FINDING_WARNING, about, "`dovelane nodes`, and the log of its relay, say what it waits for",
-                  "holds all that was promised for %zu of its %zu sets of owners: no new mail is placed on the others", r ? r->elements / 2 : (size_t)0, sets);
+                  "holds all that was promised for %zu of its %zu set%s of owners: no new mail is placed on the others (right for some seconds after a start)", r ? r->elements / 2 : (size_t)0, sets, ctl_s(sets));
     if (r)
         freeReplyObject(r);
 }
@@ -152,7 +152,7 @@ static void check_milters(struct ctl *ctl, struct conn *c)
         compare(ctl, who, digest);
     }
     if (!n)
-        check_say(ctl, FINDING_WARNING, c->name, "start dovelane-milter on the hosts that take mail", "no milter is connected");
+        check_say(ctl, FINDING_WARNING, c->name, "start dovelane-milter on the hosts that take mail", "no milter is connected (right until Postfix is told of it)");
     if (list)
         freeReplyObject(list);
 }
@@ -180,7 +180,7 @@ static void check_certificate(struct ctl *ctl, const char *about, const char *wh
     if (days <= 0)
         check_say(ctl, FINDING_CRITICAL, about, mend, "%s ended on %s", whose, date);
     else if (days < CERTIFICATE_DAYS)
-        check_say(ctl, FINDING_WARNING, about, mend, "%s ends on %s, in %d days: connections that are opened after that are refused", whose, date, (int)days);
+        check_say(ctl, FINDING_WARNING, about, mend, "%s ends on %s, in %d day%s: connections that are opened after that are refused", whose, date, (int)days, ctl_s((unsigned long long)days));
     else
         check_say(ctl, FINDING_GOOD, about, NULL, "%s is good until %s", whose, date);
 }
@@ -193,7 +193,7 @@ static void check_link(struct ctl *ctl, struct conn *c, size_t node)
     char about[80];
     snprintf(about, sizeof about, "node %s", c->name);
     if (far && strcmp(n->tls, "yes"))
-        check_say(ctl, FINDING_WARNING, about, "tls = yes, and tls-port in its redis.conf", "mail goes over the network to %s unencrypted", n->redis);
+        check_say(ctl, FINDING_WARNING, about, "tls = yes, and tls-port in its redis.conf", "mail goes over the network to %s unencrypted (right until the guide's section on TLS is done)", n->redis);
     else if (far)
         check_say(ctl, FINDING_GOOD, about, NULL, "is reached by TLS");
     check_certificate(ctl, about, "its certificate", conn_until(c, false), "a new one (admin guide, \"Two hosts: TLS and users\"), and CONFIG SET tls-cert-file");
@@ -213,7 +213,7 @@ static void check_link(struct ctl *ctl, struct conn *c, size_t node)
         return;
     redisReply *user = conn_call(c, "ACL GETUSER default");
     if (user && has_flag(user, "on") && has_flag(user, "nopass"))
-        check_say(ctl, FINDING_WARNING, about, "node_user_file, and aclfile with what `dovelane acl` prints", "whoever reaches %s may do everything: its default user needs no password",
+        check_say(ctl, FINDING_WARNING, about, "node_user_file, and aclfile with what `dovelane acl` prints", "whoever reaches %s may do everything: its default user needs no password (right until the guide's section on TLS and users is done)",
                   n->redis);
     else if (user)
         check_say(ctl, FINDING_GOOD, about, NULL, "lets nobody in without a password");
@@ -242,6 +242,8 @@ void check_nodes(struct ctl *ctl)
         check_settings(ctl, c, info);
         if (ctl->config->takeover == TAKEOVER_AUTOMATIC)
             check_whole(ctl, c);
+        check_clock(ctl, c);
+        check_users(ctl, c);
         check_relay(ctl, c);
         check_milters(ctl, c);
         for (size_t k = 0; k < i; k++) {
@@ -252,5 +254,6 @@ void check_nodes(struct ctl *ctl)
         }
         freeReplyObject(info);
     }
+    check_states(ctl);
     free(facts);
 }

@@ -145,7 +145,7 @@ static bool check_milters(struct look *l)
 static void say_bypassed(void *arg, const struct bypassed *b)
 {
     struct look *l = arg;
-    char mend[200];
+    char mend[300];
     if (b->kind == BYPASSED_FOR_SENDERS || b->kind == BYPASSED_FOR_RECIPIENTS) {
         if (b->ignored)
             check_say(l->ctl, FINDING_GOOD, l->about, NULL, "%s = %s: diverted mail misses it, as `ignore` says it may", b->parameter, b->what);
@@ -156,8 +156,16 @@ static void say_bypassed(void *arg, const struct bypassed *b)
     } else if (b->ignored) {
         check_say(l->ctl, FINDING_GOOD, l->about, NULL, "%s = %s: diverted mail misses it, as `ignore` says it may", b->parameter, b->what);
     } else if (b->kind == BYPASSED_RESULT) {
-        snprintf(mend, sizeof mend, "REJECT or DISCARD instead, or ignore = { \"%s\" } if diverted mail may miss it", b->parameter);
+        snprintf(mend, sizeof mend, "REJECT or DISCARD instead%s, or ignore = { \"%s\" } if diverted mail may miss it",
+                 b->in_cleanup ? ", a cleanup_service_name of its own without that table" : "", b->parameter);
         check_say(l->ctl, FINDING_CRITICAL, l->about, mend, "%s: %s: diverted mail would escape it, so diverting is off", b->parameter, b->what);
+    } else if (b->in_cleanup) {
+        snprintf(mend, sizeof mend, "%s is cleanup(8)'s: -o cleanup_service_name=NAME for this service, and a service NAME unix ... cleanup with -o %s=; "
+                 "or ignore = { \"%s\" } if diverted mail may miss it", b->parameter, b->parameter, b->parameter);
+        check_say(l->ctl, FINDING_CRITICAL, l->about, mend, "%s = %s: diverted mail would miss it, so diverting is off", b->parameter, b->what);
+    } else if (!strcmp(l->about, "main.cf")) {
+        snprintf(mend, sizeof mend, "%s = in main.cf, or ignore = { \"%s\" } if diverted mail may miss it", b->parameter, b->parameter);
+        check_say(l->ctl, FINDING_CRITICAL, l->about, mend, "%s = %s: diverted mail would miss it, so diverting is off", b->parameter, b->what);
     } else {
         snprintf(mend, sizeof mend, "-o %s= for this service, or ignore = { \"%s\" } if diverted mail may miss it", b->parameter, b->parameter);
         check_say(l->ctl, FINDING_CRITICAL, l->about, mend, "%s = %s: diverted mail would miss it, so diverting is off", b->parameter, b->what);
@@ -185,6 +193,22 @@ static void check_hops(struct look *l, const struct postconf_service *s, const c
     free(cleanup);
 }
 
+/* Whether it is Postfix that answers there: by its banner, which the service has from smtpd_banner. */
+static void check_answer(struct look *l, const struct postconf_service *s, const char *about, const char *address)
+{
+    char banner[600], *colon = strrchr(address, ':');
+    char *host = colon ? mem_strndup(address, (size_t)(colon - address)) : NULL;
+    const char *expected = postconf_get(l->conf, s->key, "smtpd_banner"), *why = host ? check_greeting(host, colon + 1, banner, sizeof banner) : NULL;
+    const char *words = expected + strcspn(expected, " "); /* without its name, which another main.cf than the running one's may have */
+    if (why)
+        check_say(l->ctl, FINDING_CRITICAL, about, "postfix reload, when the lines of master.cf are right", "nothing answers there: %s", why);
+    else if (host && (strncmp(banner, "220 ", 4) || !strstr(banner, words)))
+        check_say(l->ctl, FINDING_CRITICAL, about, "another port, here and in master.cf; ss -lntp says what has that one", "something else than this Postfix answers there: %.200s", banner);
+    else
+        check_say(l->ctl, FINDING_GOOD, about, NULL, "Postfix answers there");
+    free(host);
+}
+
 static void check_port(struct look *l, const char *setting, const char *address, bool bounces)
 {
     char about[120];
@@ -208,6 +232,7 @@ static void check_port(struct look *l, const char *setting, const char *address,
     if (!bounces && error)
         check_say(l->ctl, FINDING_CRITICAL, about, "another port", "its content_filter is \"%s\": what comes back would bounce", filter);
     check_hops(l, s, about, bounces);
+    check_answer(l, s, about, address);
 }
 
 /* ---- our name ---- */
@@ -271,7 +296,7 @@ void check_postfix(struct ctl *ctl, const char *directory)
         bypassed_by_service(l.conf, behind->key, &ctl->config->ignore, say_bypassed, any_word, &l);
     }
     if (!users)
-        check_say(ctl, FINDING_WARNING, "master.cf", "-o { smtpd_milters = { unix:dovelane/milter.sock, default_action=accept, ... } } for port 25", "no smtpd uses the milter at %s: nothing is diverted", ctl->config->milter_socket);
+        check_say(ctl, FINDING_WARNING, "master.cf", "-o { smtpd_milters = { unix:dovelane/milter.sock, default_action=accept, ... } } for port 25", "no smtpd uses the milter at %s: nothing is diverted (right until the guide's step for Postfix)", ctl->config->milter_socket);
     if (users) {
         snprintf(l.about, sizeof l.about, "main.cf");
         bypassed_by_delivery(l.conf, &ctl->config->ignore, say_bypassed, &l);

@@ -30,7 +30,7 @@ typedef void command_fn(struct ctl *, int argc, char **argv);
 
 command_fn mailq_command, show_command, cat_command, qshape_command;
 command_fn flush_command, hold_command, release_command, requeue_command, delete_command;
-command_fn divert_command, drain_command, check_command, capacity_command, nodes_command, acl_command;
+command_fn divert_command, drain_command, check_command, capacity_command, nodes_command, acl_command, route_command;
 
 /* Remembers the worse of the two. */
 void ctl_status(struct ctl *, int status);
@@ -43,6 +43,9 @@ void ctl_connect(struct ctl *);
 
 /* The same, but neither that node nor those in `dead` are missed when they do not answer. */
 void ctl_connect_without(struct ctl *, const char *node);
+
+/* "" for one, else "s": "%zu mail%s". */
+const char *ctl_s(unsigned long long n);
 
 /* Who called: "root (uid 0, login alice)", malloc'd. The login is the one that the session began with, whatever sudo made of it. */
 char *ctl_caller(void);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -127,9 +128,24 @@ static void say(struct ctl *ctl, bool on)
     free(before.milter);
 }
 
+/* "12345 off root (uid 0)" as people read it. The number is milliseconds since 1970, by the clock of whoever said it (notice.c). */
+static void print_said(const struct said *said)
+{
+    int caller = 0;
+    char when[40] = "";
+    time_t at = (time_t)(said->serial / 1000);
+    struct tm tm;
+    if (said->serial && localtime_r(&at, &tm))
+        strftime(when, sizeof when, " since %Y-%m-%d %H:%M:%S", &tm);
+    printf("diverting is %s%s", said->on ? "on" : "off", when);
+    if (sscanf(said->text, "%*u %*s %n", &caller) >= 0 && caller && said->text[caller])
+        printf(" by %.*s", (int)strcspn(said->text + caller, "\n"), said->text + caller);
+    putchar('\n');
+}
+
 static void print(struct ctl *ctl, const struct picture *p)
 {
-    printf("diverting is %s%s%s\n", p->said.on ? "on" : "off", *p->said.text ? ": " : "", p->said.text);
+    print_said(&p->said);
     if (p->said.on && !ctl->config->divert.n)
         puts("but divert = {} in the config: nothing is diverted");
     for (size_t i = 0; i < p->nmilters; i++) {
@@ -175,6 +191,14 @@ bool divert_rules_obeyed(struct ctl *ctl, unsigned long long serial)
     } while (!all && p.nmilters && clock_monotonic() < until);
     free(p.milter);
     return all;
+}
+
+bool divert_is_on(struct ctl *ctl)
+{
+    struct picture p = {0};
+    read_picture(ctl, &p);
+    free(p.milter);
+    return p.said.on;
 }
 
 void divert_command(struct ctl *ctl, int argc, char **argv)

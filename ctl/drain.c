@@ -107,7 +107,7 @@ static void show(long long first, long long left, double seconds, bool terminal)
     memset(bar, ' ', BAR);
     memset(bar, '#', (size_t)full);
     bar[BAR] = '\0';
-    fprintf(stderr, "%s[%s] %lld of %lld mails, %.0f/s%s", terminal ? "\r" : "", bar, done, first, seconds > 0 ? (double)done / seconds : 0., terminal ? "   " : "\n");
+    fprintf(stderr, "%s[%s] %lld of %lld mail%s, %.0f/s%s", terminal ? "\r" : "", bar, done, first, ctl_s((unsigned long long)first), seconds > 0 ? (double)done / seconds : 0., terminal ? "   " : "\n");
     fflush(stderr);
 }
 
@@ -120,8 +120,8 @@ static void explain_rest(struct ctl *ctl)
         held += (q.item[i].envelope.marks & ENVELOPE_HELD) != 0;
         unreadable += q.item[i].wrong != NULL;
     }
-    fprintf(stderr, "dovelane: %zu mails are left in their lanes: %zu held (`dovelane requeue` takes them along), %zu unreadable, %zu others.%s\n", q.n, held, unreadable,
-            q.n - held - unreadable,
+    fprintf(stderr, "dovelane: %zu mail%s left in lanes: %zu held (`dovelane requeue` takes them along), %zu unreadable, %zu other%s.%s\n", q.n, ctl_s(q.n), held, unreadable,
+            q.n - held - unreadable, ctl_s(q.n - held - unreadable),
             q.n > held + unreadable ? " Look at the relays' logs: does reinject_port take them, does a relay run on the first owner's node, or is that in `dead`?" : "");
     queue_free(&q);
 }
@@ -166,10 +166,10 @@ static void drain(struct ctl *ctl)
     keep(ctl, false);
     if (terminal)
         fputc('\n', stderr);
-    ctl_log(ctl, "drain --to-postfix ended: %lld mails given to Postfix's queue, %lld left in lanes%s%s", first - left, left,
+    ctl_log(ctl, "drain --to-postfix ended: %lld mail%s given to Postfix's queue, %lld left in lanes%s%s", first - left, ctl_s((unsigned long long)(first - left)), left,
             all ? "" : ", as far as the nodes that answer know", interrupted ? ", interrupted" : "");
     if (!left && all) {
-        printf("%lld mails are in Postfix's queue; the lanes are empty; diverting is off.\n", first);
+        printf("%lld mail%s given to Postfix's queue; the lanes are empty; diverting is off.\n", first, ctl_s((unsigned long long)first));
         return;
     }
     if (interrupted)

@@ -98,7 +98,7 @@ void mailq_print(const struct queue *q)
         print_item(l, &q->item[i]);
         bytes += q->item[i].envelope.size;
     }
-    printf("-- %llu Kbytes in %zu Request%s.\n", bytes / 1024, q->n, q->n == 1 ? "" : "s");
+    printf("-- %llu Kbytes in %zu Request%s.\n", bytes / 1024, q->n, ctl_s(q->n));
 }
 
 /* ---- JSON ---- */

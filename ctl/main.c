@@ -1,6 +1,7 @@
 /* dovelane - the admin's command. */
 #include "ctl.h"
 
+#include <getopt.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,8 +34,9 @@ static const struct command {
     {"drain", "--to-postfix", "diverting off, and all that lies in lanes into Postfix's own queue", drain_command},
     {NULL, NULL, "Is all well?", NULL},
     {"check", "[-v] [config] [nodes] [postfix] [dovecot]", "names every trap with the setting that mends it; status for monitoring", check_command},
-    {"nodes", "[--forget NODE | --join NODE]", "who is alive, who holds all it promised, who took over whom", nodes_command},
+    {"nodes", "[-v | --forget NODE | --join NODE]", "who is alive, who holds all it promised, who took over whom", nodes_command},
     {"acl", "", "the users of a node's Redis, with the rights that each program needs", acl_command},
+    {"route", "[--sender S] ADDRESS", "what would become of a mail to it: next hop, diverted or not, and why", route_command},
     {"capacity", "[--seconds N]", "how long memory lasts if every next hop stopped now", capacity_command},
     {NULL, NULL, "Setting hosts up", NULL},
     {"init", "--address A [--gateway] [--replicas] | --undo", "makes this host the first of a group; shows what it changes, and asks", provision_command},
@@ -109,6 +111,11 @@ void ctl_connect_without(struct ctl *ctl, const char *node)
     connect_all(ctl, node);
 }
 
+const char *ctl_s(unsigned long long n)
+{
+    return n == 1 ? "" : "s";
+}
+
 /* ---- who ---- */
 
 static void user_name(unsigned uid, char *out, size_t size)
@@ -152,18 +159,26 @@ int main(int argc, char **argv)
 {
     endpoint_program("dovelane");
     struct ctl ctl = {.config_path = "/etc/dovelane/dovelane.conf"};
+    static const struct option options[] = {{"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {0}};
     int o;
-    while ((o = getopt(argc, argv, "+c:hV")) != -1) {
+    while ((o = getopt_long(argc, argv, "+c:hV", options, NULL)) != -1) {
         switch (o) {
         case 'c': ctl.config_path = optarg; break;
         case 'h': help(stdout); return 0;
         case 'V': puts("dovelane " DOVELANE_VERSION); return 0;
-        default: help(stderr); return STATUS_FAILED;
+        default: fputs("dovelane: `dovelane --help` lists options and commands\n", stderr); return STATUS_FAILED;
         }
     }
-    if (optind < argc && (!strcmp(argv[optind], "help") || !strcmp(argv[optind], "--help"))) {
-        help(stdout);
-        return 0;
+    char *of_command[] = {NULL, "--help", NULL};
+    if (optind < argc && !strcmp(argv[optind], "help")) {
+        if (optind + 1 == argc) {
+            help(stdout);
+            return 0;
+        }
+        of_command[0] = argv[optind + 1]; /* `dovelane help COMMAND` */
+        argv = of_command;
+        argc = 2;
+        optind = 0;
     }
     if (optind == argc) {
         help(stderr);
@@ -178,7 +193,21 @@ int main(int argc, char **argv)
     char *error = NULL;
     int nargs = argc - optind;
     char **args = argv + optind;
-    bool asks = command->run == provision_command || (nargs == 2 && (!strcmp(args[1], "--help") || !strcmp(args[1], "-h")));
+    bool has_own = command->run == provision_command, asks = has_own;
+    for (int i = 1; i < nargs && strcmp(args[i], "--"); i++) {
+        if (!strcmp(args[i], "--version") || !strcmp(args[i], "-V")) {
+            puts("dovelane " DOVELANE_VERSION);
+            return 0;
+        }
+        if (!has_own && (!strcmp(args[i], "--help") || !strcmp(args[i], "-h"))) {
+            /* Whatever else is asked: help needs neither a configuration nor the other words. */
+            of_command[0] = args[0];
+            of_command[1] = "--help";
+            args = of_command;
+            nargs = 2;
+            asks = true;
+        }
+    }
     ctl.config = asks ? NULL : config_read(ctl.config_path, &error);
     if (!ctl.config && !asks)
         ctl_usage("%s", error);

@@ -11,7 +11,8 @@
 #define PICK_OPTION 1000
 #define PICK_LONG_OPTIONS                                                                                                              \
     {"id", required_argument, NULL, PICK_OPTION + MATCH_ID}, {"sender", required_argument, NULL, PICK_OPTION + MATCH_SENDER},            \
-        {"rcpt", required_argument, NULL, PICK_OPTION + MATCH_RCPT}, {"dest", required_argument, NULL, PICK_OPTION + MATCH_DEST},        \
+        {"rcpt", required_argument, NULL, PICK_OPTION + MATCH_RCPT}, {"recipient", required_argument, NULL, PICK_OPTION + MATCH_RCPT},            \
+        {"dest", required_argument, NULL, PICK_OPTION + MATCH_DEST},        \
         {"sasl-user", required_argument, NULL, PICK_OPTION + MATCH_SASL_USER},                                                          \
         {"client", required_argument, NULL, PICK_OPTION + MATCH_CLIENT}, {"age", required_argument, NULL, PICK_OPTION + MATCH_AGE},      \
         {"size", required_argument, NULL, PICK_OPTION + MATCH_SIZE}, {"error", required_argument, NULL, PICK_OPTION + MATCH_ERROR},      \

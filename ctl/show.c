@@ -61,7 +61,7 @@ static void print_recipient(const struct item *item, const struct recipient *r)
     static const char *const word[] = {"waiting", "sent", "failed, not bounced yet", "bounced"};
     print_text("recipient   ", r->address);
     print_text("              arguments ", r->args);
-    printf("              %s, %u attempts\n", word[r->state], (unsigned)r->attempts);
+    printf("              %s, %u attempt%s\n", word[r->state], (unsigned)r->attempts, ctl_s(r->attempts));
     print_time("              last attempt ", r->last_attempt);
     print_text("              ", *recipient_error(item, r) ? recipient_error(item, r) : "");
 }

@@ -135,3 +135,27 @@ void standing_remove(struct ctl *ctl, const char *number)
     free(rules);
     free(what);
 }
+
+void standing_explain(struct ctl *ctl, const struct match_facts *facts)
+{
+    static const enum match_kind more[] = {MATCH_SASL_USER, MATCH_CLIENT, MATCH_SIZE, MATCH_HEADER};
+    unsigned long long serial;
+    char *rules = read_rules(ctl, &serial);
+    size_t n = 0;
+    for (const char *s = rules; *s; s += *s == '\n') {
+        size_t len = rule_length(s);
+        struct match m = {0};
+        char *wrong = match_parse(&m, s, len), *text = wrong ? NULL : match_text(&m);
+        bool open = false;
+        for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+            open |= match_has(&m, more[i]);
+        n++;
+        if (!wrong && match_may_fit(&m, facts))
+            printf("  held       %s by rule %zu of `dovelane hold --list`: %s\n", open ? "perhaps," : "yes,", n, text);
+        free(wrong);
+        free(text);
+        match_free(&m);
+        s += len;
+    }
+    free(rules);
+}

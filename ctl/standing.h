@@ -9,4 +9,7 @@ void standing_list(struct ctl *);
 void standing_add(struct ctl *, const struct match *);
 void standing_remove(struct ctl *, const char *number);
 
+/* Prints which rules would hold a mail of which the addresses and the next hop are known, and which may: those that look at more. */
+void standing_explain(struct ctl *, const struct match_facts *);
+
 #endif

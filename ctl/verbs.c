@@ -19,23 +19,24 @@
 #include "signals.h"
 #include "standing.h"
 
-#define SURE 1000 /* more mails than this want --yes */
+#define SURE 1000 /* more mails than this want --yes; not to flush them, which harms none */
+#define SURE_TEXT "1000"
 #define TRIES 20  /* against a relay that writes its results into the same envelope */
 #define LATE 300  /* milliseconds until a copy that is on its way to an owner must have arrived, several times */
 
 struct verb {
-    const char *name, *done, *help;
+    const char *name, *done, *done_one, *help;
     uint32_t add, remove;
     bool due; /* the schedule ends */
 };
 
-static const struct verb hold = {"hold", "held", "Mail is not delivered until it is released; it stays in memory meanwhile.", ENVELOPE_HELD, 0, false};
-static const struct verb release = {"release", "released", "Held mail is delivered again, at once; so is what was to be requeued and is still here.", 0,
+static const struct verb hold = {"hold", "held", "held", "Mail is not delivered until it is released; it stays in memory meanwhile.", ENVELOPE_HELD, 0, false};
+static const struct verb release = {"release", "released", "released", "Held mail is delivered again, at once; so is what was to be requeued and is still here.", 0,
                                     ENVELOPE_HELD | ENVELOPE_REQUEUE, true};
-static const struct verb requeue = {"requeue", "on their way to Postfix's queue", "Mail leaves its lane for Postfix's own disk queue (reinject_port), held or not.",
+static const struct verb requeue = {"requeue", "on their way to Postfix's queue", "on its way to Postfix's queue", "Mail leaves its lane for Postfix's own disk queue (reinject_port), held or not.",
                                     ENVELOPE_REQUEUE, ENVELOPE_HELD, false};
-static const struct verb delete = {"delete", "deleted", "Mail is removed, unseen, and nobody is told.", ENVELOPE_DELETED, 0, false};
-static const struct verb flush = {"flush", "due now", "Deferred mail is tried now; next hops that are away are looked at now.", 0, 0, true};
+static const struct verb delete = {"delete", "deleted", "deleted", "Mail is removed, unseen, and nobody is told.", ENVELOPE_DELETED, 0, false};
+static const struct verb flush = {"flush", "due now", "due now", "Deferred mail is tried now; next hops that are away are looked at now.", 0, 0, true};
 
 struct tally {
     size_t done;   /* every owner that answers has it */
@@ -234,8 +235,8 @@ static void print_help(const struct verb *v)
 {
     printf("usage: dovelane %s [--dry-run] [--yes] which mails | ID...\n%s\n"
            "  --dry-run  only says which it would be\n"
-           "  --yes      also when they are more than %d\n",
-           v->name, v->help, SURE);
+           "%s",
+           v->name, v->help, v == &flush ? "" : "  --yes      also when they are more than " SURE_TEXT "\n");
     if (v == &hold)
         printf("  --add      instead: mail that comes in from now on and fits is held, until the rule is removed\n"
                "  --list     such rules     --remove N  one of them\n");
@@ -247,7 +248,8 @@ static void print_help(const struct verb *v)
 static void report(struct ctl *ctl, const struct verb *v, const struct tally *t, const char *which)
 {
     char *caller = ctl_caller();
-    printf("%zu mail%s %s", t->done + t->absent, t->done + t->absent == 1 ? "" : "s", v->done);
+    size_t n = t->done + t->absent;
+    printf("%zu mail%s %s", n, ctl_s(n), n == 1 ? v->done_one : v->done);
     if (t->same)
         printf("; %zu %s so already", t->same, t->same == 1 ? "was" : "were");
     if (t->gone)
@@ -256,15 +258,15 @@ static void report(struct ctl *ctl, const struct verb *v, const struct tally *t,
         printf("; %zu of them %s in delivery at that moment and may still arrive", t->busy, t->busy == 1 ? "was" : "were");
     puts(".");
     if (t->absent) {
-        fprintf(stderr, "dovelane: %zu of them have an owner that does not answer and keeps its copy as it was: %s. Repeat the command when it is back.\n", t->absent,
-                v->add == ENVELOPE_DELETED ? "should that be the one that delivers them, it may do so" : "it may deliver that as if nothing had been said");
+        fprintf(stderr, "dovelane: %zu of them with an owner that does not answer and keeps its copy as it was: %s. Repeat the command when it is back.\n", t->absent,
+                v->add == ENVELOPE_DELETED ? "should that be the one that delivers, it may do so" : "it may deliver that as if nothing had been said");
         ctl_status(ctl, STATUS_LOOK);
     }
     if (t->failed) {
-        fprintf(stderr, "dovelane: %zu could not be changed on every owner: a node refused it, or their envelopes cannot be read; look at them, and repeat the command\n", t->failed);
+        fprintf(stderr, "dovelane: %zu could not be changed on every owner: a node refused it, or the envelope cannot be read; look (`dovelane show ID`), and repeat the command\n", t->failed);
         ctl_status(ctl, STATUS_LOOK);
     }
-    ctl_log(ctl, "%s by %s: %zu mails, %zu of them not on every owner, %zu gone, %zu failed; %s", v->name, caller, t->done + t->absent, t->absent, t->gone,
+    ctl_log(ctl, "%s by %s: %zu mail%s, %zu of them not on every owner, %zu gone, %zu failed; %s", v->name, caller, n, ctl_s(n), t->absent, t->gone,
             t->failed, which);
     free(caller);
 }
@@ -277,12 +279,12 @@ static void run(struct ctl *ctl, const struct verb *v, const struct match *pick,
     ctl_connect(ctl);
     queue_load(ctl, &q);
     pick_filter(pick, &q);
-    fprintf(stderr, "%zu mail%s: %s\n", q.n, q.n == 1 ? "" : "s", which);
+    fprintf(stderr, "%zu mail%s: %s\n", q.n, ctl_s(q.n), which);
     if (dry) {
         mailq_print(&q);
     } else if (!q.n) {
         ctl_status(ctl, v == &flush ? STATUS_DONE : STATUS_LOOK);
-    } else if (q.n > SURE && !yes) {
+    } else if (q.n > SURE && !yes && v != &flush) {
         fprintf(stderr, "dovelane: that is more than %d: nothing was done; add --yes if it is meant\n", SURE);
         ctl_status(ctl, STATUS_FAILED);
     } else {

@@ -29,12 +29,13 @@ struct walk {
     bypassed_fn *fn;
     bypassed_word_fn *word_fn;
     void *arg;
+    bool in_cleanup;
     struct bypassed now; /* of the list whose tables are looked at */
 };
 
 static void tell(const struct walk *w, enum bypassed_kind kind, const char *parameter, const char *what, bool ignored)
 {
-    const struct bypassed b = {kind, parameter, what, ignored};
+    const struct bypassed b = {kind, parameter, what, w->in_cleanup, ignored};
     w->fn(w->arg, &b);
 }
 
@@ -85,6 +86,7 @@ static void walk_cleanup(struct walk *w)
     const char *overrides = postconf_get(w->conf, w->service, "receive_override_options");
     char *cleanup = mem_printf("%s/unix", postconf_get(w->conf, w->service, "cleanup_service_name"));
     bool addresses = !strstr(overrides, "no_address_mappings"), contents = !strstr(overrides, "no_header_body_checks");
+    w->in_cleanup = true;
     if (addresses)
         walk_settings(w, cleanup, of_cleanup, COUNT(of_cleanup));
     for (size_t i = 0; i < COUNT(of_addresses) && addresses; i++) {
@@ -100,6 +102,7 @@ static void walk_cleanup(struct walk *w)
         if (!config_list_has(w->ignore, checks[i]))
             postconf_words(tables, walk_checks, w);
     }
+    w->in_cleanup = false;
     free(cleanup);
 }
 

@@ -19,6 +19,7 @@ struct bypassed {
     enum bypassed_kind kind;
     const char *parameter; /* "always_bcc", or the name of a restriction class */
     const char *what;      /* its value; the result and where it stands; one table of addresses */
+    bool in_cleanup;       /* cleanup(8) reads it: -o of the smtpd service does not change it */
     bool ignored;          /* `ignore` names the parameter or that table */
 };
 

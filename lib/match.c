@@ -173,9 +173,24 @@ char *match_parse(struct match *m, const char *text, size_t len)
 
 /* ---- does it fit ---- */
 
+/* What is written exactly like the text fits, whatever it has of *, ? and [. */
 static bool glob(const char *pattern, const char *text)
 {
-    return fnmatch(pattern, text ? text : "", FNM_CASEFOLD) == 0;
+    if (!text)
+        text = "";
+    return !strcasecmp(pattern, text) || fnmatch(pattern, text, FNM_CASEFOLD) == 0;
+}
+
+/* A next hop is written with brackets ("smtp:[10.0.0.5]:25"), and these mean themselves. Beside * and ? a set of letters works, too, as in other globs. */
+static bool glob_destination(const char *pattern, const char *text)
+{
+    struct buf plain = {0};
+    buf_adds(&plain, "");
+    for (const char *s = pattern; *s; s++)
+        buf_printf(&plain, "%s%c", *s == '[' ? "\\" : "", *s);
+    bool fits = glob(plain.data, text) || glob(pattern, text);
+    buf_free(&plain);
+    return fits;
 }
 
 static bool in_network(const struct match_rule *r, const char *address)
@@ -250,7 +265,7 @@ static bool fits(const struct match_rule *r, const struct match_facts *f)
     if (r->kind == MATCH_ID)
         return id_fits(r, f);
     if (r->kind == MATCH_DEST)
-        return f->destination && glob(r->text, f->destination);
+        return f->destination && glob_destination(r->text, f->destination);
     if (!e)
         return false;
     double age = (double)(clock_wall() - e->arrived) / 1e6, size = (double)e->size;
@@ -266,13 +281,14 @@ static bool fits(const struct match_rule *r, const struct match_facts *f)
     }
 }
 
-bool match_fits(const struct match *m, const struct match_facts *f)
+/* skip: kinds, as bits, that count as fitting. */
+static bool all_kinds_fit(const struct match *m, const struct match_facts *f, unsigned skip)
 {
     /* The dear one, which reads the message, is the last kind but one. */
     for (int kind = 0; kind < MATCH_KINDS; kind++) {
         bool asked = false, fitted = false;
         for (size_t i = 0; i < m->n && !fitted; i++)
-            if ((int)m->rule[i].kind == kind) {
+            if ((int)m->rule[i].kind == kind && !(skip >> kind & 1)) {
                 asked = true;
                 fitted = fits(&m->rule[i], f);
             }
@@ -280,4 +296,14 @@ bool match_fits(const struct match *m, const struct match_facts *f)
             return false;
     }
     return true;
+}
+
+bool match_fits(const struct match *m, const struct match_facts *f)
+{
+    return all_kinds_fit(m, f, 0);
+}
+
+bool match_may_fit(const struct match *m, const struct match_facts *f)
+{
+    return all_kinds_fit(m, f, 1u << MATCH_SASL_USER | 1u << MATCH_CLIENT | 1u << MATCH_SIZE | 1u << MATCH_HEADER);
 }

@@ -57,5 +57,7 @@ struct match_facts {
 };
 
 bool match_fits(const struct match *, const struct match_facts *);
+/* The same where nothing is known of client, login, size and header: what asks for these counts as fitting. */
+bool match_may_fit(const struct match *, const struct match_facts *);
 
 #endif

@@ -331,6 +331,14 @@ static void *watch(void *arg)
     return arg;
 }
 
+void postfix_look(const struct config *config, enum postfix_way way)
+{
+    postfix.way = way;
+    postfix.config = config;
+    if (*config->postfix_config)
+        postfix.facts = read_facts();
+}
+
 void postfix_open(const struct config *config, enum postfix_way way)
 {
     pthread_t thread;

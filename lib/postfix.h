@@ -18,6 +18,9 @@ enum postfix_way { POSTFIX_MILTER, POSTFIX_PROXY };
 /* Reads once and logs what was found; then a thread of its own goes on looking. config must outlive the program. */
 void postfix_open(const struct config *, enum postfix_way);
 
+/* Reads once, logs nothing and starts no thread: for a command that asks the functions below and ends. */
+void postfix_look(const struct config *, enum postfix_way);
+
 /* For -t: NULL, or (malloc'd) which of the ports for bounces and for mail that comes back is one on which mail is diverted: it would come back again and again. Reads
  * master.cf; without a Postfix here there is nothing to find. */
 char *postfix_ports_wrong(const struct config *);

@@ -42,7 +42,7 @@ def test_off_is_obeyed_when_the_command_returns_and_on_again(stack):
     entry = running(stack)
     assert send(entry, "m1") == DIVERTED
     out = admin.done(entry, "divert", "off")
-    assert re.search(r"diverting is off: \d+ off root \(uid 0", out) and re.search(r"(?m)^milter \S+: off$", out)
+    assert re.search(r"(?m)^diverting is off since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d by root \(uid 0[^)]*\)$", out) and re.search(r"(?m)^milter \S+: off$", out)
     assert send(entry, "m2") == LEFT
     assert admin.done(entry, "divert", "status") == out
     admin.done(entry, "divert", "on")

@@ -106,6 +106,9 @@ def test_selectors(world):
     assert ids("--id", "B2") == {"B2"} and ids("--id", "B2", "--id", "C3") == {"B2", "C3"} and ids("--id", "b2") == set()
     assert ids("--sender", "") == {"A1"} and ids("--sender", "boss@*") == {"B2"}
     assert ids("--rcpt", "*@t*.example") == {"B2", "C3"} and ids("--rcpt", "*@t*.example", "--sender", "boss@example.org") == {"B2"}
+    assert ids("--recipient", "*@t*.example") == {"B2", "C3"}
+    for written in (lmtp.destination, lmtp.destination.upper(), lmtp.destination.replace("[", "[[]"), lmtp.destination.partition("]")[0] + "]*"):
+        assert ids("--dest", written) == {"A1"}, written
     assert ids("--dest", "lmtp:*") == {"A1"} and ids("--dest", "smtp:*") == {"B2", "C3"}
     assert ids("--sasl-user", "*") == {"B2"}
     assert ids("--client", "192.0.2.0/25") == {"A1"} and ids("--client", "192.0.2.0/26") == set() and ids("--client", "2001:db8::/32") == {"B2"}

@@ -75,7 +75,7 @@ def test_deleted_while_an_owner_was_away_is_removed_there_when_it_is_back(world)
     w.store(peer, "b@example.net", queue_id="AWAY1")
     w.stack.stop("redis-mx2")
     said = admin.run(w.stack, "delete", "AWAY1")
-    assert said.status == 1 and "1 of them have an owner that does not answer" in said.err and "mx2" in said.err
+    assert said.status == 1 and "1 of them with an owner that does not answer" in said.err and "mx2" in said.err
     assert marks(w, "mx1") == {"AWAY1": DELETED}, "without it mx2 would deliver the mail when mx1 dies"
     w.stack.start("relay-mx1")
     eventually("the relay has seen the mark", lambda: w.entries("mx1")[0].state != "waiting")
@@ -166,7 +166,7 @@ def test_flush_tries_deferred_mail_now_and_looks_at_next_hops_that_are_away(worl
     eventually("it came", lambda: len(peer.mails) == 1)
     before = w.count("is back")
     away.up()
-    admin.done(w.stack, "flush", "--dest", away.destination.replace("[", "[[]"))
+    admin.done(w.stack, "flush", "--dest", away.destination)
     w.empty()
     assert w.count("is back") == before + 1
 
@@ -221,6 +221,7 @@ def test_dry_run_changes_nothing_and_many_want_yes(world):
     assert nothing.status == 2 and "which mails" in nothing.err
     none = admin.run(w.stack, "delete", "nosuchid")
     assert none.status == 1 and "0 mails" in none.err
+    assert "1001 mails" in admin.run(w.stack, "flush").err and admin.run(w.stack, "flush").status == 0  # harmless: it never asks
     assert admin.done(w.stack, "delete", "--all", "--yes").startswith("1001 mails deleted.")
     assert w.length("mx1") == w.length("mx2") == 0
 
@@ -231,7 +232,7 @@ def test_one_log_line_names_the_caller_and_what_was_chosen(world, tmp_path):
     w.store(w.peer(), "b@example.net", queue_id="LOG1")
     admin.done(w.stack, "hold", "--sender", "a@*", "--rcpt", "*@example.net")
     line, = Path(tmp_path / "admin.log").read_text().splitlines()
-    assert re.search(r"dovelane\[\d+\]: hold by root \(uid 0.*\): 1 mails, 0 of them not on every owner, 0 gone, 0 failed; "
+    assert re.search(r"dovelane\[\d+\]: hold by root \(uid 0.*\): 1 mail, 0 of them not on every owner, 0 gone, 0 failed; "
                      r"--sender 'a@\*' --rcpt '\*@example.net'", line)
 
 

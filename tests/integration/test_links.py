@@ -196,6 +196,27 @@ def test_each_user_is_refused_what_is_not_its_own(stack, tmp_path):
                 assert isinstance(answer, resp.RedisError) and re.search("NOPERM|No permissions|can't run this command|permission", str(answer)), (user, command, answer)
 
 
+def test_check_names_a_user_that_may_more_or_less_than_its_program_needs(stack, tmp_path):
+    files, address = lone_server(stack, tmp_path, default="user default on nopass ~* +@all")
+    conf = tmp_path / "dovelane.conf"
+    conf.write_text(programs.settings_text({"copies": 1, "log": "stderr", "node_user_file": str(files.directory / "%p.user")}, {"mx1": {"redis": address}}))
+
+    def check():
+        return subprocess.run([BUILD / "ctl" / "dovelane", "-c", conf, "check", "-v", "nodes"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False).stdout
+    for user in ("dovelane-milter", "dovelane-relay", "dovelane-proxy", "dovelane"):
+        assert f"ok       node mx1: its user {user} may do what {user} needs, and no more" in check(), check()
+    with resp.Connection(address) as connection:
+        connection.call("ACL", "SETUSER", "dovelane-milter", "+flushall", "~other:*")
+        connection.call("ACL", "SETUSER", "dovelane-relay", "-lane.take")
+        out = check()
+        assert re.search(r"WARNING  node mx1: its user dovelane-milter may do more than dovelane-milter needs:(?=.* \+flushall)(?=.* ~other:\*).*\n +mend: `dovelane acl` again", out), out
+        assert "WARNING  node mx1: its user dovelane-relay may not do what dovelane-relay needs: +lane.take" in out, out
+        # The mend, followed: the lines of today are loaded again.
+        for line in files.acl().splitlines()[1:]:
+            connection.call("ACL", "SETUSER", line.split()[1], "reset", *re.findall(r"\([^)]*\)|\S+", line)[2:])
+        assert not re.search("WARNING .*its user", check()), check()
+
+
 def relay_conf(tmp_path, redis, **settings):
     conf = tmp_path / "dovelane.conf"
     node = {"redis": redis, **settings.pop("node", {})}
@@ -258,7 +279,7 @@ def test_standby_addresses_that_are_each_others_are_found(stack, tmp_path):
         conf = tmp_path / "dovelane.conf"
         conf.write_text(programs.settings_text({"log": "stderr"}, nodes))
         for words, right, wrong in ((["check", "-v", "nodes"], "ok +node mx1: answers at its standby", r'CRITICAL node mx1: its standby address .* it says it is node "mx2"'),
-                                    (["nodes"], "redis.sock idle", "redis.sock WRONG")):
+                                    (["nodes", "-v"], "redis.sock idle", "redis.sock WRONG")):
             said = subprocess.run([BUILD / "ctl" / "dovelane", "-c", conf, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False).stdout
             assert bool(re.search(right, said)) != crossed and bool(re.search(wrong, said)) == crossed, said
 
@@ -350,7 +371,7 @@ def test_a_server_that_wants_to_see_a_certificate_sees_ours(stack, tmp_path):
         certificate(files.directory, "client")
         relay.says(r"node mx1 .*relay.*: connected")
     conf = relay_conf(tmp_path, f"127.0.0.1:{port}", node_cert_file=str(crt), node_key_file=str(key), **settings)
-    said = subprocess.run([BUILD / "ctl" / "dovelane", "-c", conf, "nodes"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+    said = subprocess.run([BUILD / "ctl" / "dovelane", "-c", conf, "nodes", "-v"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
     assert f"127.0.0.1:{port} idle" in said.stdout, said.stdout
 
     def check():
@@ -452,7 +473,7 @@ def test_a_path_is_cut_in_mid_load_and_no_mail_goes_to_disk_or_twice(paths, how,
         standby = clients(system, "mx2")
         assert "dovelane-store:standby" in standby, standby
         assert sinks.metrics(system, "milter")["mails_queued_total"] == before
-        said = admin.run(system, "nodes")
+        said = admin.run(system, "nodes", "-v")
         line = next(line for line in said.out.splitlines() if line.startswith("mx2"))
         assert said.status == 1 and re.search(r"AWAY +\S+ used \d", line), said.out
         assert re.search("node mx2: does not answer at its active address", admin.run(system, "check", "nodes").out)

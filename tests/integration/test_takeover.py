@@ -273,7 +273,7 @@ def test_orphans_go_within_a_while(world):
 
 def table(w, status, node="mx2"):
     """node: its row of `dovelane nodes`; None when its status is another."""
-    said = admin.run(w.stack, "nodes", node=node)
+    said = admin.run(w.stack, "nodes", "-v", node=node)
     if said.status != status:
         return None
     head, *rows = said.out.splitlines()
@@ -293,7 +293,7 @@ def test_the_nodes_as_a_table(world):
     assert rows["mx1"][10] == rows["mx2"][10] and len(rows["mx1"][10]) == 16
     assert admin.run(w.stack, "check", "-v", "nodes").out.count("holds all that it promised") == 2
     w.connections["mx1"].call("FLUSHALL")
-    assert "0 of its 1 sets" in admin.run(w.stack, "check", "nodes").out
+    assert "0 of its 1 set of" in admin.run(w.stack, "check", "nodes").out
     w.configure("mx2", hangup=False, dead='{"mx1"}')
     said = admin.run(w.stack, "nodes", node="mx2")
     assert re.search("(?m)^mx1 +alive ", said.out) and "dead names mx1, but its relay beats (alive): take it out" in said.out and said.status == 1, said

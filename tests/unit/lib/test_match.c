@@ -46,6 +46,8 @@ START_TEST(test_each_kind_fits_what_it_says)
     ck_assert(fits(MATCH_SENDER, "boss@*") && !fits(MATCH_SENDER, "") && !fits(MATCH_SENDER, "boss"));
     ck_assert(fits(MATCH_RCPT, "A@example.NET") && !fits(MATCH_RCPT, "done@*"));
     ck_assert(fits(MATCH_DEST, "lmtp:*") && !fits(MATCH_DEST, "smtp:*"));
+    ck_assert(fits(MATCH_DEST, "lmtp:[10.0.0.5]:24") && fits(MATCH_DEST, "LMTP:[10.0.0.5]:24") && !fits(MATCH_DEST, "lmtp:[10.0.0.6]:24"));
+    ck_assert(fits(MATCH_DEST, "lmtp:[10.0.0.*]:24") && fits(MATCH_DEST, "lmtp:[[]10.0.0.5]:2?") && !fits(MATCH_DEST, "smtp:[10.0.0.*"));
     ck_assert(fits(MATCH_SASL_USER, "*") && !fits(MATCH_SASL_USER, "x"));
     ck_assert(fits(MATCH_CLIENT, "192.0.2.77") && fits(MATCH_CLIENT, "192.0.2.64/26") && !fits(MATCH_CLIENT, "192.0.2.0/26") && fits(MATCH_CLIENT, "0.0.0.0/0"));
     ck_assert(fits(MATCH_CLIENT, "mail.*") && !fits(MATCH_CLIENT, "2001:db8::/32"));

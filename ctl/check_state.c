@@ -1,0 +1,136 @@
+/* What the nodes say of themselves and of each other; their clocks; what their users may do. */
+#include "check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "acl.h"
+#include "beats.h"
+#include "clock.h"
+#include "endpoint.h"
+#include "mem.h"
+
+#define RETURNING_MOST 60. /* seconds; a node that is compared with the others for longer waits for something */
+#define CLOCKS_APART 1.    /* seconds */
+
+/* ---- states ---- */
+
+static bool heard_by_any(struct ctl *ctl, const struct beats *v, size_t node)
+{
+    size_t n = ctl->config->nnodes, others = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool alive = i != node && beats_state(v, i) == HEARD_ALIVE;
+        others += alive;
+        if (alive && liveness_as(v->liveness, i, node) == HEARD_ALIVE)
+            return true;
+    }
+    return !others;
+}
+
+static void check_one(struct ctl *ctl, const struct beats *v, size_t i)
+{
+    const struct config_node *n = &ctl->config->node[i];
+    const struct beat *b = liveness_beat(v->liveness, i);
+    enum heard h = beats_state(v, i);
+    double silence = liveness_silence(v->liveness, i, BEATS_NOW);
+    char about[80];
+    snprintf(about, sizeof about, "node %s", n->name);
+    if (v->doubled[i])
+        check_say(ctl, FINDING_CRITICAL, about, "the right DOVELANE_NODE in /etc/default/dovelane of each host, then restart both relays", "two relays beat by the name %s: each undoes what the other does", n->name);
+    if (config_list_has(&ctl->config->dead, n->name))
+        return; /* check_config names it */
+    if (h == HEARD_UNKNOWN)
+        check_say(ctl, FINDING_CRITICAL, about, "systemctl start dovelane-relay there; its log says why it does not run", "its relay has left no beat: nobody takes or delivers what %s owns first", n->name);
+    else if (h == HEARD_SILENT)
+        check_say(ctl, FINDING_CRITICAL, about, "systemctl restart dovelane-relay there; its log says why it stopped", "silent: no beat of its relay for %.0f s, so no mail is placed on it", silence);
+    else if ((h == HEARD_RETURNING || h == HEARD_READY) && b->since > RETURNING_MOST)
+        check_say(ctl, FINDING_CRITICAL, about, "`dovelane nodes`, and the log of its relay, say what it waits for", "%s for %.0f s: no mail is placed on it", heard_word(h), b->since);
+    else if (h == HEARD_RETURNING || h == HEARD_READY)
+        check_say(ctl, FINDING_WARNING, about, "wait; `dovelane nodes` ends with 0 when it is over", "%s: it is compared with the others (right for some seconds after its relay starts)", heard_word(h));
+    else if (h == HEARD_LEAVING)
+        check_say(ctl, FINDING_WARNING, about, "systemctl start dovelane-relay there", "leaving: its relay was stopped (right while that is meant)");
+    else if (!heard_by_any(ctl, v, i))
+        check_say(ctl, FINDING_CRITICAL, about, "the network, firewall and certificates between the hosts; the relays' logs name the connection", "alive, but no other node hears it");
+    else
+        check_say(ctl, FINDING_GOOD, about, NULL, "its relay is alive");
+}
+
+void check_states(struct ctl *ctl)
+{
+    struct beats v;
+    if (ctl->config->takeover != TAKEOVER_AUTOMATIC)
+        return;
+    beats_read(ctl, &v);
+    for (size_t i = 0; i < ctl->config->nnodes; i++)
+        if (conn_up(&ctl->conn[i]))
+            check_one(ctl, &v, i);
+    beats_free(&v);
+}
+
+/* ---- clocks ---- */
+
+void check_clock(struct ctl *ctl, struct conn *c)
+{
+    char about[80];
+    double before = (double)clock_wall() / 1e6;
+    redisReply *r = conn_call(c, "TIME");
+    double after = (double)clock_wall() / 1e6;
+    snprintf(about, sizeof about, "node %s", c->name);
+    if (!r || r->type != REDIS_REPLY_ARRAY || r->elements != 2) {
+        check_say(ctl, FINDING_WARNING, about, "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD", "it does not tell its time: %s", c->trouble);
+    } else {
+        double there = atof(r->element[0]->str) + atof(r->element[1]->str) / 1e6;
+        double apart = there < before ? before - there : there > after ? there - after : 0; /* what the round trip cannot explain */
+        if (apart > CLOCKS_APART)
+            check_say(ctl, FINDING_WARNING, about, "chrony or systemd-timesyncd on every host", "its clock is %.1f s %s this host's: the latest of `divert on` and `off` is decided by clocks", apart,
+                      there < before ? "behind" : "before");
+        else
+            check_say(ctl, FINDING_GOOD, about, NULL, "its clock and this host's agree");
+    }
+    if (r)
+        freeReplyObject(r);
+}
+
+/* ---- users ---- */
+
+static void check_user(struct ctl *ctl, struct conn *c, const char *program, const char *user)
+{
+    char about[80];
+    struct buf wider = {0}, missing = {0};
+    const char *mend = "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD";
+    redisReply *r = conn_call(c, "ACL GETUSER %s", user);
+    snprintf(about, sizeof about, "node %s", c->name);
+    if (!r || r->type != REDIS_REPLY_ARRAY) {
+        check_say(ctl, FINDING_WARNING, about, mend, "it has no user %s, which %s would come as%s%s", user, program, r ? "" : ": ", r ? "" : c->trouble);
+    } else {
+        acl_compare(r, program, &wider, &missing);
+        if (wider.len)
+            check_say(ctl, FINDING_WARNING, about, mend, "its user %s may do more than %s needs:%s", user, program, wider.data);
+        if (missing.len)
+            check_say(ctl, FINDING_WARNING, about, mend, "its user %s may not do what %s needs:%s", user, program, missing.data);
+        if (!wider.len && !missing.len)
+            check_say(ctl, FINDING_GOOD, about, NULL, "its user %s may do what %s needs, and no more", user, program);
+    }
+    if (r)
+        freeReplyObject(r);
+    buf_free(&wider);
+    buf_free(&missing);
+}
+
+void check_users(struct ctl *ctl, struct conn *c)
+{
+    const char *template = ctl->config->node_user_file;
+    if (!strstr(template, "%p"))
+        return;
+    for (size_t i = 0; acl_program(i); i++) {
+        struct endpoint_user user;
+        char *file = endpoint_file_of(template, acl_program(i)), *error = NULL;
+        /* A host has the files of its own programs; what is wrong with one is check_host's to say. */
+        if (endpoint_read_user(file, &user, &error) > 0)
+            check_user(ctl, c, acl_program(i), user.name);
+        explicit_bzero(&user, sizeof user);
+        free(error);
+        free(file);
+    }
+}

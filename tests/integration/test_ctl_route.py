@@ -1,0 +1,100 @@
+"""dovelane route: what would become of a mail, asked of a running Postfix, and true when the mail is sent."""
+import re
+import smtplib
+import subprocess
+from pathlib import Path
+
+import admin
+import pytest
+from relay_world import eventually
+from stack import SinkShape, Stack, programs
+
+
+@pytest.fixture(scope="module")
+def running():
+    with Stack(postfix="divert", sinks=[SinkShape("a", [], ours=True)]) as entry:
+        # The milter's own host has one file for all; here the relay's must say the same.
+        ours, milters = entry["relay-mx1"], entry["milter"].note["settings"]
+        keys = ("milter_socket", "postfix_config", "divert", "ignore")
+        programs.write_settings(ours, {key: milters[key] for key in keys if key in milters})
+        yield entry
+
+
+def route(entry, *words):
+    return admin.run(entry, "route", "--postfix-config", entry["postfix"].note["config_directory"], *words)
+
+
+def fate(entry, recipient, sender="s@example.org"):
+    """What the milter did with a mail: "lane", or the reason."""
+    host, _, port = entry.smtp.rpartition(":")
+    log = Path(entry["milter"].log)
+    seen = len(log.read_text())
+    with smtplib.SMTP(host, int(port)) as client:
+        client.sendmail(sender, [recipient], "Subject: x\r\n\r\ntext\r\n")
+    found = eventually("the milter logs it", lambda: re.search(r"action=([a-z]+)(?: reason=([a-z-]+))?", log.read_text()[seen:]))
+    return found[2] or found[1]
+
+
+def test_a_mail_that_is_diverted(running):
+    said = route(running, "--sender", "s@example.org", "x@a.example")
+    assert said.status == 0 and re.search(r"next hop +smtp:\[127\.0\.0\.1\]:\d+\n", said.out) and "diverted   yes: to lanes on 2 nodes" in said.out, said
+    assert fate(running, "x@a.example") == "lane"
+
+
+def test_divert_off_is_a_reason(running):
+    admin.done(running, "divert", "off")
+    said = route(running, "x@a.example")
+    assert said.status == 1 and "reason=divert-off" in said.out and "diverted   no: Postfix's own queue" in said.out, said
+    assert fate(running, "x@a.example") == "divert-off"
+    admin.done(running, "divert", "on")
+
+
+def test_a_next_hop_that_is_not_in_divert(running):
+    before = running["relay-mx1"].note["settings"]["divert"]
+    programs.write_settings(running["relay-mx1"], {"divert": "{}"})
+    said = route(running, "x@a.example")
+    programs.write_settings(running["relay-mx1"], {"divert": before})
+    assert said.status == 1 and re.search(r'because +reason=not-in-divert: `divert` has no "smtp:\[127\.0\.0\.1\]:\d+"', said.out), said
+
+
+def test_an_address_that_postfix_does_not_deliver(running):
+    conf = running["postfix"].note["config_directory"]
+    said = route(running, "x@nowhere.invalid.")
+    assert said.status in (0, 1) and "next hop" in said.out, said
+    subprocess.run(["postconf", "-c", conf, "-h", "transport_maps"], check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+
+def test_hold_rules_that_would_hold_it_or_may(running):
+    admin.done(running, "hold", "--add", "--recipient", "*@a.example")
+    admin.done(running, "hold", "--add", "--rcpt", "*@a.example", "--header", "^subject: .*invoice")
+    admin.done(running, "hold", "--add", "--rcpt", "*@b.example")
+    said = route(running, "x@a.example")
+    for number in (3, 2, 1):
+        admin.done(running, "hold", "--remove", number)
+    assert said.status == 0 and re.findall(r"held +(yes|perhaps), by rule (\d)", said.out) == [("yes", "1"), ("perhaps", "2")], said
+
+
+def test_postfix_settings_and_maps_that_keep_it_from_lanes(running, tmp_path):
+    """By the milter's own eyes (postfix_config), on a copy of the configuration, which names the running Postfix's queue directory."""
+    import shutil
+    copy = tmp_path / "conf"
+    shutil.copytree(running["postfix"].note["config_directory"], copy)
+    programs.write_settings(running["relay-mx1"], {"postfix_config": str(copy)})
+    try:
+        assert admin.run(running, "route", "x@a.example").status == 0
+        (tmp_path / "virtual").write_text("/^x@a\\.example$/ y@a.example\n")
+        subprocess.run(["postconf", "-c", copy, "-e", f"virtual_alias_maps=regexp:{tmp_path}/virtual"], check=True, timeout=60)
+        said = admin.run(running, "route", "x@a.example")
+        assert said.status == 1 and re.search(r"reason=map: <x@a.example>, by virtual_alias_maps", said.out), said
+        assert admin.run(running, "route", "z@a.example").status == 0
+        subprocess.run(["postconf", "-c", copy, "-e", "always_bcc=archive@example.org"], check=True, timeout=60)
+        said = admin.run(running, "route", "z@a.example")
+        assert said.status == 1 and "reason=postfix: always_bcc" in said.out, said
+    finally:
+        programs.write_settings(running["relay-mx1"], {"postfix_config": ""})
+
+
+def test_what_it_cannot_know_is_said(running, tmp_path):
+    said = admin.run(running, "route", "--postfix-config", tmp_path, "x@a.example")
+    assert said.status == 2 and "postconf does not work here" in said.err, said
+    assert route(running, "nodomain").status == 2
