@@ -56,8 +56,11 @@ def old_version(tree):
         folder.mkdir()
     archive = subprocess.run(["git", "-C", ROOT, "archive", OLD], stdout=subprocess.PIPE, check=True).stdout
     subprocess.run(["tar", "-x", "-C", source], input=archive, check=True)
+    # Without its tests, which are most of the work and not installed.
+    top = source / "meson.build"
+    top.write_text(top.read_text(encoding="utf-8").replace("subdir('tests')\n", ""), encoding="utf-8")
     machine.call("meson", "setup", source / "b", source)
-    machine.call("nice", "meson", "compile", "-C", source / "b", timeout=3600)
+    machine.call("meson", "compile", "-C", source / "b", timeout=3600)
     machine.call("meson", "install", "-C", source / "b", "--no-rebuild", "--destdir", files)
     machine.call("cp", "-a", f"{files}/usr", tree)
     machine.remove_tree(source)
