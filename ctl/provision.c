@@ -3,6 +3,7 @@
 #include "provision.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,13 +11,30 @@
 
 #define PYTHON "/usr/bin/python3"
 
+/* Of a program that is not installed: the source tree's, above its build folder. To be freed. */
+static char *directory(void)
+{
+    char exe[PATH_MAX];
+    ssize_t n = access(PROVISION_DIR, F_OK) < 0 ? readlink("/proc/self/exe", exe, sizeof exe - 1) : -1;
+    if (n < 0)
+        return mem_strdup(PROVISION_DIR);
+    exe[n] = '\0';
+    for (int up = 0; up < 3; up++) {
+        char *slash = strrchr(exe, '/');
+        if (!slash || slash == exe)
+            return mem_strdup(PROVISION_DIR);
+        *slash = '\0';
+    }
+    return mem_printf("%s/provision", exe);
+}
+
 void provision_command(struct ctl *ctl, int argc, char **argv)
 {
     /* -I: neither the caller's directory nor environment says what root runs. -B: no files beside the program's. */
     char **words = mem_zero(((size_t)argc + 4) * sizeof *words);
     words[0] = PYTHON;
     words[1] = "-IB";
-    words[2] = PROVISION_DIR;
+    words[2] = directory();
     memcpy(words + 3, argv, (size_t)argc * sizeof *words);
     execv(PYTHON, words);
     ctl_usage("%s cannot be started (%s): %s needs it", PYTHON, strerror(errno), argv[0]);
