@@ -132,11 +132,12 @@ def sections(text, kind):
     return dict(re.findall(rf"^{kind} (\S+) (\{{.*)$", text or "", re.M))
 
 
-def gateway_steps(host, old, new, local):
+def gateway_steps(host, journal, old, new, local):
     """old, new: texts of dovelane.conf."""
     before, after = sections(old, "node"), sections(new, "node")
     moved = any(before[name] != after[name] for name in before if name in after)
     relay, milter = "dovelane-relay.service", "dovelane-milter.service"
+    moved = moved or f"restart {relay}" in journal.data["pending"]  # by a run that was cut short
     steps = [File("/etc/default/dovelane", f"DOVELANE_NODE={local['name']}\n")]
     steps += [Reaction(f"{'restart' if moved else 'reload'} {relay}", [conf.FILE], lambda: host.systemctl("restart" if moved else "reload", relay), relay), Unit(relay),
               Reaction(f"reload {milter}", [conf.FILE], lambda: host.systemctl("reload", milter), milter), Unit(milter)]
@@ -185,8 +186,8 @@ def plan(host, journal, sealed, description, local, secrets_):
     steps += [File(conf.FILE, new or "", edits="merged")]
     steps += redis_steps(host, description, local, secrets_)
     if local["gateway"]:
-        steps += gateway_steps(host, old, new, local)
-    if local["site"]:
+        steps += gateway_steps(host, journal, old, new, local)
+    if local["site"] and dovecot.has_replicator(host):  # a removed package leaves Dovecot without it
         steps += replica_steps(host, description, old, new, local)
     steps += [Unit(timer) for timer in TIMERS]
     return Plan(host, journal, steps, conflicts)

@@ -90,8 +90,8 @@ def gather(host, description, me):
             with connect(host, m, me) as connection:
                 text = connection.call("GET", KEY)
                 found.append((m, text.decode("utf-8", "replace")[:group.LARGEST] if text else "", None))
-        except Trouble as e:
-            found.append((m, None, e))
+        except Exception as e:  # whatever a broken node answers: the others are asked all the same
+            found.append((m, None, e if isinstance(e, Trouble) else Trouble(f"the node of {m['name']} answers what cannot be used: {e!r}")))
     return found
 
 
@@ -127,7 +127,7 @@ def publish(host, sealed, found, me):
         try:
             with connect(host, m, me) as connection:
                 put(connection, KEY, sealed)
-        except Trouble as e:
+        except Exception as e:  # as above
             log(syslog.LOG_WARNING, f"warning: {m['name']} did not take the group's description: {e}")
 
 
@@ -252,7 +252,8 @@ def answer_requests(host, description, me):
     for m in description["members"]:
         if m["name"] == me:
             continue
-        with contextlib.suppress(Trouble), connect(host, m, me) as connection:
+        # Whatever a broken node answers: the others' requests are answered all the same.
+        with contextlib.suppress(Exception), connect(host, m, me) as connection:
             text = connection.call("GET", REQUEST)
             if not text:
                 continue
@@ -261,7 +262,7 @@ def answer_requests(host, description, me):
                 cert = sign_for(host, m, csr)
                 put(connection, ANSWER, json.dumps({"cert": cert}))
                 log(syslog.LOG_INFO, f"{m['name']} gets a new certificate")
-            except Trouble as e:
+            except Exception as e:
                 log(syslog.LOG_WARNING, f"warning: a request for a certificate in the node of {m['name']} is refused: {e}")
             connection.call("DEL", REQUEST)
 

@@ -108,8 +108,10 @@ def add(description, name, address, gateway, site, replace=False):
     if replace and not old:
         raise Trouble(f"the group has no host {name} to be replaced; it has {names(description)}")
     for m in others:
-        if m["address"] == address:
+        if split_address(m["address"])[0] == split_address(address)[0]:
             raise Trouble(f"{address} is the address of {m['name']}: say this host's with --address")
+        if name == split_address(m["address"])[0] or split_address(address)[0] == m["name"]:
+            raise Trouble(f"{name} at {address} and {m['name']} at {m['address']} would have one name in their certificates: say another --name or --address")
         if site and m.get("site") == site:
             raise Trouble(f"{site} is the site's name of {m['name']}: say another --site")
     if len(others) >= MOST_MEMBERS:

@@ -87,6 +87,9 @@ class Journal:
 
     def writes(self, path, content):
         """Said before it is done: whoever is killed between the two leaves the old content or the new one, and both are known."""
+        old = self.host.read(path)
+        if path in self.data["after"] and old is not None and files.digest(old) not in self.data["after"][path]:
+            self.data.setdefault("foreign", {})[path] = True
         self.data["after"][path] = [files.digest(content), files.digest(self.host.read(path) or b"")]
         self.save()
 
@@ -94,6 +97,10 @@ class Journal:
         """Whether somebody else changed what was written here."""
         content = self.host.read(path) if path in self.data["after"] else None
         return content is not None and files.digest(content) not in self.data["after"][path]
+
+    def has_foreign(self, path):
+        """Whether something of somebody else's is in it, be it that a later run of ours kept it."""
+        return self.edited(path) or path in self.data.get("foreign", {})
 
     def copy(self, path):
         return (self.directory / "before" / self.data["before"][path]["copy"]).read_bytes()

@@ -160,7 +160,7 @@ def undo_all(host, journal, options):
         say("nothing to do: nothing was changed here, or all of it is as it was")
         return 0
     if not journal.data["undoing"]:
-        undo.refuse(host, options.force)
+        undo.refuse(host, options.force, options.lose_mail)
     edited = undo.edited_files(host, journal)
     if edited and not options.force:
         raise Trouble(f"changed by hand since: {', '.join(edited)}. --force brings these back, too; save first what you want to keep")
@@ -175,7 +175,7 @@ def undo_all(host, journal, options):
         return 1
     undo.stop_own(host)
     with journal.lock():
-        undo.run(host, journal, lambda text: say(f"  {text}"), options.force)
+        undo.run(host, journal, lambda text: say(f"  {text}"), options.lose_mail)
     say("all is as it was")
     if description and local and local["name"] != description["authority"]:
         say(f"the group still counts on {local['name']}: `dovelane group remove {local['name']}` on {description['authority']} takes it out")
@@ -437,7 +437,8 @@ def parser():
     p = verbs.add_parser("init", help="make a group, of this host alone; again: what is not as it should be is mended")
     host_options(p, "the address by which other hosts reach this one")
     p.add_argument("--undo", action="store_true", help="bring all back as it was before init or join")
-    p.add_argument("--force", action="store_true", help="with --undo: also what it refuses (mail in lanes, files changed by hand)")
+    p.add_argument("--force", action="store_true", help="with --undo: also where files were changed by hand, or other hosts need this one's authority")
+    p.add_argument("--lose-mail", action="store_true", help="with --undo: also while entries wait in this node's lanes, which are lost")
     p.set_defaults(run=init)
     p = verbs.add_parser("join", help="enter a group by an invitation")
     p.add_argument("address_of_group", metavar="A:PORT", help="as `dovelane invite` printed it")
@@ -489,7 +490,8 @@ def start(words=None, host=None):
             raise Trouble("this is for root")
         sys.exit(options.run(host, Journal(host), options))
     except Trouble as e:
-        print(f"dovelane: {e}", file=sys.stderr)
+        # Of a timer: as an error, which the unit's LogLevelMax= lets through (sd-daemon(3)).
+        print(f"{'<3>' if os.environ.get('JOURNAL_STREAM') and not sys.stderr.isatty() else ''}dovelane: {e}", file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, EOFError):
         print("\ndovelane: interrupted; the same command goes on where this one ended", file=sys.stderr)

@@ -38,7 +38,7 @@ class Redis:
         except (OSError, ValueError) as e:
             raise Trouble(f"the Redis at {self.address} does not answer: {e}") from None
 
-    def reply(self):
+    def reply(self, depth=0):
         line = self.input.readline(64 * 1024)
         if not line.endswith(b"\r\n"):
             raise OSError("the connection was closed")
@@ -60,5 +60,7 @@ class Redis:
                 raise OSError("the connection was closed")
             return content[:-2]
         if kind == b"*":
-            return [self.reply() for _ in range(max(0, int(rest)))]
+            if depth > 2 or int(rest) > 10000:
+                raise OSError("a reply that is too long")
+            return [self.reply(depth + 1) for _ in range(max(0, int(rest)))]
         raise OSError(f"a reply that begins with {kind!r}")

@@ -2,6 +2,7 @@
 
 Postfix first, so that no mail comes; then Dovecot; then the programs; the node's Redis last, when its lanes are empty.
 """
+import contextlib
 import os
 import shutil
 import time
@@ -19,20 +20,22 @@ OWN = ("dovelane-group.timer", "dovelane-cert.timer", "dovelane-group.service", 
 ORDER = (*OWN, "dovelane-milter.service", "dovelane-proxy.service", "dovelane-relay.service", redis.UNIT)
 
 
-def refuse(host, force):
+def refuse(host, force, lose_mail):
     """What forbids it, before anything is changed."""
     local = desired.read_local(host)
     _, description = desired.read_group(host)
-    if not local or not description or force:
+    if not local or not description:
         return
     others = [m["name"] for m in description["members"] if m["name"] != local["name"]]
-    if desired.has_authority(host) and others:
+    if desired.has_authority(host) and others and not force:
         raise Trouble(f"this host has the authority of a group in which {', '.join(others)} still {'is' if len(others) == 1 else 'are'}: undo them first. With --force they stay, and nobody renews their certificates")
     me = group.member(description, local["name"])
+    if lose_mail:
+        return
     if me and host.active(redis.UNIT):
         refuse_mail(host, me["address"])
     elif me and host.exists("/var/lib/redis/dovelane/dump.rdb"):
-        raise Trouble(f"{redis.UNIT} is stopped, and its dump.rdb may hold mail: start it, so that this can be looked at; --force gives up what is in it")
+        raise Trouble(f"{redis.UNIT} is stopped, and its dump.rdb may hold mail: start it, so that this can be looked at; --lose-mail gives up what is in it")
 
 
 def refuse_mail(host, address):
@@ -40,7 +43,7 @@ def refuse_mail(host, address):
     if waiting:
         lanes = ", ".join(f"{name} ({n})" for name, n in waiting[:5])
         raise Trouble(f"{sum(n for _, n in waiting)} entries wait in {len(waiting)} lanes of this node: {lanes}. `dovelane divert off` and `dovelane drain --to-postfix` empty those of mail; "
-                      f"`doveadm dovelane lag -A` shows those of replicas. Nothing was changed. --force gives them up")
+                      f"`doveadm dovelane lag -A` shows those of replicas. Nothing was changed. --lose-mail gives them up")
 
 
 def what(host, journal):
@@ -59,7 +62,7 @@ def what(host, journal):
 
 def edited_files(host, journal):
     """Files that somebody changed since, and whose changes would be lost."""
-    return [path for path, before in journal.data["before"].items() if journal.edited(path) and path not in (redis.USERS, group.FILE, desired.LOCAL)
+    return [path for path, before in journal.data["before"].items() if journal.has_foreign(path) and path not in (redis.USERS, group.FILE, desired.LOCAL)
             and not path.startswith(postfix.DIRECTORY)]
 
 
@@ -69,7 +72,7 @@ def stop_own(host):
         host.run("systemctl", "stop", unit, check=False)
 
 
-def run(host, journal, tell, force=False):
+def run(host, journal, tell, lose_mail=False):
     journal.data["undoing"] = True
     journal.save()
     for name in postfix.FILES:
@@ -82,7 +85,7 @@ def run(host, journal, tell, force=False):
         (dovecot.restart if replicated else dovecot.reload)(host)
     units = journal.data["units"]
     for unit in sorted(units, key=lambda name: ORDER.index(name) if name in ORDER else -1):
-        if unit == redis.UNIT and not force:
+        if unit == redis.UNIT and not lose_mail:
             wait_until_empty(host, tell)
         reset_unit(host, unit, units[unit])
         tell(f"{unit} is as it was")
@@ -142,7 +145,7 @@ def restore_postfix(host, journal, path):
     """Byte for byte where nobody else changed it; else only what is ours is taken out."""
     if path not in journal.data["before"] or host.read(path) == journal.copy(path):
         return
-    if not journal.edited(path):
+    if not journal.has_foreign(path):
         restore(host, journal, path)
         return
     old = journal.copy(path).decode("utf-8", "replace")
@@ -163,19 +166,38 @@ def restore_postfix(host, journal, path):
         host.run("postconf", "-M", f"{service}={was}")
 
 
+def remove_below(top, kept):
+    """All below the directory top but what is kept, paths from there, and the directories that have it."""
+    try:
+        descriptor = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return  # it is not there, or is none of ours by now
+    try:
+        for folder, directories, names, where in os.fwalk(".", topdown=False, follow_symlinks=False, dir_fd=descriptor):
+            for name in names + directories:
+                if os.path.normpath(os.path.join(folder, name)) in kept:
+                    continue
+                try:
+                    os.unlink(name, dir_fd=where)
+                except (IsADirectoryError, PermissionError):
+                    with contextlib.suppress(OSError):  # what is kept is in it
+                        os.rmdir(name, dir_fd=where)
+                except FileNotFoundError:
+                    pass
+    finally:
+        os.close(descriptor)
+
+
 def remove_made(host, journal):
-    """What programs left in our directories, and then the directories that were not there."""
+    """What programs left in their directories, and then the directories that were not there.
+
+    These belong to other users, who may put links in the place of what is looked at: so it goes by descriptors, and no link is followed.
+    Files below /etc that no plan named are an admin's, and stay.
+    """
     for top in WATCHED:
-        known = set(journal.data["watched"].get(top, []))
-        for path in sorted(journal.below(top), key=len, reverse=True):
-            full = host.path(top) / path
-            if path in known or f"{top}/{path}" in journal.data["before"] and journal.data["before"][f"{top}/{path}"] is not None:
-                continue
-            if full.is_dir() and not full.is_symlink():
-                if not os.listdir(full):
-                    full.rmdir()
-            else:
-                full.unlink()
+        if top.startswith("/var/"):
+            remove_below(host.path(top), set(journal.data["watched"].get(top, [])) | {path[len(top) + 1:] for path, before in journal.data["before"].items()
+                                                                                      if before is not None and path.startswith(top + "/")})
     for path in sorted((p for p, before in journal.data["before"].items() if before is None), key=len, reverse=True):
         full = host.path(path)
         if full.is_dir() and not full.is_symlink() and full != journal.directory and not os.listdir(full):

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 
 import pytest
 from conftest import MAIN, MASTER, PlayedHost, tree
@@ -12,6 +13,7 @@ import files
 import journal
 import postfix
 import redis
+import undo
 
 INIT = ("init", "--address", "192.0.2.1", "--name", "mx1", "--yes")
 
@@ -86,7 +88,55 @@ def test_undo_refuses_while_mail_waits(host, dovelane, monkeypatch):
     status, said = dovelane("init", "--undo", "--yes")
     assert status == 2 and "3 entries wait in 1 lanes" in said and "drain --to-postfix" in said
     assert tree(host.root) == before
-    assert dovelane("init", "--undo", "--yes", "--force")[0] == 0
+    assert dovelane("init", "--undo", "--yes", "--force")[0] == 2  # which is for files
+    assert dovelane("init", "--undo", "--yes", "--lose-mail")[0] == 0
+
+
+def test_undo_follows_no_link_that_another_user_made(host, dovelane, tmp_path):
+    """The directories are those of the users dovelane and redis, and dirty/ is everybody's."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "shadow").write_text("x")
+    dovelane(*INIT)
+    state, lanes = host.path("/var/lib/dovelane"), host.path("/var/lib/redis/dovelane")
+    (state / "dirty").mkdir(parents=True, exist_ok=True)
+    (state / "dirty" / "x").symlink_to(victim)
+    if lanes.exists():
+        shutil.rmtree(lanes)
+    lanes.parent.mkdir(parents=True, exist_ok=True)
+    lanes.symlink_to(victim)
+    assert dovelane("init", "--undo", "--yes")[0] == 0
+    assert (victim / "shadow").read_text() == "x" and not (state / "dirty" / "x").is_symlink()
+
+
+def test_undo_goes_by_what_it_has_open_when_a_directory_becomes_a_link_meanwhile(tmp_path, monkeypatch):
+    top, victim = tmp_path / "top", tmp_path / "victim"
+    (top / "x").mkdir(parents=True)
+    (top / "x" / "shadow").write_text("made")
+    victim.mkdir()
+    (victim / "shadow").write_text("theirs")
+    real = os.unlink
+
+    def unlink(name, **more):
+        if (top / "x").is_dir() and not (top / "x").is_symlink():
+            (top / "x").rename(tmp_path / "elsewhere")
+            (top / "x").symlink_to(victim)
+        real(name, **more)
+    monkeypatch.setattr(os, "unlink", unlink)
+    undo.remove_below(top, set())
+    assert (victim / "shadow").read_text() == "theirs"
+
+
+def test_undo_keeps_an_admins_files_and_edits_that_a_later_run_kept(host, dovelane):
+    dovelane(*INIT)
+    main_cf, own = host.path("/etc/postfix/main.cf"), host.path("/etc/dovelane/maps")
+    main_cf.write_text(main_cf.read_text().replace("in_flow_delay", "relayhost = [192.0.2.9]\nin_flow_delay").replace("enable_long_queue_ids", "#"))
+    own.write_text("an admin's")
+    assert dovelane(*INIT)[0] == 0      # writes main.cf once more
+    assert "relayhost" in main_cf.read_text() and "enable_long_queue_ids" in main_cf.read_text()
+    status, said = dovelane("init", "--undo", "--yes")
+    assert status == 0, said
+    assert "relayhost = [192.0.2.9]" in main_cf.read_text() and own.read_text() == "an admin's"
 
 
 def test_undo_refuses_to_lose_a_file_that_was_edited(host, dovelane):

@@ -258,6 +258,8 @@ static bool remove_mail(struct run *r, struct item *item, struct mail *mail)
     struct session *s = r->s;
     guid_128_t guid;
     int got = orset_todo_doomed_guid(s->os, r->folder, item->uid, guid);
+    if (got > 0 && guid_128_is_empty(guid) && r->x->at.indexid == 0)
+        return FALSE; /* it names no mail, and nobody has looked at this mailbox */
     enum identity is = got <= 0 ? IDENTITY_UNKNOWN : identity_of(s, mail, guid, NULL);
     if (is == IDENTITY_OTHER && r->x->folder != r->folder)
         return TRUE; /* the UID is one of a mailbox that became this one, where that mail is not */

@@ -20,8 +20,16 @@ struct mail *mail_by_uid(struct mailbox_transaction_context *trans, uint32_t uid
     return NULL;
 }
 
+#define DOUBT_AGAIN 60000 /* milliseconds; a comparison that did not help is not repeated at once */
+
 static void identity_doubt(struct session *s, struct box *x, uint32_t uid)
 {
+    uint64_t now = clock_msecs();
+    if (now < x->doubt_again) {
+        session_want_tick(s, DOUBT_AGAIN);
+        return;
+    }
+    x->doubt_again = now + DOUBT_AGAIN;
     session_note(s, NOTE_WARNING,
                  "%s: UID %u is another mail than the state has under it, as after a backup was restored: nothing is done to "
                  "it, and the whole mailbox is compared",
@@ -46,6 +54,7 @@ enum identity identity_of(struct session *s, struct mail *mail, const uint8_t gu
     uint8_t wanted[16], bytes[32];
     const char *text;
     guid_128_t there;
+    uint64_t size;
     /* They may lie in what the core overwrites. */
     memcpy(wanted, guid, sizeof wanted);
     if (sha256 != NULL)
@@ -58,7 +67,7 @@ enum identity identity_of(struct session *s, struct mail *mail, const uint8_t gu
     mail_generate_guid_128_hash(text, there);
     int r = orset_guid_is(s->os, wanted, there);
     if (r == 0 && sha256 != NULL)
-        r = body_is_of(mail, bytes);
+        r = body_read(mail, bytes, 0, 0, t_buffer_create(16), &size);
     return r < 0 ? IDENTITY_UNKNOWN : r > 0 ? IDENTITY_SAME : IDENTITY_OTHER;
 }
 

@@ -267,7 +267,7 @@ static void take_expunges(struct reading *in, const struct mail_transaction_head
                 memcpy(former->guid, rec->guid_128, sizeof former->guid);
                 former->uid = rec->uid;
             }
-            if (scan->anew && by_client) {
+            if ((scan->anew || in->x->doubted) && by_client) {
                 struct former *asked = array_append_space(&scan->asked);
                 memcpy(asked->guid, rec->guid_128, sizeof asked->guid);
                 asked->uid = rec->uid;

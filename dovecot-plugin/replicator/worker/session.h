@@ -94,6 +94,7 @@ struct box {
     struct log_pos writing; /* a row says what this program was about to commit behind there (writing.c) */
     ARRAY_TYPE(moved) moved; /* by old UID */
     bool doubted; /* a UID names another mail than the state says: the next look goes by GUIDs. In memory only */
+    uint64_t doubt_again; /* no other comparison for that reason before, by the monotonic clock; in memory only */
     bool rebuilt; /* with its storage, by this program, since it was looked at (mdbox.c); in memory only */
     bool lost;    /* it was there, and is another one; in memory only */
     bool waits;   /* the last look could not tell which mails it has; in memory only */
