@@ -101,6 +101,8 @@ static void ask(struct route *r, int fd, const char *socket)
     r->nexthop = mem_strdup(nexthop);
     r->recipient = mem_strdup(recipient);
     r->flags = value_of(list, n, "flags") ? atoi(value_of(list, n, "flags")) : 0;
+    if (r->flags & RESOLVE_FAIL)
+        ctl_usage("route: <%s>: Postfix could not ask one of its maps, so nobody knows where this goes; its log names the map", r->address);
 }
 
 static void resolve(struct route *r, const char *directory)
@@ -116,9 +118,10 @@ static void resolve(struct route *r, const char *directory)
     if (strlen(path) >= sizeof a.sun_path)
         ctl_usage("route: %s: the path is too long for a socket", path);
     memcpy(a.sun_path, path, strlen(path) + 1);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait); /* for connect(2), too */
     if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a) < 0)
         ctl_usage("route: %s: %s: Postfix must run, and only root may ask it", path, strerror(errno));
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     ask(r, fd, path);
     close(fd);
     free(path);

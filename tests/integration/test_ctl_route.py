@@ -64,6 +64,22 @@ def test_an_address_that_postfix_does_not_deliver(running):
     subprocess.run(["postconf", "-c", conf, "-h", "transport_maps"], check=True, timeout=60, stdout=subprocess.DEVNULL)
 
 
+def test_a_map_that_cannot_be_asked_is_no_answer(running):
+    conf = running["postfix"].note["config_directory"]
+    before = subprocess.run(["postconf", "-c", conf, "-h", "transport_maps"], check=True, timeout=60, capture_output=True, text=True).stdout.strip()
+
+    def use(value):
+        subprocess.run(["postconf", "-c", conf, "-e", f"transport_maps={value}"], check=True, timeout=60)
+        subprocess.run(["postfix", "-c", conf, "reload"], check=True, timeout=60)
+    use(f"{before} tcp:127.0.0.1:1")
+    try:
+        eventually("the map is asked", lambda: "could not ask one of its maps" in route(running, "x@elsewhere.example").err)
+        assert route(running, "x@elsewhere.example").status == 2
+    finally:
+        use(before)
+    eventually("it is asked no more", lambda: route(running, "x@elsewhere.example").status != 2)
+
+
 def test_hold_rules_that_would_hold_it_or_may(running):
     admin.done(running, "hold", "--add", "--recipient", "*@a.example")
     admin.done(running, "hold", "--add", "--rcpt", "*@a.example", "--header", "^subject: .*invoice")
