@@ -1,5 +1,6 @@
 """Disk first: for each rule one mail, which must take Postfix's way and come out of it as Postfix makes it."""
 import os
+import re
 import resource
 import socket
 import struct
@@ -70,13 +71,25 @@ class Setting:
         self.main = Path(system["postfix"].note["config_directory"]) / "main.cf"
         self.before = self.main.read_text()
 
+    def changed(self):
+        """Each parameter stands there once: of one that stands twice every program of Postfix warns, postlogd(8) to its own socket, too, in which it waits
+        for itself for ever when that is full."""
+        name = None
+        names, kept = set(re.findall(r"(?m)^(\w+)\s*=", self.text)), []
+        for line in self.before.splitlines():
+            if not line.startswith((" ", "\t", "#")):
+                name = line.partition("=")[0].strip()
+            if name not in names or line.startswith("#"):
+                kept.append(line)
+        return "\n".join([*kept, self.text, ""])
+
     def reload(self, text):
         self.seen = len(log(self.system))
         self.main.write_text(text)
-        subprocess.run(self.system["postfix"].command("reload"), check=True, capture_output=True)
+        subprocess.run(self.system["postfix"].command("reload"), check=True, capture_output=True, timeout=120)
 
     def __enter__(self):
-        self.reload(self.before + "\n" + self.text + "\n")
+        self.reload(self.changed())
         if self.finding:
             wait(lambda: f"diverting is off: {self.finding}" in log(self.system)[self.seen:], lambda: log(self.system)[-2000:])
         return self
