@@ -78,7 +78,8 @@ class Journal:
         if path in self.data["before"]:
             return
         state = files.state(self.host.path(path))
-        if state and state["kind"] == "file":
+        # What a link leads to is kept, too: our file takes the link's place.
+        if state and (state["kind"] == "file" or (state["kind"] == "link" and self.host.path(path).is_file())):
             copy = f"{len(self.data['before']):04}-{os.path.basename(path)}"
             files.write(self.directory / "before" / copy, self.host.read(path), 0o600)
             state["copy"] = copy

@@ -143,7 +143,8 @@ def restore(host, journal, path):
 
 def restore_postfix(host, journal, path):
     """Byte for byte where nobody else changed it; else only what is ours is taken out."""
-    if path not in journal.data["before"] or host.read(path) == journal.copy(path):
+    before = journal.data["before"].get(path)
+    if before is None or (before["kind"] == "file" and host.read(path) == journal.copy(path)):
         return
     if not journal.has_foreign(path):
         restore(host, journal, path)
@@ -154,9 +155,9 @@ def restore_postfix(host, journal, path):
             was = [line for line in old.splitlines() if line.split("=")[0].strip() == name]
             host.run("postconf", *(["-e", was[-1]] if was else ["-X", name]))
         return
-    before = {(name, kind) for name, kind, _ in postfix.entries(old)}
+    known = {(name, kind) for name, kind, _ in postfix.entries(old)}
     for name, kind, _ in postfix.entries(host.text(path)):
-        if (name, kind) not in before and (name.startswith("127.0.0.1:") or name.startswith("dovelane-")):
+        if (name, kind) not in known and (name.startswith("127.0.0.1:") or name.startswith("dovelane-")):
             host.run("postconf", "-MX", f"{name}/{kind}")
     service = postfix.public_service(host.text(path))
     was = next((words for name, kind, words in postfix.entries(old) if f"{name}/{kind}" == service), "")

@@ -139,6 +139,16 @@ def test_undo_keeps_an_admins_files_and_edits_that_a_later_run_kept(host, dovela
     assert "relayhost = [192.0.2.9]" in main_cf.read_text() and own.read_text() == "an admin's"
 
 
+def test_undo_puts_a_link_back(host, dovelane):
+    main_cf = host.path("/etc/postfix/main.cf")
+    main_cf.rename(main_cf.with_name("main.real"))
+    main_cf.symlink_to("main.real")
+    dovelane(*INIT)
+    status, said = dovelane("init", "--undo", "--yes")
+    assert status == 0, said
+    assert main_cf.is_symlink() and main_cf.read_text() == MAIN
+
+
 def test_undo_refuses_to_lose_a_file_that_was_edited(host, dovelane):
     dovelane(*INIT)
     path = host.path(conf.FILE)
