@@ -18,7 +18,8 @@
 #define KEY_LEAST 16
 #define KEY_MOST 1024
 #define FILE_MOST (2 * KEY_MOST + 2)
-#define MAC 16 /* bytes of it that are shown */
+#define MAC 16      /* bytes of it that are shown */
+#define HASH_HEX 65 /* of SHA-256, with its 0 */
 
 struct delivery_key {
     size_t size;
@@ -93,15 +94,65 @@ void delivery_key_free(struct delivery_key *k)
 
 /* ---- the line ---- */
 
-char *delivery_id_header(const struct delivery_key *k, const unsigned char id[ENTRYID_LEN])
+static void to_hex(char *out, const unsigned char *bytes, size_t n)
 {
-    char entry[ENTRYID_HEX], said[12 + ENTRYID_HEX], mac[2 * MAC + 1];
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < n; i++) {
+        out[2 * i] = digits[bytes[i] >> 4];
+        out[2 * i + 1] = digits[bytes[i] & 15];
+    }
+    out[2 * n] = '\0';
+}
+
+/* The hash of the message in the form that no way to Dovecot changes: LF for CRLF, and a line end after the last line. */
+static void hash_message(char hex[HASH_HEX], const char *message, size_t len)
+{
     unsigned char digest[EVP_MAX_MD_SIZE];
-    entryid_hex(id, entry);
-    int n = snprintf(said, sizeof said, "dovelane-id:%s", entry);
-    if (!HMAC(EVP_sha256(), k->bytes, (int)k->size, (unsigned char *)said, (size_t)n, digest, NULL))
+    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+    const char *end = message + len;
+    bool ok = ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL), open_line = len && end[-1] != '\n';
+    while (ok && message < end) {
+        const char *crlf = memmem(message, (size_t)(end - message), "\r\n", 2);
+        const char *to = crlf ? crlf : end;
+        ok = EVP_DigestUpdate(ctx, message, (size_t)(to - message)) && (!crlf || EVP_DigestUpdate(ctx, "\n", 1));
+        message = crlf ? crlf + 2 : end;
+    }
+    if (!ok || (open_line && !EVP_DigestUpdate(ctx, "\n", 1)) || !EVP_DigestFinal_ex(ctx, digest, NULL))
         abort(); /* it fails only without memory */
-    for (size_t i = 0; i < MAC; i++)
-        snprintf(mac + 2 * i, 3, "%02x", digest[i]);
-    return mem_printf(ENTRYID_HEADER ": %s %s\r\n", entry, mac);
+    EVP_MD_CTX_free(ctx);
+    to_hex(hex, digest, 32);
+}
+
+/* Domains know no case, and Dovecot may write them otherwise than the envelope does. */
+static void add_code(struct buf *line, const struct delivery_key *k, const char *purpose, const char *address)
+{
+    char mac[2 * MAC + 1];
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    char *said = mem_printf("%s%s", purpose, address);
+    for (char *c = said; *c; c++)
+        if (*c >= 'A' && *c <= 'Z')
+            *c |= 0x20;
+    if (!HMAC(EVP_sha256(), k->bytes, (int)k->size, (unsigned char *)said, strlen(said), digest, NULL))
+        abort();
+    free(said);
+    to_hex(mac, digest, MAC);
+    buf_adds(line, mac);
+}
+
+char *delivery_id_header(const struct delivery_key *k, const unsigned char id[ENTRYID_LEN], const char *message, size_t len,
+                         const char *const *address, size_t n)
+{
+    char entry[ENTRYID_HEX], hash[HASH_HEX];
+    struct buf line = {0};
+    entryid_hex(id, entry);
+    hash_message(hash, message, len);
+    char *purpose = mem_printf("dovelane-id 2:%s:%s:", entry, hash);
+    buf_printf(&line, ENTRYID_HEADER ": %s", entry);
+    for (size_t i = 0; i < n; i++) {
+        buf_adds(&line, i % 2 ? " " : "\r\n ");
+        add_code(&line, k, purpose, address[i]);
+    }
+    free(purpose);
+    buf_add(&line, "\r\n", 3); /* with its 0 */
+    return line.data;
 }

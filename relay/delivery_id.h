@@ -1,11 +1,17 @@
 /* delivery_id - the header line by which the Dovecot plugin knows a mail that it was given before:
  *
- *     Dovelane-Id: <entry> <mac>
+ *     Dovelane-Id: <entry>
+ *      <code> <code>
+ *      <code>
  *
- * entry: the entry's id, 32 hex digits; mac: the first 16 bytes, in hex, of HMAC-SHA256(group key, "dovelane-id:" entry). What a key file holds:
- * dovecot-plugin/plugin/delivery_id.h. */
+ * entry: the lane entry's id, 32 hex digits. A code for each recipient of the transaction: the first 16 bytes, in hex, of
+ * HMAC-SHA256(group key, "dovelane-id 2:" entry ":" hash ":" address), the address in lower case. hash: SHA-256, in hex, of the
+ * message below the line, with LF for CRLF and a line end after its last line. So the line says nothing of another mail, and
+ * nothing to another recipient. What a key file holds: dovecot-plugin/plugin/delivery_id.h. */
 #ifndef DOVELANE_RELAY_DELIVERY_ID_H
 #define DOVELANE_RELAY_DELIVERY_ID_H
+
+#include <stddef.h>
 
 #include "entryid.h"
 
@@ -15,7 +21,8 @@ struct delivery_key;
 struct delivery_key *delivery_key_read(const char *path, char **error_r);
 void delivery_key_free(struct delivery_key *); /* NULL is fine; leaves nothing of it in memory */
 
-/* The line with its CRLF; malloc'd. */
-char *delivery_id_header(const struct delivery_key *, const unsigned char id[ENTRYID_LEN]);
+/* The line with its CRLF, for these recipients' addresses (at most SMTP_RECIPIENTS_MAX); malloc'd. message: what follows it. */
+char *delivery_id_header(const struct delivery_key *, const unsigned char id[ENTRYID_LEN], const char *message, size_t len,
+                         const char *const *address, size_t n);
 
 #endif

@@ -126,8 +126,11 @@ static void add_delivery_id(struct entry *e)
     const struct smtp_policy *there = destination_policy(e->lane->destination);
     if (!there->key)
         return;
+    const char *address[SMTP_RECIPIENTS_MAX];
+    for (size_t i = 0; i < e->mail.nrcpt; i++)
+        address[i] = e->envelope.recipient[e->mail.rcpt[i].index].address;
     free(e->head);
-    e->head = delivery_id_header(there->key, e->id);
+    e->head = delivery_id_header(there->key, e->id, e->mail.body, e->mail.body_len, address, e->mail.nrcpt);
     e->mail.head = e->head;
     e->mail.head_len = strlen(e->head);
 }

@@ -285,6 +285,8 @@ struct alias {
     char text[ORSET_GUID_TEXT_MAX];
 };
 int orset_alias_get(struct orset *, const uint8_t guid[16], struct alias *); /* 1, 0, error */
+/* The mail of the message with this GUID has another one in its mailbox. */
+int orset_parted_put(struct orset *, const uint8_t guid[16], const uint8_t there[16]);
 
 /* --- local.c */
 int orset_unplaced_guid(struct orset *, uint32_t home, const uint8_t guid[16]); /* 1, 0, error */

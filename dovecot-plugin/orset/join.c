@@ -1,4 +1,5 @@
-/* join - see join.h. An alias is a row of ORSET_T_META: "alias", GUID -> GUID of the message, its text. */
+/* join - see join.h. An alias is a row of ORSET_T_META: "alias", GUID -> GUID of the message, its text. What was
+ * parted (orset_local_part) has one, too: "parted", GUID of the message -> GUID in the mailbox. */
 #include "join.h"
 #include "internal.h"
 
@@ -49,13 +50,37 @@ int orset_alias_get(struct orset *os, const uint8_t guid[16], struct alias *a)
     return 1;
 }
 
+static void parted_key(struct orset_key *k, const uint8_t guid[16])
+{
+    k->n = 0;
+    orset_key_put(k, "parted", 6);
+    orset_key_put(k, guid, 16);
+}
+
+int orset_parted_put(struct orset *os, const uint8_t guid[16], const uint8_t there[16])
+{
+    struct orset_key k;
+    parted_key(&k, guid);
+    os->row.len = 0;
+    orset_buf_put(&os->row, there, 16);
+    return orset_row_put(os, ORSET_T_META, &k, &os->row);
+}
+
 int orset_guid_is(struct orset *os, const uint8_t guid[16], const uint8_t there[16])
 {
     struct alias a;
+    struct orset_key k;
+    struct orset_reader row;
     if (memcmp(guid, there, 16) == 0)
         return 1;
     int r = orset_alias_get(os, there, &a);
-    return r <= 0 ? r : memcmp(guid, a.guid, 16) == 0;
+    if (r < 0 || (r > 0 && memcmp(guid, a.guid, 16) == 0))
+        return r;
+    parted_key(&k, guid);
+    if ((r = orset_row_get(os, ORSET_T_META, &k, &row)) <= 0)
+        return r;
+    const uint8_t *is = orset_read_bytes(&row, 16);
+    return is == NULL ? orset_storage_fail(os, "a parted GUID cannot be read") : memcmp(is, there, 16) == 0;
 }
 
 static int alias_put(struct orset *os, const uint8_t guid[16], const struct message *to)

@@ -314,6 +314,47 @@ int orset_unplaced_guid(struct orset *os, uint32_t home, const uint8_t guid[16])
     return r < 0 ? r : find_unplaced(os, home, &g, &folder);
 }
 
+/* A message of that GUID in that folder: its UID, 0 where it waits to be placed. 1, 0, error. */
+static int find_parted(struct orset *os, struct folder *f, const uint8_t guid[16], uint32_t *uid_r, struct orset_dot *dot_r)
+{
+    int n = orset_guid_dots(os, guid, f->index);
+    for (int i = 0; i < n; i++) {
+        struct message *o = &os->m[2];
+        int r = orset_message_load(os, f->index, os->group[i], o);
+        if (r < 0)
+            return r;
+        if (r == 0 || memcmp(o->p.facts.guid, guid, 16) != 0)
+            continue;
+        *uid_r = o->p.uid;
+        *dot_r = o->p.dot;
+        return 1;
+    }
+    return n < 0 ? n : 0;
+}
+
+int orset_local_part(struct orset *os, uint32_t folder, uint32_t uid, const uint8_t there[16], const struct orset_facts *given,
+                     const struct orset_flags *flags)
+{
+    int r;
+    struct folder *home = need_folder(os, folder, &r);
+    struct orset_facts facts = *given;
+    struct orset_dot same = {0, 0};
+    uint32_t same_uid = 0;
+    if (!home)
+        return r;
+    if (!facts_valid(uid, given))
+        return orset_fail(os, ORSET_E_LIMIT, "UID %u of folder %u: its UID, dates, size or GUID are out of bounds", uid, folder);
+    facts.guid_text_len = 0;
+    int known = find_parted(os, home, facts.guid, &same_uid, &same);
+    if (known < 0 || (known > 0 && same_uid != 0))
+        return known < 0 ? known : ORSET_KNOWN;
+    if ((r = orset_message_by_uid(os, folder, uid, NULL)) <= 0)
+        return r < 0 ? r : orset_fail(os, ORSET_E_ABSENT, "UID %u of folder %u is another message: it is bound to none", uid, folder);
+    if ((r = orset_unbind(os, home, &os->m[0], true)) < 0 || (r = orset_parted_put(os, facts.guid, there)) < 0)
+        return r;
+    return known ? orset_placed(os, folder, same, uid, flags, facts.sha256) : emit_add(os, home, uid, 1, &facts, flags);
+}
+
 int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struct orset_facts *given,
                     const struct orset_flags *flags, struct orset_dot *dot_r)
 {

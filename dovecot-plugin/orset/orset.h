@@ -274,6 +274,12 @@ int orset_local_delete(struct orset *, uint32_t folder);
  * {0, 0}. A mail in the mailbox of a folder that another mailbox shows by now is to be placed there and removed here. flags: as the mailbox has them now. *dot_r may be NULL. */
 int orset_local_add(struct orset *, uint32_t folder, uint32_t uid, const struct orset_facts *,
                     const struct orset_flags *flags, struct orset_dot *dot_r);
+/* The mail under this UID, which waits for an ORSET_TODO_BODY, is another message than the one it is bound to, though the mailbox has it under
+ * the same GUID (there). That one is to be placed, and this mail becomes a message of its own. Its GUID, in facts, is a function of
+ * the old one and of its bytes: what several sites part likewise is one message. ORSET_KNOWN: nothing was done, since the mailbox has
+ * that message under another UID, so that this mail may give way. facts and flags: as for orset_local_add(), but without a text. */
+int orset_local_part(struct orset *, uint32_t folder, uint32_t uid, const uint8_t there[16], const struct orset_facts *facts,
+                     const struct orset_flags *flags);
 /* A mail that was removed is in the mailbox again by nobody's doing: an ORSET_TODO_REMOVE without an op. 1; 0: a live message of any
  * folder has that GUID, so that it may be wanted (orset_local_add), or it is bound. */
 int orset_local_back(struct orset *, uint32_t folder, uint32_t uid, const uint8_t guid[16]);
@@ -332,8 +338,9 @@ enum orset_todo_kind {
     ORSET_TODO_REMOVE,
     ORSET_TODO_SUBSCRIPTION, /* name: set as orset_subscribed() says */
     ORSET_TODO_ATTRIBUTE,    /* folder, name = key: set as orset_attribute_get() says */
-    /* uid holds other bytes than message says: two sites saved one GUID differently (a gateway's second delivery),
-     * the smallest SHA-256 wins. Save message's body anew with flags, expunge uid, in one transaction. */
+    /* uid holds other bytes than message says: two sites saved one GUID differently. If they are one message but for trace lines (a
+     * gateway's second delivery), the smallest SHA-256 wins: save message's body anew with flags, expunge uid, in one
+     * transaction. Else both live: orset_local_part(). */
     ORSET_TODO_BODY
 };
 
@@ -357,7 +364,7 @@ int orset_todo_next(struct orset *, struct orset_todo *todo);
 /* The very row that todo->at names, as orset_todo_next() left it there. 0: it is not there any more. */
 int orset_todo_get(struct orset *, struct orset_todo *todo);
 /* 1: a mail that has the GUID `there` in its mailbox is one that the state knows under guid: the same, or joined with it by its bytes
- * (join.h). 0: it is not. */
+ * (join.h), or parted from another (orset_local_part). 0: it is not. */
 int orset_guid_is(struct orset *, const uint8_t guid[16], const uint8_t there[16]);
 /* 1 and the GUID of the mail that waits for its ORSET_TODO_REMOVE under this UID (zeros: it is not known), 0: none does. */
 int orset_todo_doomed_guid(struct orset *, uint32_t home, uint32_t uid, uint8_t guid_r[16]);

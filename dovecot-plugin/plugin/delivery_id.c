@@ -100,22 +100,33 @@ bool delivery_key_read(struct delivery_key *key_r, const char *path, const char 
     return ok;
 }
 
-void delivery_id_mac(char mac_r[DELIVERY_ID_HEX + 1], const struct delivery_key *key, const char *entry)
+void delivery_id_code(char code_r[DELIVERY_ID_HEX + 1], const struct delivery_key *key, const char *entry, const char *hash,
+                      const char *rcpt)
 {
-    static const char purpose[] = "dovelane-id:";
+    static const char purpose[] = "dovelane-id 2:";
     unsigned char digest[SHA256_RESULTLEN];
     struct hmac_context hmac;
 
     hmac_init(&hmac, key->bytes, key->size, &hash_method_sha256);
     hmac_update(&hmac, purpose, sizeof(purpose) - 1);
     hmac_update(&hmac, entry, DELIVERY_ID_HEX);
+    hmac_update(&hmac, ":", 1);
+    hmac_update(&hmac, hash, DELIVERY_HASH_HEX);
+    hmac_update(&hmac, ":", 1);
+    for (; *rcpt != '\0'; rcpt++) {
+        char c = *rcpt >= 'A' && *rcpt <= 'Z' ? (char)(*rcpt | 0x20) : *rcpt;
+
+        hmac_update(&hmac, &c, 1);
+    }
     hmac_final(&hmac, digest);
-    to_hex(mac_r, digest);
+    to_hex(code_r, digest);
 }
 
-/* Takes DELIVERY_ID_HEX lower-case hex digits from *text. */
+/* Takes DELIVERY_ID_HEX lower-case hex digits, as one word, from *text. */
 static bool take_hex(char out[DELIVERY_ID_HEX + 1], const char **text)
 {
+    while (white(**text))
+        (*text)++;
     for (size_t i = 0; i < DELIVERY_ID_HEX; i++) {
         char c = (*text)[i];
 
@@ -125,40 +136,72 @@ static bool take_hex(char out[DELIVERY_ID_HEX + 1], const char **text)
     }
     out[DELIVERY_ID_HEX] = '\0';
     *text += DELIVERY_ID_HEX;
-    return TRUE;
+    return **text == '\0' || white(**text);
 }
 
-bool delivery_id_verify(char entry_r[DELIVERY_ID_HEX + 1], const struct delivery_key *key, const char *value)
+bool delivery_id_verify(char entry_r[DELIVERY_ID_HEX + 1], const struct delivery_key *key, const char *value, const char *hash,
+                        const char *rcpt)
 {
-    char mac[DELIVERY_ID_HEX + 1], wanted[DELIVERY_ID_HEX + 1];
+    char code[DELIVERY_ID_HEX + 1], wanted[DELIVERY_ID_HEX + 1];
+    bool valid = FALSE;
 
-    while (white(*value))
-        value++;
-    if (!take_hex(entry_r, &value) || !white(*value))
+    if (!take_hex(entry_r, &value))
         return FALSE;
-    while (white(*value))
-        value++;
-    if (!take_hex(mac, &value))
-        return FALSE;
-    while (white(*value))
-        value++;
-    if (*value != '\0')
-        return FALSE;
-    delivery_id_mac(wanted, key, entry_r);
-    return mem_equals_timing_safe(mac, wanted, DELIVERY_ID_HEX);
+    delivery_id_code(wanted, key, entry_r, hash, rcpt);
+    while (take_hex(code, &value))
+        valid = mem_equals_timing_safe(code, wanted, DELIVERY_ID_HEX) || valid;
+    return valid && *value == '\0'; /* white space at its end is skipped, too */
 }
 
-void delivery_id_guid(char guid_r[DELIVERY_ID_HEX + 1], const char *entry, const char *rcpt)
+#define GUID_BYTES 12 /* of the hash; the rest is the check */
+
+static void guid_check(const unsigned char guid[DELIVERY_ID_HEX / 2], unsigned char check[SHA256_RESULTLEN])
 {
-    static const char purpose[] = "dovelane-guid:";
-    unsigned char digest[SHA256_RESULTLEN];
+    static const char purpose[] = "dovelane-guid check:";
+    struct sha256_ctx ctx;
+
+    sha256_init(&ctx);
+    sha256_loop(&ctx, purpose, sizeof(purpose) - 1);
+    sha256_loop(&ctx, guid, GUID_BYTES);
+    sha256_result(&ctx, check);
+}
+
+void delivery_id_guid(char guid_r[DELIVERY_ID_HEX + 1], const char *entry, const char *hash, const char *rcpt)
+{
+    static const char purpose[] = "dovelane-guid 2:";
+    unsigned char digest[SHA256_RESULTLEN], check[SHA256_RESULTLEN];
     struct sha256_ctx ctx;
 
     sha256_init(&ctx);
     sha256_loop(&ctx, purpose, sizeof(purpose) - 1);
     sha256_loop(&ctx, entry, DELIVERY_ID_HEX);
     sha256_loop(&ctx, ":", 1);
+    sha256_loop(&ctx, hash, DELIVERY_HASH_HEX);
+    sha256_loop(&ctx, ":", 1);
     sha256_loop(&ctx, rcpt, strlen(rcpt));
     sha256_result(&ctx, digest);
+    guid_check(digest, check);
+    memcpy(digest + GUID_BYTES, check, DELIVERY_ID_HEX / 2 - GUID_BYTES);
     to_hex(guid_r, digest);
+}
+
+bool delivery_id_is_guid(const unsigned char guid[DELIVERY_ID_HEX / 2])
+{
+    unsigned char check[SHA256_RESULTLEN];
+
+    guid_check(guid, check);
+    return memcmp(guid + GUID_BYTES, check, DELIVERY_ID_HEX / 2 - GUID_BYTES) == 0;
+}
+
+bool delivery_id_is_trace(const char *line, size_t size)
+{
+    static const char *const names[] = {"Return-Path:", "Delivered-To:", "Received:", DELIVERY_ID_HEADER ":"};
+
+    for (size_t i = 0; i < N_ELEMENTS(names); i++) {
+        size_t n = strlen(names[i]);
+
+        if (size >= n && i_memcasecmp(line, names[i], n) == 0)
+            return TRUE;
+    }
+    return FALSE;
 }

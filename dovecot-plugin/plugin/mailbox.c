@@ -26,6 +26,7 @@
 
 #include <guid.h>
 #include <ioloop.h>
+#include <istream.h>
 #include <llist.h>
 #include <mail-index.h>
 #include <mail-storage-private.h>
@@ -271,6 +272,17 @@ static int copy(struct mail_save_context *ctx, struct mail *mail)
     return ret;
 }
 
+static int save_begin(struct mail_save_context *ctx, struct istream *input)
+{
+    struct plugin_mailbox *pbox = PLUGIN_MAILBOX(ctx->transaction->box);
+    struct istream *stripped = delivery_strip(pbox->puser, ctx, input);
+    int ret = pbox->module_ctx.super.save_begin(ctx, stripped == NULL ? input : stripped);
+
+    if (stripped != NULL)
+        i_stream_unref(&stripped);
+    return ret;
+}
+
 static int transaction_commit(struct mailbox_transaction_context *t, struct mail_transaction_commit_changes *changes_r)
 {
     struct mailbox *box = t->box;
@@ -436,6 +448,7 @@ void plugin_mailbox_allocated(struct mailbox *box)
     pbox->module_ctx.super = *v;
     box->vlast = &pbox->module_ctx.super;
     v->copy = copy;
+    v->save_begin = save_begin;
     v->transaction_commit = transaction_commit;
     v->sync_notify = sync_notify;
     v->sync_init = sync_init;

@@ -1,11 +1,9 @@
 """Dovecots with the plugin, for the tests of what it does: one for each mailbox format and module, or one that a test may spoil."""
-import hashlib
-import hmac
 import os
-import secrets
 
 import pytest
 from plugin_world import FORMATS, World
+from stack.delivery_id import guid, line
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="Dovecot's master must be started by root")
 COUNT = iter(range(1, 100000))
@@ -60,16 +58,13 @@ def mark_of(user):
     return user.replace("@", "%40").replace(".", "%2E")
 
 
-def delivery_id(world, entry=None, key=None):
-    """(entry, header line) as the relay makes them."""
-    entry = entry or secrets.token_hex(16)
-    key = key or bytes.fromhex(world.key.read_text())
-    mac = hmac.new(key, b"dovelane-id:" + entry.encode(), hashlib.sha256).hexdigest()[:32]
-    return entry, f"Dovelane-Id: {entry} {mac}\r\n".encode()
-
-
-def guid_for(entry, recipient):
-    return hashlib.sha256(f"dovelane-guid:{entry}:{recipient}".encode()).hexdigest()[:32]
-
-
 TEXT = b"Subject: t\r\n\r\nhello\r\n"
+
+
+def delivery_id(world, *recipients, text=TEXT, entry=None, key=None):
+    """(entry, the relay's line in front of text)."""
+    return line(key or bytes.fromhex(world.key.read_text()), text, *recipients, entry=entry)
+
+
+def guid_for(entry, recipient, text=TEXT):
+    return guid(entry, text, recipient)

@@ -1,6 +1,8 @@
 /* body - mails as bytes: always the CRLF form, so that the hash does not depend on how a storage ends its lines. */
 #include "worker.h"
 
+#include "../../plugin/delivery_id.h"
+
 #include <hash.h>
 #include <hex-binary.h>
 #include <istream.h>
@@ -239,6 +241,91 @@ bool body_is_of(struct mail *mail, const uint8_t sha256[32])
     uint64_t size;
     buffer_t *none = t_buffer_create(16);
     return body_read(mail, sha256, 0, 0, none, &size) > 0;
+}
+
+/* The lines that a delivery puts in front of a message, with what is folded into them. */
+static void skip_trace(struct istream *in)
+{
+    const unsigned char *data, *end;
+    size_t size;
+    for (bool trace = FALSE;;) {
+        do {
+            data = i_stream_get_data(in, &size);
+            end = size == 0 ? NULL : memchr(data, '\n', size);
+        } while (end == NULL && i_stream_read(in) > 0);
+        if (end == NULL || !((trace && (data[0] == ' ' || data[0] == '\t')) || delivery_id_is_trace((const char *)data, size)))
+            return;
+        trace = TRUE;
+        i_stream_skip(in, (size_t)(end - data) + 1);
+    }
+}
+
+/* The next byte that is no CR: storages may keep one CR more or less at a line's end. -1: the end. */
+static int next_byte(struct istream *in, const unsigned char **data, size_t *left)
+{
+    for (;;) {
+        while (*left > 0) {
+            unsigned char c = *(*data)++;
+            --*left;
+            if (c != '\r')
+                return c;
+        }
+        size_t had;
+        (void)i_stream_get_data(in, &had);
+        i_stream_skip(in, had);
+        if (i_stream_read_more(in, data, left) <= 0)
+            return -1;
+    }
+}
+
+static int same_message(struct istream *one, struct istream *two)
+{
+    const unsigned char *data[2] = {NULL, NULL};
+    size_t left[2] = {0, 0};
+    int a, b;
+    skip_trace(one);
+    skip_trace(two);
+    (void)i_stream_read_more(one, &data[0], &left[0]);
+    (void)i_stream_read_more(two, &data[1], &left[1]);
+    do {
+        a = next_byte(one, &data[0], &left[0]);
+        b = next_byte(two, &data[1], &left[1]);
+    } while (a == b && a >= 0);
+    return one->stream_errno != 0 || two->stream_errno != 0 ? -1 : a == b;
+}
+
+int body_same_mail(struct mail *mail, struct istream *in)
+{
+    mail_storage_clear_error(mail->box->storage);
+    struct istream *own = crlf_stream(mail);
+    if (own == NULL)
+        return -1;
+    int r = same_message(own, in);
+    i_stream_unref(&own);
+    i_stream_seek(in, 0);
+    return r;
+}
+
+int body_same_mails(struct mail *one, struct mail *two)
+{
+    mail_storage_clear_error(one->box->storage);
+    struct istream *in = crlf_stream(one);
+    if (in == NULL)
+        return -1;
+    int r = body_same_mail(two, in);
+    i_stream_unref(&in);
+    return r;
+}
+
+void body_own_guid(uint8_t own_r[16], const uint8_t guid[16], const uint8_t sha256[32])
+{
+    static const char purpose[] = "dovelane-parted:";
+    uint8_t digest[32];
+    EVP_MD_CTX *hash = sha256_begin();
+    if (EVP_DigestUpdate(hash, purpose, sizeof purpose - 1) != 1 || EVP_DigestUpdate(hash, guid, 16) != 1 ||
+        EVP_DigestUpdate(hash, sha256, 32) != 1 || EVP_DigestFinal_ex(hash, digest, NULL) != 1)
+        i_fatal("OpenSSL: SHA-256");
+    memcpy(own_r, digest, 16);
 }
 
 int copy_mail(struct mail_save_context **ctx, struct mail *mail)

@@ -1,6 +1,8 @@
 /* look_mail - a mail that is there, against what the state says of its UID: is it the same one, whose flags are newer, is it new. */
 #include "look.h"
 
+#include "../../plugin/delivery_id.h"
+
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
 
@@ -251,34 +253,50 @@ static void keep_guid(struct look *l, const struct orset_message *m)
     array_push_back(&l->guids, &g);
 }
 
+/* Two mails of the mailbox have one GUID there. */
+static bool same_guid_as(struct look *l, struct mail *other)
+{
+    guid_128_t mine, theirs;
+    const char *text;
+    mail_storage_clear_error(other->box->storage);
+    if (!look_guid(l, mine) || mail_get_special(other, MAIL_FETCH_GUID, &text) < 0)
+        return FALSE;
+    mail_generate_guid_128_hash(text, theirs);
+    return memcmp(mine, theirs, sizeof mine) == 0;
+}
+
 struct first {
     const struct orset_message *second;
-    bool found;
+    uint32_t uid; /* 0: none */
 };
 
 static int find_first(void *arg, const struct orset_message *m, const struct orset_flags *own)
 {
     struct first *f = arg;
     (void)own;
-    if (m->uid != 0 && m->uid < f->second->uid && memcmp(m->facts.guid, f->second->facts.guid, 16) == 0 &&
+    if (f->uid == 0 && m->uid != 0 && m->uid < f->second->uid && memcmp(m->facts.guid, f->second->facts.guid, 16) == 0 &&
         (memcmp(m->facts.sha256, f->second->facts.sha256, 32) != 0 || m->facts.received != f->second->facts.received))
-        f->found = TRUE;
+        f->uid = m->uid;
     return 0;
 }
 
-/* Only the gateway's deliveries of one entry have one GUID and other bytes or another date; a copy has the same of both (F40). */
+/* Only the gateway's deliveries of one entry have one GUID that the plugin made, and other trace lines or another date; a copy has the same of
+ * both. That GUID is a claim, too: what is removed as a second delivery has the first one's bytes. */
 static int look_for_first(struct look *l, const struct orset_message *m)
 {
-    struct first f = {m, FALSE};
-    const char *id;
-    if (m->k <= 1 || mail_get_first_header(l->mail, "Dovelane-Id", &id) <= 0)
+    struct first f = {m, 0};
+    if (m->k <= 1 || !delivery_id_is_guid(m->facts.guid))
         return 0;
     if (orset_each_message(l->s->os, m->folder, find_first, &f) < 0)
         return -1;
-    if (f.found) {
+    struct mail *first = f.uid == 0 ? NULL : mail_by_uid(l->mail->transaction, f.uid);
+    if (first == NULL)
+        return 0;
+    if (same_guid_as(l, first) && body_same_mails(first, l->mail) > 0) {
         session_note(l->s, NOTE_INFO, "%s: UID %u is a second delivery of a mail that is there: removed", l->x->vname, m->uid);
         seq_range_array_add(&l->seconds, m->uid);
     }
+    mail_free(&first);
     return 0;
 }
 

@@ -542,8 +542,8 @@ int renumber_apply(struct session *s)
 
 /* --- other bytes ----------------------------------------------------------------------------------------------------
  *
- * Two sites saved one GUID with different bytes (a gateway's second delivery): the smallest SHA-256 wins, and the mail with the
- * other bytes gives way to a new one. */
+ * Two sites saved one GUID with different bytes. Of a gateway's second delivery only the trace lines differ: the smallest SHA-256 wins, and
+ * the mail with the other bytes gives way to a new one. Any other two are two mails. */
 
 /* Its flags are those of the mail that gives way. */
 static struct mail_save_context *bytes_init(struct mailbox_transaction_context *trans, const struct orset_todo *t)
@@ -609,18 +609,54 @@ static int body_bind(struct session *s, struct box *x, const struct orset_todo *
     return session_commit(s);
 }
 
-/* The mail that is to give way is the one that the state means; its bytes are other ones anyway. */
-static bool may_give_way(struct session *s, struct box *x, struct mailbox *box, const struct orset_todo *t, struct renumber *m)
+enum giving_way { GIVES_WAY, STAYS, IS_ANOTHER };
+
+/* The mail is the one that the state means, and what is to be in its place is the same message. A GUID alone would be no proof. */
+static enum giving_way may_give_way(struct session *s, struct box *x, struct mailbox *box, const struct orset_todo *t, struct istream *in,
+                                    struct renumber *m)
 {
     if (!identity_head(s, x, box))
-        return FALSE;
+        return STAYS;
     struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane body");
     struct mail *mail = mail_by_uid(trans, t->uid);
-    bool may = mail != NULL && identity_allows(s, x, mail, t->message.facts.guid, NULL) && guid_of_mail(mail, m->guid);
+    enum giving_way may = STAYS;
+    if (mail != NULL && identity_allows(s, x, mail, t->message.facts.guid, NULL) && guid_of_mail(mail, m->guid)) {
+        int same = body_same_mail(mail, in);
+        if (same < 0)
+            session_note(s, NOTE_WARNING, "%s: UID %u cannot be read, and stays: %s", x->vname, t->uid,
+                         mailbox_get_last_internal_error(box, NULL));
+        may = same > 0 ? GIVES_WAY : same == 0 ? IS_ANOTHER : STAYS;
+    }
     if (mail != NULL)
         mail_free(&mail);
     session_read_end(&trans);
     return may;
+}
+
+/* Two mails of one GUID: both live. 1: this one lives under another UID, too, so it may give way. */
+static int body_part(struct session *s, struct box *x, struct mailbox *box, const struct orset_todo *t)
+{
+    struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane body");
+    struct mail *mail = mail_by_uid(trans, t->uid);
+    struct orset_facts facts;
+    struct orset_flags flags;
+    int r = 0, parted = ORSET_OK;
+    if (mail != NULL && body_facts(mail, &facts, NULL) == 0 && (r = session_begin(s)) == 0) {
+        guid_128_t there;
+        memcpy(there, facts.guid, sizeof there);
+        body_own_guid(facts.guid, t->message.facts.guid, facts.sha256);
+        flags_of_mail(s, mail, &flags);
+        if ((parted = orset_local_part(s->os, t->folder, t->uid, there, &facts, &flags)) < 0)
+            r = session_core_failed(s, "part");
+        if (r < 0)
+            session_rollback(s);
+        else if ((r = session_commit(s)) == 0 && parted != ORSET_KNOWN)
+            session_note(s, NOTE_WARNING, "%s: UID %u has the GUID of a mail with other contents at another site: both stay", x->vname, t->uid);
+    }
+    if (mail != NULL)
+        mail_free(&mail);
+    session_read_end(&trans);
+    return r < 0 ? r : parted == ORSET_KNOWN;
 }
 
 static int body_one(struct session *s, const struct orset_todo *t, struct istream *in)
@@ -631,8 +667,10 @@ static int body_one(struct session *s, const struct orset_todo *t, struct istrea
     if (r != 0 || x == NULL || x->gone || x->vname == NULL || x->waits)
         return I_MIN(r, 0);
     struct mailbox *box = session_mailbox(s, x->vname, 0);
-    if (session_open_mailbox(s, x, box) == 0 && mailbox_sync(box, 0) == 0 && may_give_way(s, x, box, t, &m) &&
-        (r = rows_say_saving(s, box, x)) == 0) {
+    enum giving_way may = session_open_mailbox(s, x, box) < 0 || mailbox_sync(box, 0) < 0 ? STAYS : may_give_way(s, x, box, t, in, &m);
+    if (may == IS_ANOTHER && (r = body_part(s, x, box, t)) > 0)
+        may = GIVES_WAY;
+    if (may == GIVES_WAY && (r = rows_say_saving(s, box, x)) == 0) {
         struct log_pos from;
         int saved = save_bytes(s, box, t, in, &m, &from);
         if (saved > 0 && (r = body_bind(s, x, t, &m, &from)) == 0 && (r = expunge_old(s, box, &m, 1)) == 0) {

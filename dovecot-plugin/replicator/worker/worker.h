@@ -237,6 +237,14 @@ int body_read(struct mail *, const uint8_t sha256[32], uint64_t offset, size_t m
 /* The mail has these bytes, in the CRLF form. One that cannot be read has not. */
 bool body_is_of(struct mail *, const uint8_t sha256[32]);
 
+/* Whether two mails are one message: their bytes are equal below the lines that a delivery puts in front (Return-Path, Delivered-To,
+ * Received), CRs aside. 1, 0; -1: one cannot be read. A stream is given at its start, and is there again afterwards. */
+int body_same_mail(struct mail *, struct istream *);
+int body_same_mails(struct mail *, struct mail *);
+
+/* The GUID of a mail that is another message than the one whose GUID it has: first 16 bytes of SHA-256("dovelane-parted:" guid sha256). */
+void body_own_guid(uint8_t own_r[16], const uint8_t guid[16], const uint8_t sha256[32]);
+
 /* mailbox_copy(), whose copy shows as many bytes as the mail has. */
 int copy_mail(struct mail_save_context **, struct mail *);
 /* Saves what the stream has; ends or cancels the save. */

@@ -6,8 +6,10 @@
 #include "delivery_id.h"
 #include "tests.h"
 
-/* Python: hmac.new(bytes(range(32)), b"dovelane-id:00112233445566778899aabbccddeeff", "sha256").hexdigest()[:32]; the plugin's test has the same. */
-#define MAC "349ea0d817746c435a566ad7f7e85c07"
+/* Python: hmac.new(bytes(range(32)), f"dovelane-id 2:{ENTRY}:{HASH}:user@example.org".encode(), "sha256").hexdigest()[:32], HASH being that of
+ * "Subject: a\n\nb\n"; the plugin's test has the same. */
+#define CODE "e2e9ffe9cfedf11738326f56c2cb85cb"
+#define OTHER "dff8412872c9883ba7881af6db53f069" /* of o@x */
 
 static const unsigned char id[ENTRYID_LEN] = {0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff};
 static char *error;
@@ -29,10 +31,17 @@ static struct delivery_key *key_of(const void *data, size_t size, mode_t mode)
 
 static void expect(struct delivery_key *k)
 {
+    static const char *const forms[] = {"Subject: a\r\n\r\nb\r\n", "Subject: a\n\nb\n", "Subject: a\r\n\r\nb"};
+    static const char *const address[] = {"User@Example.ORG", "o@x", "o@x"};
     ck_assert_msg(k != NULL, "%s", error);
-    char *line = delivery_id_header(k, id);
-    ck_assert_str_eq(line, "Dovelane-Id: 00112233445566778899aabbccddeeff " MAC "\r\n");
-    free(line);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        char *line = delivery_id_header(k, id, forms[i], strlen(forms[i]), address, 3);
+        ck_assert_str_eq(line, "Dovelane-Id: 00112233445566778899aabbccddeeff\r\n " CODE " " OTHER "\r\n " OTHER "\r\n");
+        free(line);
+    }
+    char *other = delivery_id_header(k, id, "Subject: a\r\r\n\r\nb\r\n", 20, address, 1);
+    ck_assert(!strstr(other, CODE));
+    free(other);
     delivery_key_free(k);
 }
 

@@ -110,15 +110,51 @@ def test_a_part_of_a_mail_that_was_removed_meanwhile_does_not_stay(world):
     assert equal(world)["INBOX"][1] == [] and not list(bodies.iterdir())
 
 
-def test_one_guid_saved_with_other_bytes_is_one_mail(tmp_path_factory):
+def saved_apart(world, texts):
+    """One GUID, saved at each site with its own bytes before they hear of each other."""
+    append(world[1], "INBOX", "first")
+    world.settle()
+    for site, text in zip(world.sites.values(), texts):
+        drop_file(site, "1700000000.M1P1.host", text)
+    world.settle()
+    return [digest for *_, digest in equal(world)["INBOX"][1]]
+
+
+def short(text):
+    return hashlib.sha256(text).hexdigest()[:12]
+
+
+def test_one_guid_saved_with_other_trace_lines_is_one_mail(tmp_path_factory):
+    """A gateway's second delivery."""
     world = make_world(tmp_path_factory, ["maildir", "maildir"])
     try:
-        append(world[1], "INBOX", "first")
+        trace = "Return-Path: <s@x>\r\nDelivered-To: u\r\nReceived: from a\r\n\tby site {}; now\r\n"
+        texts = [trace.format(n).encode() + mail("second") for n in (1, 2)]
+        digests = saved_apart(world, texts)
+        wins = min(texts, key=lambda text: hashlib.sha256(text).digest())
+        assert sorted(digests) == sorted([short(mail("first")), short(wins)])
+    finally:
+        world.stop()
+
+
+@pytest.mark.parametrize("forms", [["maildir", "maildir"], ["maildir", "maildir", "maildir"]])
+@pytest.mark.parametrize("what", ["another mail", "cut short", "a header more"])
+def test_one_guid_with_other_contents_is_two_mails(tmp_path_factory, forms, what):
+    """A GUID is a claim: neither mail is removed for it, at no site, whichever hash is the smaller one."""
+    world = make_world(tmp_path_factory, forms)
+    try:
+        texts = [mail(f"contents {n}", 5000) for n in range(len(forms))] if what == "another mail" else \
+            [mail("contents", 5000)[:-100 * n or None] for n in range(len(forms))] if what == "cut short" else \
+            [b"X-Seen: %d\r\n" % n + mail("contents", 5000) for n in range(len(forms))]
+        digests = saved_apart(world, texts)
+        assert sorted(digests) == sorted([short(mail("first"))] + [short(text) for text in texts]), digests
+        imap(world[1], "INBOX", ("store", "1:*", "+FLAGS", "(\\Flagged)"))
         world.settle()
+        assert all("\\Flagged" in str(flags) for _, *flags in equal(world)["INBOX"][1])
         for n, site in world.sites.items():
-            drop_file(site, "1700000000.M1P1.host", mail(f"via {n}"))
-        world.settle()
-        assert subjects(equal(world), "INBOX") == 2
+            imap(site, "INBOX", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",))
+            world.settle()
+            assert subjects(equal(world), "INBOX") == len(forms) + 1 - n
     finally:
         world.stop()
 
