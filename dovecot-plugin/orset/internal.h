@@ -360,6 +360,9 @@ int orset_todo_next_removal(struct orset *, struct orset_todo *);
 /* 1: a REMOVE row waits for this mail. A row that means another mail is dropped. */
 int orset_todo_doomed(struct orset *, uint32_t home, uint32_t uid, const uint8_t guid[16]);
 /* The wanted bytes went from SHA-256 before to now; seen as above. */
+int orset_drop_bytes(struct orset *, const uint8_t sha256[32]); /* of the message in m[0]: local.c */
+/* 1 and the SHA-256 of what the mailbox has under a UID that waits for its ORSET_TODO_BODY; 0: it waits for none. */
+int orset_todo_bytes(struct orset *, uint32_t home, uint32_t uid, uint8_t sha256_r[32]);
 int orset_todo_body(struct orset *, uint32_t home, uint32_t uid, const uint8_t before[32], const uint8_t now[32],
                     const uint8_t *seen);
 /* orset_done_place, for a mail with these bytes (NULL: those of the dot). */

@@ -129,7 +129,26 @@ int orset_local_rename(struct orset *os, uint32_t folder, const char *name, size
     return r < 0 ? r : any ? ORSET_OK : ORSET_KNOWN;
 }
 
+/* A dot of a message that the mailbox shows, and the bytes that its site saved are those there, so that who removes the mail has seen it. */
+static int was_seen(struct orset *os, const struct orset_message *m)
+{
+    struct orset_dot speaker;
+    uint8_t bytes[32];
+    if (!m->uid)
+        return 0;
+    int r = orset_todo_bytes(os, orset_folder_at(os, m->folder)->home, m->uid, bytes);
+    if (r == 0) {
+        struct message *whole = &os->m[0];
+        r = orset_message_load(os, m->folder, m->dot, whole);
+        if (r > 0 && !whole->siblings)
+            return 1;
+        r = r > 0 ? orset_group_speaker(os, whole, &speaker, bytes) : r < 0 ? r : orset_storage_fail(os, "a message vanished");
+    }
+    return r < 0 ? r : memcmp(bytes, m->facts.sha256, 32) == 0;
+}
+
 struct some_dots {
+    struct orset *os;
     unsigned n;
     struct orset_dot dot[ORSET_OP_DOTS_MAX];
 };
@@ -138,9 +157,10 @@ static int collect_placed(void *arg, const struct orset_message *m, const struct
 {
     struct some_dots *s = arg;
     (void)own;
-    if (m->uid)
+    int seen = was_seen(s->os, m);
+    if (seen > 0)
         s->dot[s->n++] = m->dot;
-    return s->n == ORSET_OP_DOTS_MAX;
+    return seen < 0 ? seen : s->n == ORSET_OP_DOTS_MAX;
 }
 
 int orset_emit_remove(struct orset *os, const struct folder *f, const struct orset_dot *dot, unsigned n)
@@ -157,7 +177,7 @@ int orset_emit_remove(struct orset *os, const struct folder *f, const struct ors
  * them (F4). */
 static int delete_one(struct orset *os, struct folder *f)
 {
-    struct some_dots s;
+    struct some_dots s = {.os = os};
     int r;
     do {
         s.n = 0;
@@ -305,6 +325,17 @@ static int find_unplaced(struct orset *os, uint32_t home, struct find_guid *g, u
     return 0;
 }
 
+/* The message of that dot has these bytes. 1, 0, error. */
+static int has_bytes(struct orset *os, uint32_t folder, struct orset_dot d, const uint8_t sha256[32])
+{
+    struct orset_dot speaker;
+    uint8_t body[32];
+    int r = orset_message_load(os, folder, d, &os->m[0]);
+    if (r <= 0 || (r = orset_group_speaker(os, &os->m[0], &speaker, body)) < 0)
+        return r < 0 ? r : orset_storage_fail(os, "a message vanished");
+    return memcmp(body, sha256, 32) == 0;
+}
+
 int orset_unplaced_guid(struct orset *os, uint32_t home, const uint8_t guid[16])
 {
     struct alias a;
@@ -312,6 +343,23 @@ int orset_unplaced_guid(struct orset *os, uint32_t home, const uint8_t guid[16])
     struct find_guid g = {.guid = r > 0 ? a.guid : guid};
     uint32_t folder;
     return r < 0 ? r : find_unplaced(os, home, &g, &folder);
+}
+
+/* The dots of the message in m[0] whose sites saved these bytes are removed: they stand for another mail, or for the one that the others
+ * stand for. The others stay. */
+int orset_drop_bytes(struct orset *os, const uint8_t sha256[32])
+{
+    struct orset_dot dots[ORSET_SAME_MESSAGE_MAX];
+    struct folder *f = orset_folder_at(os, os->m[0].p.folder);
+    int n = orset_group_load(os, &os->m[0]), gone = 0;
+    for (int i = 0; i < n; i++) {
+        struct message *o = &os->m[2];
+        if (orset_message_load(os, f->index, os->group[i], o) <= 0)
+            return orset_storage_fail(os, "a message vanished");
+        if (memcmp(o->p.facts.sha256, sha256, 32) == 0)
+            dots[gone++] = os->group[i];
+    }
+    return n < 0 ? n : gone == 0 || gone == n ? 0 : orset_emit_remove(os, f, dots, (unsigned)gone);
 }
 
 /* A message of that GUID in that folder: its UID, 0 where it waits to be placed. 1, 0, error. */
@@ -350,6 +398,8 @@ int orset_local_part(struct orset *os, uint32_t folder, uint32_t uid, const uint
         return known < 0 ? known : ORSET_KNOWN;
     if ((r = orset_message_by_uid(os, folder, uid, NULL)) <= 0)
         return r < 0 ? r : orset_fail(os, ORSET_E_ABSENT, "UID %u of folder %u is another message: it is bound to none", uid, folder);
+    if ((r = orset_drop_bytes(os, facts.sha256)) < 0 || (r = orset_message_by_uid(os, folder, uid, NULL)) <= 0)
+        return r < 0 ? r : orset_storage_fail(os, "a message vanished");
     if ((r = orset_unbind(os, home, &os->m[0], true)) < 0 || (r = orset_parted_put(os, facts.guid, there)) < 0)
         return r;
     return known ? orset_placed(os, folder, same, uid, flags, facts.sha256) : emit_add(os, home, uid, 1, &facts, flags);
@@ -399,6 +449,8 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struc
     uint32_t in = folder, k = 1;
     bool moved = home->home != folder;
     r = find_unplaced(os, home->home, &g, &in);
+    if (moved && r > 0 && (r = has_bytes(os, in, g.found, facts.sha256)) == 0)
+        in = folder; /* another mail under that GUID */
     if (moved && r >= 0) {
         /* The folder is shown in another mailbox by now: the mail is to be placed there, and leaves this one. */
         int e = orset_doom(os, home, facts.guid, uid);
@@ -591,7 +643,18 @@ int orset_local_expunge(struct orset *os, uint32_t folder, uint32_t uid)
         return n;
     struct orset_dot dots[ORSET_SAME_MESSAGE_MAX];
     memcpy(dots, os->group, (size_t)n * sizeof dots[0]);
-    return orset_emit_remove(os, f, dots, (unsigned)n);
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        struct orset_message one;
+        int seen = orset_message_get(os, f->index, dots[i], &one);
+        if (seen <= 0 || (seen = was_seen(os, &one)) < 0)
+            return seen < 0 ? seen : orset_storage_fail(os, "a message vanished");
+        if (seen)
+            dots[kept++] = dots[i];
+    }
+    if (kept > 0 && (r = orset_emit_remove(os, f, dots, (unsigned)kept)) < 0)
+        return r;
+    return kept == n ? ORSET_OK : orset_local_missing(os, folder, uid) < 0 ? ORSET_E_STORAGE : kept ? ORSET_OK : ORSET_KNOWN;
 }
 
 struct find_moved {

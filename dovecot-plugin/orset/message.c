@@ -415,21 +415,22 @@ int orset_doom(struct orset *os, struct folder *home, const uint8_t guid[16], ui
     return r;
 }
 
-/* Lets the message's UID go; gone: the mailbox does not have it any more. The message's dots stay, unplaced.
- */
+/* Lets the message's UID go; gone: the mailbox does not have it any more. The message's dots stay, unplaced. A mail with other bytes than the
+ * message's stays: whoever removed or moved the message had not seen it, and it is one that the state does not know. */
 int orset_unbind(struct orset *os, struct folder *home, struct message *m, bool gone)
 {
     struct orset_key k;
     uint32_t uid = m->p.uid;
-    int r = set_uid(os, m, 0);
+    uint8_t bytes[32];
+    int other = gone ? 0 : orset_todo_bytes(os, home->index, uid, bytes), r = other < 0 ? other : set_uid(os, m, 0);
     uid_key(&k, home->index, uid);
     if (r < 0 || (r = orset_row_del(os, ORSET_T_UID, &k)) < 0 ||
         (r = orset_todo_uid(os, ORSET_TODO_FLAGS, home->index, uid, NULL)) < 0 ||
         (r = orset_todo_uid(os, ORSET_TODO_RENUMBER, home->index, uid, NULL)) < 0 ||
-        (r = orset_todo_uid(os, ORSET_TODO_BODY, home->index, uid, NULL)) < 0 ||
+        (r = other ? 0 : orset_todo_uid(os, ORSET_TODO_BODY, home->index, uid, NULL)) < 0 ||
         (r = orset_todo_uid(os, ORSET_TODO_MISMATCH, home->index, uid, NULL)) < 0)
         return r;
-    return gone ? 0 : orset_doom(os, home, m->p.facts.guid, uid);
+    return gone || other ? 0 : orset_doom(os, home, m->p.facts.guid, uid);
 }
 
 /* --- add and remove

@@ -295,7 +295,8 @@ int orset_local_flags(struct orset *, uint32_t folder, uint32_t uid, const struc
                       const struct orset_flags *reassert);
 /* The flags that a UID was last seen with here. 1; 0: no message is bound to it. */
 int orset_flags_seen(struct orset *, uint32_t folder, uint32_t uid, struct orset_flags *);
-/* A UID was removed on evidence. */
+/* A UID was removed on evidence. Whoever removed a mail whose bytes are not those agreed on has seen no others: the message goes only as far as
+ * sites saved it with these, and else is to be placed. */
 int orset_local_expunge(struct orset *, uint32_t folder, uint32_t uid);
 /* The same for a mail whose folder is shown in another mailbox by now (two ids with one name), of which it had this UID in its own: removed on
  * evidence before it could be placed there. ORSET_KNOWN when it is there already, or is gone. */
@@ -340,7 +341,8 @@ enum orset_todo_kind {
     ORSET_TODO_ATTRIBUTE,    /* folder, name = key: set as orset_attribute_get() says */
     /* uid holds other bytes than message says: two sites saved one GUID differently. If they are one message but for trace lines (a
      * gateway's second delivery), the smallest SHA-256 wins: save message's body anew with flags, expunge uid, in one
-     * transaction. Else both live: orset_local_part(). */
+     * transaction. Else both live: orset_local_part(). message.dot.counter 0: message was removed elsewhere, where nobody had seen
+     * these bytes; the mail is one that the state does not know: orset_local_add(), orset_done_alone(). */
     ORSET_TODO_BODY
 };
 
@@ -377,6 +379,8 @@ int orset_done_remove(struct orset *, uint32_t folder, uint32_t uid);
 int orset_done_renumber(struct orset *, uint32_t folder, uint32_t uid, uint32_t new_uid);
 /* The mail of uid is now new_uid, with the bytes of message; uid is expunged. */
 int orset_done_body(struct orset *, uint32_t folder, uint32_t uid, uint32_t new_uid, const uint8_t sha256[32]);
+/* The mail of uid, whose message was removed, is a message of its own, or is gone. */
+int orset_done_alone(struct orset *, uint32_t folder, uint32_t uid);
 int orset_done_folder(struct orset *, uint32_t folder);
 int orset_done_subscription(struct orset *, const char *name, size_t len);
 int orset_done_attribute(struct orset *, uint32_t folder, const char *key, size_t len);

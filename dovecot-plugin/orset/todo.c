@@ -116,6 +116,21 @@ int orset_todo_doomed_guid(struct orset *os, uint32_t home, uint32_t uid, uint8_
     return got;
 }
 
+int orset_todo_bytes(struct orset *os, uint32_t home, uint32_t uid, uint8_t sha256_r[32])
+{
+    struct orset_key k;
+    struct orset_reader r;
+    todo_key(&k, ORSET_TODO_BODY, home, "", 0);
+    orset_key_num(&k, uid);
+    int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
+    const uint8_t *bytes = got > 0 ? orset_read_bytes(&r, 32) : NULL;
+    if (got > 0 && !bytes)
+        return orset_storage_fail(os, "a body's row is cut");
+    if (bytes)
+        memcpy(sha256_r, bytes, 32);
+    return got;
+}
+
 int orset_todo_body(struct orset *os, uint32_t home, uint32_t uid, const uint8_t before[32], const uint8_t now[32],
                     const uint8_t *seen)
 {
@@ -345,6 +360,10 @@ static int fill(struct orset *os, struct orset_todo *t, struct next *n, bool all
     case ORSET_TODO_FLAGS:
         t->uid = (uint32_t)orset_key_read(&key);
         r = orset_message_by_uid(os, t->folder, t->uid, &t->message);
+        if (r == 0 && t->kind == ORSET_TODO_BODY) {
+            memset(&t->message, 0, sizeof t->message);
+            return 1;
+        }
         if (r > 0)
             r = orset_group_union(os, &os->m[0], &t->flags) < 0 ? ORSET_E_STORAGE : 1;
         break;
@@ -545,9 +564,30 @@ int orset_done_renumber(struct orset *os, uint32_t folder, uint32_t uid, uint32_
 
 int orset_done_body(struct orset *os, uint32_t folder, uint32_t uid, uint32_t new_uid, const uint8_t sha256[32])
 {
+    struct orset_flags before, after, seen, more;
     struct folder *home;
-    int r = need_mailbox(os, folder, new_uid, &home);
-    return r < 0 ? r : rebind(os, home, uid, new_uid, sha256);
+    uint8_t old[32];
+    int had, r = need_mailbox(os, folder, new_uid, &home);
+    if (r < 0 || (had = orset_todo_bytes(os, folder, uid, old)) < 0)
+        return r < 0 ? r : had;
+    if ((r = rebind(os, home, uid, new_uid, sha256)) < 0 || !had)
+        return r;
+    /* Nobody has the old bytes any more, or will not. What was marked on them alone stays marked. */
+    if ((r = orset_message_by_uid(os, folder, new_uid, NULL)) <= 0 || (r = orset_group_union(os, &os->m[0], &before)) < 0 ||
+        (r = orset_drop_bytes(os, old)) < 0)
+        return r;
+    if ((r = orset_message_by_uid(os, folder, new_uid, NULL)) <= 0 || (r = orset_group_union(os, &os->m[0], &after)) < 0 ||
+        (had = orset_todo_seen(os, folder, new_uid, &seen)) < 0)
+        return r <= 0 ? r : had;
+    orset_flags_diff(&before, &after, &more);
+    r = orset_local_flags(os, folder, new_uid, had ? &seen : &after, &more);
+    return r < 0 ? r : 0;
+}
+
+int orset_done_alone(struct orset *os, uint32_t folder, uint32_t uid)
+{
+    int r = orset_need_transaction(os);
+    return r < 0 ? r : orset_todo_uid(os, ORSET_TODO_BODY, folder, uid, NULL);
 }
 
 int orset_done_folder(struct orset *os, uint32_t folder)

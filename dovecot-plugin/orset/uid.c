@@ -241,7 +241,7 @@ struct item {
     uint32_t folder, order; /* agreed or claimed UID */
     struct orset_dot dot;   /* smallest of its message */
     bool from_last;         /* the last round's value did not hold at some site */
-    uint64_t term;          /* under which its present UID was agreed */
+    uint64_t term;          /* the latest under which one of its dots was given a UID */
     uint32_t round;
     const struct orset *os;
 };
@@ -276,9 +276,19 @@ static int take_item(struct orset *os, struct folder *home, struct orset_dot d, 
         if ((r = orset_group_agreed(os, m, &agreed)) < 0)
             return r;
         int n = orset_group_load(os, m);
-        for (int j = 0; j < n; j++)
+        uint64_t term = m->term;
+        uint32_t round = m->round;
+        for (int j = 0; j < n; j++) {
+            const struct message *o = &os->m[2];
+            if ((r = orset_message_load(os, i, os->group[j], &os->m[2])) <= 0)
+                return r < 0 ? r : orset_storage_fail(os, "a GUID row without its message");
+            if (o->term > term || (o->term == term && o->round > round)) {
+                term = o->term;
+                round = o->round;
+            }
             if (orset_dot_order(os, os->group[j], d) < 0)
                 d = os->group[j];
+        }
         if (t->n == t->room) {
             size_t room = t->room ? t->room * 2 : 64;
             struct item *p = orset_mem(os, t->v, room * sizeof *p);
@@ -288,7 +298,7 @@ static int take_item(struct orset *os, struct folder *home, struct orset_dot d, 
             t->room = room;
         }
         bool last = m->round && m->round == home->round && m->term == home->round_term;
-        t->v[t->n++] = (struct item){i, agreed, d, last, m->term, m->round, os};
+        t->v[t->n++] = (struct item){i, agreed, d, last, term, round, os};
         return n < 0 ? n : 0;
     }
     home->uid_told = true;

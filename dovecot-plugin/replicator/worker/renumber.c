@@ -685,6 +685,41 @@ static int body_one(struct session *s, const struct orset_todo *t, struct istrea
     return r;
 }
 
+/* The message that the mail was bound to was removed by somebody who had not seen its bytes: it is one of its own, as if it had just come. */
+static int body_alone(struct session *s, const struct orset_todo *t)
+{
+    struct box *x = box_by_folder(s, t->folder);
+    if (x == NULL || x->gone || x->vname == NULL || x->waits)
+        return 0;
+    struct mailbox *box = session_mailbox(s, x->vname, MAILBOX_FLAG_READONLY);
+    int r = 0;
+    if (session_open_mailbox(s, x, box) == 0 && mailbox_sync(box, 0) == 0 && identity_head(s, x, box)) {
+        struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane body");
+        struct mail *mail = mail_by_uid(trans, t->uid);
+        struct orset_facts facts;
+        struct orset_flags flags;
+        bool readable = mail == NULL || body_facts(mail, &facts, NULL) == 0;
+        if (readable && (r = session_begin(s)) == 0) {
+            if (mail != NULL) {
+                flags_of_mail(s, mail, &flags);
+                r = orset_local_add(s->os, t->folder, t->uid, &facts, &flags, NULL);
+            }
+            if (r < 0 || orset_done_alone(s->os, t->folder, t->uid) < 0) {
+                r = session_core_failed(s, "alone");
+                session_rollback(s);
+            } else if ((r = session_commit(s)) == 0 && mail != NULL) {
+                session_note(s, NOTE_INFO, "%s: UID %u: other sites removed a mail of its GUID with other contents: this one stays", x->vname,
+                             t->uid);
+            }
+        }
+        if (mail != NULL)
+            mail_free(&mail);
+        session_read_end(&trans);
+    }
+    mailbox_free(&box);
+    return r;
+}
+
 int bodies_apply(struct session *s, uint64_t ask)
 {
     struct orset_todo *t = i_new(struct orset_todo, 1);
@@ -697,11 +732,13 @@ int bodies_apply(struct session *s, uint64_t ask)
         T_BEGIN {
             struct orset_message m = t->message;
             struct istream *in;
-            s->other_bytes++;
+            s->other_bytes += m.dot.counter != 0;
             if (m.facts.guid_text_len > 0)
                 m.facts.guid_text = t_strndup(m.facts.guid_text, m.facts.guid_text_len);
             t->message = m;
-            if ((in = body_open(s, m.facts.sha256)) == NULL) {
+            if (m.dot.counter == 0) {
+                r = body_alone(s, t);
+            } else if ((in = body_open(s, m.facts.sha256)) == NULL) {
                 want(wants, &m, NULL);
             } else {
                 r = body_one(s, t, in);

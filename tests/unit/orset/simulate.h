@@ -65,6 +65,8 @@ enum { SITES = 4, NAMESPACES = 2, BOXES = 28, MAILS = 220, LANE = 64 };
     X(UIDS_MOVED, "mails renumbered")                                                                              \
     X(DELIVERED_TWICE, "mail delivered at two sites with other bytes")                                             \
     X(BODY_REPLACED, "mail saved again with the bytes that won")                                                   \
+    X(GUID_CLAIMED, "another mail saved under a mail's GUID")                                                       \
+    X(BODY_PARTED, "two mails of one GUID parted")                                                                 \
     X(EQUAL_BY_OPS, "groups judged before the last exchanges, too")                                                 \
     X(MAILS_MADE, "mails added")
 
@@ -140,6 +142,7 @@ struct known_mail {
     bool removed, unsure; /* by a user; only on a host that was lost */
     bool damaged;         /* vanished from a mailbox: another loss may be one too many */
     bool seen;
+    bool claimed; /* two mails have its GUID */
 };
 
 enum { SHARED_CONTENTS = 60, CONTENTS = 4000 }; /* below the first: saved again and again, for k */

@@ -108,6 +108,20 @@ static void deliver_again(struct site *s)
     save(b, 0, (struct mail){.guid = content, .content = content, .body = (uint8_t)(1 + below(3))});
 }
 
+/* Somebody saves another mail under its GUID, here or at another site: both are to live. */
+static void claim_guid(struct site *s)
+{
+    struct group *g = s->group;
+    struct box *b = box_of(s, ORSET_INBOX);
+    if (g->nmails == SHARED_CONTENTS || g->nmails == CONTENTS || b->n >= 60)
+        return;
+    struct mail m = {.guid = (uint16_t)(SHARED_CONTENTS + below(g->nmails - SHARED_CONTENTS)), .content = (uint16_t)g->nmails++};
+    g->mail[m.content] = (struct known_mail){.site = s->index, .claimed = true};
+    g->mail[m.guid].claimed = true;
+    happened[GUID_CLAIMED]++;
+    save(b, 0, m);
+}
+
 static void expunge(struct site *s, struct box *b, unsigned i, bool for_good)
 {
     if (for_good)
@@ -131,6 +145,16 @@ static int mark_removed(void *arg, const struct orset_message *m, const struct o
     return 0;
 }
 
+/* What is still there of that: he had not seen its bytes. */
+static int mark_unseen(void *arg, const struct orset_message *m, const struct orset_flags *own)
+{
+    struct marking *a = arg;
+    (void)own;
+    if (!in_vain)
+        journal(a->s, m->dot)->removed &= ~(1U << a->s->index);
+    return 0;
+}
+
 static void delete_folder(struct site *s, uint32_t f)
 {
     struct marking a = {.s = s, .all_placed = true};
@@ -143,6 +167,8 @@ static void delete_folder(struct site *s, uint32_t f)
     for (unsigned i = 0; i < box_of(s, f)->n; i++)
         s->group->mail[s->box[f].mail[i].content].removed = true;
     must(s, orset_local_delete(s->os, f));
+    for (uint32_t i = 0; i < orset_folders(s->os); i++)
+        must(s, orset_each_message(s->os, i, mark_unseen, &a));
     memset(&s->box[f], 0, sizeof s->box[f]);
 }
 
@@ -180,6 +206,8 @@ void user(struct site *s)
     unsigned z = below(100);
     if (z < 4) {
         deliver_again(s);
+    } else if (z < 6) {
+        claim_guid(s);
     } else if (z < 40 || b->n == 0) {
         if (b->n < 60)
             save(b, 0, new_mail(s));
@@ -191,7 +219,8 @@ void user(struct site *s)
         unsigned i = below(b->n);
         struct mail m = b->mail[i];
         struct box *to = box_of(s, some_home(s));
-        if (to->n >= 60)
+        /* Not one whose GUID another has: a folder that moves into another mailbox (two ids, one name) takes its mails along by GUID. */
+        if (to->n >= 60 || s->group->mail[m.content].claimed)
             return;
         save(to, 0, m);
         if (z < 78)
@@ -209,7 +238,8 @@ void damage(struct site *s)
     happened[DAMAGE]++;
     unsigned left = b->n > 0 ? below(b->n) : 0; /* the rest of the mailbox vanishes */
     for (; b->n > left; b->n--) {
-        if (must(s, orset_message_by_uid(s->os, home, b->mail[b->n - 1].uid, &m)) == 0)
+        if (must(s, orset_message_by_uid(s->os, home, b->mail[b->n - 1].uid, &m)) == 0 ||
+            s->group->mail[b->mail[b->n - 1].content].claimed) /* and another has its GUID: nobody else may hold these bytes */
             s->group->mail[b->mail[b->n - 1].content].unsure = true; /* nobody knew of it yet */
         else
             s->group->mail[b->mail[b->n - 1].content].damaged = true;
@@ -290,6 +320,8 @@ static void ingest_removes(struct site *s)
             if (must(s, orset_message_by_uid(s->os, i, b->expunged[n], &a.m)) > 0)
                 must(s, orset_each_message(s->os, a.m.folder, mark_removed, &a));
             must(s, orset_local_expunge(s->os, i, b->expunged[n]));
+            if (a.m.dot.counter)
+                must(s, orset_each_message(s->os, a.m.folder, mark_unseen, &a));
         }
         if (is_home(s, i))
             ingest_missing(s, i);
@@ -412,20 +444,53 @@ static void renumber(struct site *s, struct orset_todo *t)
     must(s, orset_done_renumber(s->os, t->folder, t->uid, m->uid));
 }
 
+/* False: the mailbox has the mail under another UID, too. */
+static bool part(struct site *s, const struct orset_todo *t, const struct mail *m)
+{
+    struct orset_facts facts;
+    struct orset_flags flags = {.system = m->flags};
+    uint8_t there[16];
+    facts_of(m, &facts);
+    memcpy(there, facts.guid, 16);
+    memset(facts.guid, 0, 16);
+    facts.guid[0] = (uint8_t)m->content;
+    facts.guid[1] = (uint8_t)(m->content >> 8 | 0x80);
+    struct marking a = {.s = s, .m = t->message};
+    must(s, orset_each_message(s->os, t->message.folder, mark_removed, &a));
+    int r = must(s, orset_local_part(s->os, t->folder, t->uid, there, &facts, &flags));
+    must(s, orset_each_message(s->os, t->message.folder, mark_unseen, &a));
+    happened[BODY_PARTED] += r != ORSET_KNOWN;
+    return r != ORSET_KNOWN;
+}
+
 static void replace_body(struct site *s, const struct orset_todo *t)
 {
     struct box *b = box_of(s, t->folder);
     struct mail *m = mail_by_uid(b, t->uid), copy;
+    if (!m && t->message.dot.counter == 0) {
+        must(s, orset_done_alone(s->os, t->folder, t->uid));
+        return;
+    }
     if (!m) {
         must(s, orset_local_missing(s->os, t->folder, t->uid));
         return;
     }
+    if (t->message.dot.counter == 0) {
+        ingest_mail(s, t->folder, m, NULL);
+        must(s, orset_done_alone(s->os, t->folder, t->uid));
+        return;
+    }
     copy = mail_of(&t->message, &t->flags);
+    if (copy.content != m->content && part(s, t, m))
+        return;
     copy.flags = m->flags;
     take_out(b, t->uid);
     m = save(b, 0, copy);
     happened[BODY_REPLACED]++;
+    struct marking a = {.s = s, .m = t->message};
+    must(s, orset_each_message(s->os, t->message.folder, mark_removed, &a));
     must(s, orset_done_body(s->os, t->folder, t->uid, m->uid, t->message.facts.sha256));
+    must(s, orset_each_message(s->os, t->message.folder, mark_unseen, &a));
 }
 
 static void do_work(struct site *s, struct orset_todo *t, bool known)
