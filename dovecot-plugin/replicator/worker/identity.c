@@ -20,6 +20,7 @@ struct mail *mail_by_uid(struct mailbox_transaction_context *trans, uint32_t uid
     return NULL;
 }
 
+#define HEAD_AGAIN 1000   /* milliseconds */
 #define DOUBT_AGAIN 60000 /* milliseconds; a comparison that did not help is not repeated at once */
 
 static void identity_doubt(struct session *s, struct box *x, uint32_t uid)
@@ -42,6 +43,13 @@ bool identity_head(struct session *s, struct box *x, struct mailbox *box)
 {
     if (log_is_known(box, &x->at))
         return TRUE;
+    /* One that cannot be looked at, or changes all the time, is not looked at without end. */
+    uint64_t now = clock_msecs();
+    if (now < x->head_again) {
+        session_want_tick(s, HEAD_AGAIN);
+        return FALSE;
+    }
+    x->head_again = now + HEAD_AGAIN;
     session_note(s, NOTE_INFO, "%s: it is not the mailbox that was looked at last: it is compared before anything is done to it", x->vname);
     x->all = s->look_again = TRUE;
     session_want_tick(s, 100);

@@ -95,6 +95,7 @@ struct box {
     ARRAY_TYPE(moved) moved; /* by old UID */
     bool doubted; /* a UID names another mail than the state says: the next look goes by GUIDs. In memory only */
     uint64_t doubt_again; /* no other comparison for that reason before, by the monotonic clock; in memory only */
+    uint64_t head_again;  /* and the same for a look at a mailbox that is another than the one looked at last */
     bool rebuilt; /* with its storage, by this program, since it was looked at (mdbox.c); in memory only */
     bool lost;    /* it was there, and is another one; in memory only */
     bool waits;   /* the last look could not tell which mails it has; in memory only */
