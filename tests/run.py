@@ -101,35 +101,54 @@ def tell_unit(folder, log, name, code, start, tally):
 
 
 class Beside:
-    """The unit tests that only compute, for minutes: they run beside all that follows, which mostly waits, and give way to it."""
+    """A part that runs beside all that follows, and gives way to it; its output comes when it ends."""
 
-    def __init__(self, folder):
-        self.folder, self.start = folder, time.monotonic()
-        self.log = open(folder / "slow.txt", "w+", encoding="utf-8", errors="replace")
-        command = ["nice", "-n", "19", "meson", "test", "-C", str(folder), *PATIENT, "--no-rebuild", "--logbase", "slow", "--print-errorlogs", "--suite", "slow"]
+    def __init__(self, name, log, command, tell, nice, env=None):
+        self.name, self.tell, self.start = name, tell, time.monotonic()
+        self.log = open(log, "w+", encoding="utf-8", errors="replace")
+        command = ["nice", "-n", str(nice), *map(str, command)]
         print("+", " ".join(command), "&", flush=True)
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=self.log, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=self.log, stderr=subprocess.STDOUT)
 
     def finish(self, tally):
         code = self.process.wait()
         self.log.seek(0)
         print(self.log.read(), flush=True)
-        tell_unit(self.folder, "slow", "unit, the long computations", code, self.start, tally)
+        self.tell(self.name, code, self.start, tally)
 
 
-def integration(folder, name, marks, tally, extra_env=None, tests="tests/integration", at_once=AT_ONCE):
-    start = time.monotonic()
+def long_computations(folder):
+    """The unit tests that only compute, for minutes."""
+    command = ["meson", "test", "-C", folder, *PATIENT, "--no-rebuild", "--logbase", "slow", "--print-errorlogs", "--suite", "slow"]
+    return Beside("unit, the long computations", folder / "slow.txt", command, lambda *told: tell_unit(folder, "slow", *told), 19)
+
+
+def machines(folder, marks):
+    """Most of their time they unpack Debians, and wait for them."""
+    junit, command, env = pytest(folder, "machines", marks, "tests/machines", 2)
+    return Beside("machines", folder / "machines.txt", command, lambda *told: tell_tests(junit, *told), 5, env)
+
+
+def pytest(folder, name, marks, tests, at_once, extra_env=None):
+    """The file that will hold the results, the command, its environment. Each test has servers of its own, and ports are reserved."""
     junit = folder / f"{re.sub('[^a-z]+', '-', name)}.xml"
     junit.unlink(missing_ok=True)
-    env = dict(os.environ, DOVELANE_BUILD=str(folder), **(extra_env or {}))
-    # Each test has servers of its own, and ports are reserved.
-    files = sorted(ROOT.glob(tests))
-    code = run([PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(at_once), "--dist", "loadfile", "--durations", "15", "-m", marks,
-                f"--junitxml={junit}", *files], env=env)
+    command = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(at_once), "--dist", "loadfile", "--durations", "15", "-m", marks,
+               f"--junitxml={junit}", *sorted(ROOT.glob(tests))]
+    return junit, command, dict(os.environ, DOVELANE_BUILD=str(folder), **(extra_env or {}))
+
+
+def tell_tests(junit, name, code, start, tally):
     passed, failed, skipped, failures = counts(junit)
     if code not in (0, 5) and not failed:
         failed = 1
     tally.add(name, passed, failed, skipped, time.monotonic() - start, failures)
+
+
+def integration(folder, name, marks, tally, extra_env=None, tests="tests/integration", at_once=AT_ONCE):
+    start = time.monotonic()
+    junit, command, env = pytest(folder, name, marks, tests, at_once, extra_env)
+    tell_tests(junit, name, run(command, env=env), start, tally)
 
 
 def main():
@@ -143,7 +162,9 @@ def main():
     built = build(plain, ["--werror"], tally)
     if built and "1" in parts:
         unit(plain, "unit", ["--suite", "unit", "--no-suite", "slow"] + ["--suite", "long"] * options.long, tally)
-    slow = Beside(plain) if built and "1" in parts else None
+    beside = [long_computations(plain)] if built and "1" in parts else []
+    if built and "7" in parts:
+        beside.append(machines(plain, "here" if options.long else "short and here"))
     if parts & {"2", "4"} and build(asan, SANITIZE, tally):
         if "2" in parts:
             unit(asan, "unit, ASan + UBSan", ["--suite", "unit", "--no-suite", "slow"], tally)
@@ -158,12 +179,10 @@ def main():
         integration(plain, "replication", "long or not long" if options.long else "not long", tally, tests="tests/replication", at_once=REPLICAS_AT_ONCE)
         if options.long and os.environ.get("DOVELANE_TRIXIE_ROOT"):
             integration(plain, "replication, versions mixed", "not long", tally, {"DOVELANE_VERSIONS": "2.4,2.3"}, tests="tests/replication", at_once=REPLICAS_AT_ONCE)
-    if built and "7" in parts:
-        integration(plain, "machines", "here" if options.long else "short and here", tally, tests="tests/machines", at_once=2)
     if built and options.long and "6" in parts:
         integration(plain, "lane, valgrind", "not long", tally, {"DOVELANE_VALGRIND": "1"}, tests="tests/integration/test_lane_*.py")
-    if slow:
-        slow.finish(tally)
+    for part in beside:
+        part.finish(tally)
     print("\n" + "\n".join(tally.parts))
     if tally.failures:
         print("\nFailed:\n" + "\n".join(tally.failures))
