@@ -338,9 +338,9 @@ static void status(struct client *c)
     struct replicator *r = c->admin->r;
     double now = clock_monotonic();
     titles(c, "replica\tsite\tnode\tin lane\tusers\tchanges\toldest\theard");
-    row(c, "+%s\t%llu\t%s\t%zu users in memory\t%zu wait\t%zu of %lld workers\t%s\there\n", r->group.name, (unsigned long long)r->group.self,
+    row(c, "+%s\t%llu\t%s\t-\t%zu in memory, %zu wait\t-\t%zu of %lld workers busy\t%s\n", r->group.name, (unsigned long long)r->group.self,
         ship_node(r->ship) ? "up" : "down", users_count(r->users), sched_waiting(r->sched), workers_count(r->workers), (long long)r->config->replicator_workers,
-        sweep_running(r->sweep) ? "sweeping" : "-");
+        sweep_running(r->sweep) ? "here, sweeping" : "here");
     for (size_t i = 0; i < r->group.npeers; i++) {
         const struct peer *p = &r->group.peer[i];
         uint64_t users, ops;

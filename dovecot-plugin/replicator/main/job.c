@@ -154,8 +154,13 @@ void job_reply(struct job *j, struct text row)
 static void say_refused(struct user *u, const struct job *j, struct text why)
 {
     metric_add(replicator_foreign, 1);
-    if (user_may_say(u))
-        log_warning("user=%s: parcel of kind %u from %s was refused: %.*s", u->name, j->parcel->kind, u->r->group.peer[j->parcel->peer].name, SHOW(why));
+    if (!user_may_say(u))
+        return;
+    const char *peer = u->r->group.peer[j->parcel->peer].name;
+    if (why.n > 0)
+        log_warning("user=%s: parcel of kind %u from %s was refused: %.*s", u->name, j->parcel->kind, peer, SHOW(why));
+    else
+        log_warning("user=%s: parcel of kind %u from %s was refused: the worker's line for this user says why", u->name, j->parcel->kind, peer);
 }
 
 /* soon: milliseconds after which the worker thinks that it can be done, or 0. */

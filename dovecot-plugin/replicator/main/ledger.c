@@ -307,7 +307,8 @@ struct ledger *ledger_open(struct replicator *r)
         return NULL;
     }
     r->unclean = !r->first && one_number(l, "SELECT value FROM meta WHERE key = 'clean'") != 1;
-    r->adopted = !r->first && one_number(l, "SELECT value FROM meta WHERE key = 'parent'") != (int64_t)r->parent;
+    /* A hash, which may be below 0; one that cannot be read is another. */
+    r->adopted = !r->first && number_in(l->db, "SELECT value FROM meta WHERE key = 'parent'") != (int64_t)r->parent;
     if (!run(l, "INSERT OR REPLACE INTO meta VALUES ('clean', 0)"))
         undone(l);
     return l;
