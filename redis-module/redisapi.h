@@ -24,6 +24,7 @@ typedef struct RedisModuleKeyOptCtx RedisModuleKeyOptCtx;
 typedef struct RedisModuleInfoCtx RedisModuleInfoCtx;
 typedef struct RedisModuleServerInfoData RedisModuleServerInfoData;
 typedef struct RedisModuleDefragCtx RedisModuleDefragCtx;
+typedef struct RedisModuleUser RedisModuleUser;
 typedef uint64_t RedisModuleTimerID;
 typedef long long mstime_t;
 
@@ -292,6 +293,10 @@ typedef struct {
     X(ReplicateVerbatim, int, (RedisModuleCtx * ctx))                                                        \
     X(GetContextFlags, int, (RedisModuleCtx * ctx))                                                          \
     X(GetClientId, unsigned long long, (RedisModuleCtx * ctx))                                               \
+    X(GetCurrentUserName, RedisModuleString *, (RedisModuleCtx * ctx))                                       \
+    X(GetModuleUserFromUserName, RedisModuleUser *, (RedisModuleString * name))                              \
+    X(ACLCheckCommandPermissions, int, (RedisModuleUser * user, RedisModuleString * *argv, int argc))        \
+    X(FreeModuleUser, int, (RedisModuleUser * user))                                                         \
     X(BlockClientOnKeys, RedisModuleBlockedClient *,                                                         \
       (RedisModuleCtx * ctx, RedisModuleCmdFunc reply_callback, RedisModuleCmdFunc timeout_callback,         \
        void (*free_privdata)(RedisModuleCtx *, void *), long long timeout_ms, RedisModuleString **keys,      \

@@ -1,6 +1,8 @@
 /* ack - LANE.ACK, LANE.REVOKE, LANE.META. */
 #include "ack.h"
 
+#include <string.h>
+
 #include "commands.h"
 #include "holder.h"
 #include "letgo.h"
@@ -82,6 +84,33 @@ struct acked ack_in(RedisModuleCtx *ctx, struct lane_key *k, const struct select
     if (a.n.removed)
         lane_event(ctx, "lane.ack", k->name);
     return a.n;
+}
+
+/* A replica and a file that is being loaded repeat what somebody was allowed to do. */
+bool ack_allowed(RedisModuleCtx *ctx, RedisModuleString *key)
+{
+    static RedisModuleString *words[3];
+    bool allowed = false;
+    if (RedisModule_GetContextFlags(ctx) & (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING))
+        return true;
+    RedisModuleString *name = RedisModule_GetCurrentUserName(ctx);
+    if (!name) /* no client's */
+        return true;
+    if (!words[0]) {
+        words[0] = RedisModule_CreateString(NULL, "LANE.ACK", strlen("LANE.ACK"));
+        words[1] = RedisModule_CreateString(NULL, "UPTO", strlen("UPTO"));
+        words[2] = RedisModule_CreateString(NULL, "0", 1);
+    }
+    RedisModuleUser *user = RedisModule_GetModuleUserFromUserName(name);
+    if (user) {
+        RedisModuleString *ack[] = {words[0], key, words[1], words[2]};
+        allowed = RedisModule_ACLCheckCommandPermissions(user, ack, 4) == REDISMODULE_OK;
+        RedisModule_FreeModuleUser(user);
+    }
+    RedisModule_FreeString(ctx, name);
+    if (!allowed)
+        RedisModule_ReplyWithError(ctx, "NOPERM an ACK part, or a sequence to remove up to, needs the right to LANE.ACK for this key");
+    return allowed;
 }
 
 /* LANE.ACK <key> <selector> */

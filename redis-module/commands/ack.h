@@ -2,6 +2,8 @@
 #ifndef DOVELANE_COMMANDS_ACK_H
 #define DOVELANE_COMMANDS_ACK_H
 
+#include <stdbool.h>
+
 #include "effect.h"
 #include "selector.h"
 
@@ -12,5 +14,9 @@ struct acked {
 /* Acknowledges in an open lane key, which may be empty; sends the effect. Ids that are not held are
  * remembered. */
 struct acked ack_in(RedisModuleCtx *, struct lane_key *, const struct selector *);
+
+/* Whether the caller may do LANE.ACK with this key: what only adds entries must not be able to remove others' by an ACK part.
+ * False: the error is answered. */
+bool ack_allowed(RedisModuleCtx *, RedisModuleString *key);
 
 #endif

@@ -191,6 +191,22 @@ static bool open_key(struct push *p, uint64_t k)
     return p->lane;
 }
 
+/* Asked once for keys that follow each other. */
+static bool acks_allowed(struct push *p)
+{
+    struct args a = {p->ctx, p->argv, p->argc, p->acks};
+    uint64_t last = 0;
+    while (args_word(&a, "ACK")) {
+        struct selector s;
+        uint64_t k = number(a.argv[a.at++]);
+        read_ack(&a, &s); /* checked before */
+        if (k != last && !ack_allowed(p->ctx, p->keys[k - 1]))
+            return false;
+        last = k;
+    }
+    return true;
+}
+
 static uint64_t run_acks(struct push *p)
 {
     struct args a = {p->ctx, p->argv, p->argc, p->acks};
@@ -458,7 +474,7 @@ int push_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     struct session *session;
     if (argc < 2)
         return RedisModule_WrongArity(ctx);
-    if (!read_push(&a, &p) || !look_at_session(&p, &session))
+    if (!read_push(&a, &p) || !acks_allowed(&p) || !look_at_session(&p, &session))
         return REDISMODULE_OK;
     reserve_answers(p.n);
     p.answer = answers;
@@ -514,7 +530,7 @@ int mput_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     struct selector s = {0};
     if (argc < 3 || argc > 4)
         return RedisModule_WrongArity(ctx);
-    if (!look_at_packed(&p, argv[2]) || (argc > 3 && !args_number(&a, "sequence", 0, LANE_SEQ_MAX, &s.upto)))
+    if (!look_at_packed(&p, argv[2]) || (argc > 3 && !args_number(&a, "sequence", 0, LANE_SEQ_MAX, &s.upto)) || (argc > 3 && !ack_allowed(ctx, argv[1])))
         return REDISMODULE_OK;
     reserve_answers(p.n + 1);
     p.answer = answers + 1;

@@ -18,10 +18,10 @@ def server(tmp_path):
         yield s
 
 
-def user(server, *rights):
-    server.client()("ACL", "SETUSER", "u", "reset", "on", "nopass", *rights)
+def user(server, *rights, name="u"):
+    server.client()("ACL", "SETUSER", name, "reset", "on", "nopass", *rights)
     u = server.client()
-    u("AUTH", "u", "x")
+    u("AUTH", name, "x")
     return u
 
 
@@ -70,7 +70,7 @@ def test_dead_letter_lanes_that_cannot_be(server):
 
 
 def test_adding_and_nothing_else(server):
-    """PUSH and MPUT carry acks; PUT alone adds and nothing more (docs/lane-commands.md, Who may what)."""
+    """PUT adds and nothing more (docs/lane-commands.md, Who may what)."""
     c, u = server.client(), user(server, "+lane.put", "~billing")
     assert u("LANE.PUT", "billing", "x") > 0
     for words in (["LANE.PUSH", 1, "billing", "ENTRIES", 0, "ACK", 1, "UPTO", ALL], ["LANE.MPUT", "billing", "", ALL], ["LANE.TAKE", 1, "billing"],
@@ -78,6 +78,28 @@ def test_adding_and_nothing_else(server):
         with pytest.raises(ReplyError, match="NOPERM"):
             u(*words)
     assert c("LANE.LEN", "billing") == 1
+
+
+def test_who_only_stores_removes_nothing_by_an_ack_part(server):
+    """As the milter's and the proxy's user (ctl/acl.c): an ACK part is a LANE.ACK, and needs its rights."""
+    c = server.client()
+    u = user(server, "+lane.push", "+lane.mput", "+lane.revoke", "%W~dovelane:*")
+    reader = user(server, "+lane.push", "+lane.mput", "+lane.ack", "~dovelane:mine:*", name="reader")
+    for key in ("dovelane:lmtp:a", "dovelane:mine:a"):
+        for n in (1, 2, 3):
+            c.push(key, n)
+    for acks in (["ACK", 1, "UPTO", ALL], ["ACK", 1, "SEQS", 1, 1], ["ACK", 1, 1, b"x" * 16], ["ACK", 1, "UPTO", 0, "ACK", 1, "UPTO", ALL]):
+        for client, key in ((u, "dovelane:lmtp:a"), (reader, "dovelane:lmtp:a")):
+            with pytest.raises(ReplyError, match="NOPERM"):
+                client("LANE.PUSH", 1, key, "ENTRIES", 0, *acks)
+            with pytest.raises(ReplyError, match="NOPERM"):
+                client("LANE.PUSH", 1, key, "SESSION", "s", 1, "ENTRIES", 1, 1, "", "", "body", *acks)
+    with pytest.raises(ReplyError, match="NOPERM"):
+        u("LANE.MPUT", "dovelane:lmtp:a", "", ALL)
+    assert u("LANE.PUSH", 1, "dovelane:lmtp:a", "SESSION", "s", 1, "ENTRIES", 1, 1, "", "", "body")[0] == 1, "the number was not used up"
+    assert c("LANE.LEN", "dovelane:lmtp:a") == 4 and c("LANE.LEN", "dovelane:mine:a") == 3
+    assert reader("LANE.PUSH", 1, "dovelane:mine:a", "ENTRIES", 0, "ACK", 1, "UPTO", ALL)[2] == 3
+    assert c("EVAL", "return redis.call('LANE.PUSH', 1, KEYS[1], 'ENTRIES', 0, 'ACK', 1, 'UPTO', ARGV[1])[3]", 1, "dovelane:lmtp:a", ALL) == 4
 
 
 def test_a_name_is_no_line_of_the_log(server):
