@@ -48,6 +48,18 @@ class Debs:
         return machine.call("dpkg-deb", "-f", self[name], field).strip()
 
 
+def in_favour(folder, name):
+    """A package for whose sake dpkg removes `name`, and which then cannot be unpacked: the removal comes to nothing."""
+    files = folder / f"instead-of-{name}"
+    (files / "DEBIAN").mkdir(parents=True)
+    (files / "DEBIAN/control").write_text(f"Package: instead-of-{name}\nVersion: 1\nArchitecture: all\nMaintainer: test <test@example.org>\n"
+                                          f"Conflicts: {name}\nReplaces: {name}\nDescription: stands in the place of another\n", encoding="ascii")
+    (files / "DEBIAN/preinst").write_text("#!/bin/sh\nexit 1\n", encoding="ascii")
+    (files / "DEBIAN/preinst").chmod(0o755)
+    machine.call("dpkg-deb", "--root-owner-group", "-b", files, f"{files}.deb")
+    return pathlib.Path(f"{files}.deb")
+
+
 def old_version(tree):
     """Puts 0.1.0 into a tree, as `make install` did."""
     source, files = tree.parent / f"{tree.name}.source", tree.parent / f"{tree.name}.files"
