@@ -13,6 +13,13 @@ def one_host(world, bare, name="mx1", address="10.0.0.1"):
     return host
 
 
+def replicated(host):
+    """Dovecot with the plugin, as one of two sites."""
+    host.write("/etc/dovelane/dovelane.conf", 'replica site-a { id = 1  redis = "10.0.0.1:7001"  tls = no }\nreplica site-b { id = 2  redis = "10.0.0.2:7001"  tls = no }\n'
+               'replicate_namespaces = { "inbox" }\n')
+    host.run("cp /usr/share/doc/dovelane/examples/11-dovelane.conf /etc/dovecot/conf.d/; systemctl reset-failed dovecot; systemctl restart dovecot && doveadm dovelane status")
+
+
 def test_what_is_installed_neither_runs_nor_is_enabled_and_a_purge_leaves_nothing(world, bare, debs):
     host = one_host(world, bare)
     before = files_of(host)
@@ -216,7 +223,7 @@ def test_a_removal_that_comes_to_nothing_changes_nothing(world, bare, debs, tmp_
 def test_a_doveconf_that_fails_is_not_taken_for_a_configuration_without_us(world, bare, debs):
     host = one_host(world, bare)
     host.install(*debs.all())
-    host.run("cp /usr/share/doc/dovelane/examples/11-dovelane.conf /etc/dovecot/conf.d/; systemctl reset-failed dovecot; systemctl restart dovecot && doveadm dovelane status")
+    replicated(host)
     host.write("/etc/dovecot/conf.d/99-slip.conf", "no_such_setting = yes\n")
     code, said = host.status("dpkg --remove dovelane-dovecot")
     assert code and "doveconf fails" in said and "no_such_setting" in said, said
@@ -231,9 +238,7 @@ def test_a_doveconf_that_fails_is_not_taken_for_a_configuration_without_us(world
 def test_dovecot_starts_without_the_plugin_and_replicates_when_it_is_back(world, bare, debs):
     host = one_host(world, bare)
     host.install(*debs.all())
-    host.write("/etc/dovelane/dovelane.conf", 'replica site-a { id = 1  redis = "10.0.0.1:7001"  tls = no }\nreplica site-b { id = 2  redis = "10.0.0.2:7001"  tls = no }\n'
-               'replicate_namespaces = { "inbox" }\n')
-    host.run("cp /usr/share/doc/dovelane/examples/11-dovelane.conf /etc/dovecot/conf.d/; systemctl reset-failed dovecot; systemctl restart dovecot && doveadm dovelane status")
+    replicated(host)
     host.wait("pgrep -f '[d]ovelane-replicator'")
     # The admin's own file names the plugin, too: refused, and nothing is changed.
     own = "protocol imap {\n  mail_plugins = $mail_plugins dovelane\n}\n" if "2.3" in host.run("dovecot --version") else "protocol imap {\n  mail_plugins {\n    dovelane = yes\n  }\n}\n"
