@@ -244,7 +244,7 @@ def test_dovecot_starts_without_the_plugin_and_replicates_when_it_is_back(world,
     own = "protocol imap {\n  mail_plugins = $mail_plugins dovelane\n}\n" if "2.3" in host.run("dovecot --version") else "protocol imap {\n  mail_plugins {\n    dovelane = yes\n  }\n}\n"
     host.write("/etc/dovecot/conf.d/99-own.conf", own)
     code, said = host.status("dpkg --remove dovelane-dovecot")
-    assert code and "Dovecot would not start" in said and "/etc/dovecot/conf.d/99-own.conf:2" in said, said
+    assert code and "Dovecot would not start" in said and f"/etc/dovecot/conf.d/99-own.conf:{own[:own.index('dovelane')].count(chr(10)) + 1}:" in said, said
     host.run("test -e /etc/dovecot/conf.d/11-dovelane.conf && systemctl reset-failed dovecot && systemctl restart dovecot && doveadm dovelane status")
     host.run("rm /etc/dovecot/conf.d/99-own.conf && systemctl reload dovecot")
     host.run("dpkg --remove dovelane-dovecot")
