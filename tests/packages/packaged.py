@@ -48,18 +48,18 @@ class Debs:
     def field(self, name, field):
         return machine.call("dpkg-deb", "-f", self[name], field).strip()
 
-    def newer(self, folder, number):
-        """The same packages with a higher version."""
+    def newer(self, folder, number, *without):
+        """The same packages with a higher version: a list of files."""
         version, made = self.field("dovelane", "Version"), folder / f"newer-{number}"
         made.mkdir()
-        for name in NAMES:
+        for name in (name for name in NAMES if name not in without):
             files = made / name
             machine.call("dpkg-deb", "-R", self[name], files)
             control = files / "DEBIAN/control"
             control.write_text(control.read_text(encoding="utf-8").replace(version, f"{version}+t{number}"), encoding="utf-8")
             machine.call("dpkg-deb", "--root-owner-group", "-Znone", "-b", files, made / f"{name}_{version}+t{number}.deb")
             machine.remove_tree(files)
-        return Debs(made)
+        return sorted(made.glob("*.deb"))
 
 
 def in_favour(folder, name):
