@@ -1,5 +1,4 @@
 """From 0.1.0, which `make install` brought, to the packages, with mail in lanes and mail coming in: nothing is refused, lost or left behind."""
-import machine
 import packaged
 from packaged import Mail, gateway_files, gateway_start, whole
 
