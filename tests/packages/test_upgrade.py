@@ -79,7 +79,7 @@ def test_twenty_upgrades_of_one_of_two_hosts_under_load(world, old, debs, tmp_pa
         gateway_start(host)
     whole(hosts)
     one, other = hosts
-    with mail.load(hosts, rate=30):
+    with mail.load(hosts):
         for number in range(20):
             files = debs.newer(tmp_path, number, "dovelane-dovecot", "dovelane-doc") if number else debs.all("dovelane-dovecot", "dovelane-doc")
             before = len(mail.sent.read_text().split())
