@@ -1,4 +1,5 @@
-"""Booted Debians with the packages of `make deb`. DOVELANE_DEBS: where those are; DOVELANE_RELEASE: for which release (default: this host's)."""
+"""Booted Debians with the packages of `make deb`. DOVELANE_RELEASE: of which release (default: this host's; another one's packages are
+built in a tree of it). DOVELANE_DEBS: where this host's packages are."""
 import os
 import pathlib
 import sys
@@ -9,12 +10,15 @@ HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "machines")]
 import machine  # noqa: E402
 import packaged  # noqa: E402
+import releases  # noqa: E402
 
 RELEASE = os.environ.get("DOVELANE_RELEASE") or packaged.release_here()
 
 
 @pytest.fixture(scope="session")
 def debs():
+    if RELEASE != packaged.release_here():
+        return packaged.Debs(releases.built(RELEASE))
     return packaged.Debs(pathlib.Path(os.environ.get("DOVELANE_DEBS", machine.ROOT / "build/deb")))
 
 
@@ -22,6 +26,14 @@ def debs():
 def bare():
     """A tree with what the packages depend on and stand beside, and nothing of ours."""
     return machine.base_tree(RELEASE, packaged.beside(RELEASE), name="packages")
+
+
+@pytest.fixture(scope="session")
+def old(bare):
+    """A tree with 0.1.0. It is built on this host, so only for this host's release."""
+    if RELEASE != packaged.release_here():
+        pytest.skip("0.1.0 is built on this host, for its release")
+    return machine.base_tree(RELEASE, packaged.beside(RELEASE), name="packages-old", prepare=packaged.old_version, key=packaged.OLD)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ ROOT = machine.ROOT
 MAIL = ROOT / "tests/machines/mail.py"
 NAMES = ["redis-module-lane", "dovelane", "dovelane-dovecot", "dovelane-doc"]
 OLD = "44edfa3"  # 0.1.0: there was no package of it
+OLD_FILES = "var/tmp/0.1.0.tar"  # what its `make install` installs, in a tree that has it
 HOSTS = {"mx1": "10.0.0.1", "mx2": "10.0.0.2"}
 HOP = f"smtp:[{machine.HUB_ADDRESS}]:2525"
 # Names differ between releases where a library's version is in them: apt is asked for them by pattern.
@@ -47,6 +48,31 @@ class Debs:
     def field(self, name, field):
         return machine.call("dpkg-deb", "-f", self[name], field).strip()
 
+    def newer(self, folder, number, *without):
+        """The same packages with a higher version: a list of files."""
+        version, made = self.field("dovelane", "Version"), folder / f"newer-{number}"
+        made.mkdir()
+        for name in (name for name in NAMES if name not in without):
+            files = made / name
+            machine.call("dpkg-deb", "-R", self[name], files)
+            control = files / "DEBIAN/control"
+            control.write_text(control.read_text(encoding="utf-8").replace(version, f"{version}+t{number}"), encoding="utf-8")
+            machine.call("dpkg-deb", "--root-owner-group", "-Znone", "-b", files, made / f"{name}_{version}+t{number}.deb")
+            machine.remove_tree(files)
+        return sorted(made.glob("*.deb"))
+
+
+def in_favour(folder, name):
+    """A package for whose sake dpkg removes `name`, and which then cannot be unpacked: the removal comes to nothing."""
+    files = folder / f"instead-of-{name}"
+    (files / "DEBIAN").mkdir(parents=True)
+    (files / "DEBIAN/control").write_text(f"Package: instead-of-{name}\nVersion: 1\nArchitecture: all\nMaintainer: test <test@example.org>\n"
+                                          f"Conflicts: {name}\nReplaces: {name}\nDescription: stands in the place of another\n", encoding="ascii")
+    (files / "DEBIAN/preinst").write_text("#!/bin/sh\nexit 1\n", encoding="ascii")
+    (files / "DEBIAN/preinst").chmod(0o755)
+    machine.call("dpkg-deb", "--root-owner-group", "-b", files, f"{files}.deb")
+    return pathlib.Path(f"{files}.deb")
+
 
 def old_version(tree):
     """Puts 0.1.0 into a tree, as `make install` did."""
@@ -63,6 +89,7 @@ def old_version(tree):
     machine.call("meson", "compile", "-C", source / "b", timeout=3600)
     machine.call("meson", "install", "-C", source / "b", "--no-rebuild", "--destdir", files)
     machine.call("cp", "-a", f"{files}/usr", tree)
+    machine.call("tar", "--owner=0", "--group=0", "-C", files, "-cf", tree / OLD_FILES, "usr")
     machine.remove_tree(source)
     machine.remove_tree(files)
 

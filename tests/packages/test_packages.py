@@ -13,6 +13,13 @@ def one_host(world, bare, name="mx1", address="10.0.0.1"):
     return host
 
 
+def replicated(host):
+    """Dovecot with the plugin, as one of two sites."""
+    host.write("/etc/dovelane/dovelane.conf", 'replica site-a { id = 1  redis = "10.0.0.1:7001"  tls = no }\nreplica site-b { id = 2  redis = "10.0.0.2:7001"  tls = no }\n'
+               'replicate_namespaces = { "inbox" }\n')
+    host.run("cp /usr/share/doc/dovelane/examples/11-dovelane.conf /etc/dovecot/conf.d/; systemctl reset-failed dovecot; systemctl restart dovecot && doveadm dovelane status")
+
+
 def test_what_is_installed_neither_runs_nor_is_enabled_and_a_purge_leaves_nothing(world, bare, debs):
     host = one_host(world, bare)
     before = files_of(host)
@@ -106,18 +113,138 @@ def test_what_a_removed_module_left_on_the_disk_is_there_again_when_it_comes_bac
     mail.close()
 
 
+def one_node_gateway(host, debs):
+    """A gateway of one node, so that a removal of one package does not need another host."""
+    host.install(*debs.all("dovelane-dovecot"))
+    gateway_files(host)
+    config = host.read("/etc/dovelane/dovelane.conf")
+    host.write("/etc/dovelane/dovelane.conf", re.sub(r"node mx2 .*\n", "", config).replace("copies = 2", "copies = 1"))
+    gateway_start(host)
+    whole([host])
+
+
+def in_lanes_and_queue(host):
+    """The mails that this host has in lanes, or that its relay has given to Postfix since their next hop was away."""
+    host.wait("dovelane nodes", 180)
+    return int(host.run("(dovelane mailq -j; postqueue -j) | wc -l"))
+
+
+def test_what_cannot_be_told_is_not_taken_for_no_mail(world, bare, debs, tmp_path):
+    """Each way in which the count of the mails fails: the removal is refused, says why, and everything runs as before."""
+    host = one_host(world, bare)
+    mail = Mail(world, tmp_path)
+    one_node_gateway(host, debs)
+    mail.hold(True)
+    assert mail.send([host], mails=5).wait(120) == 0
+    host.run("postconf -PX smtp/inet/smtpd_milters && systemctl reload postfix")
+    config = host.read("/etc/dovelane/dovelane.conf")
+    cases = {
+        "a setting that is none": (lambda: host.write("/etc/dovelane/dovelane.conf", config + "\nnonsense = 1\n"), "nonsense"),
+        "no dovelane.conf": (lambda: host.run("mv /etc/dovelane/dovelane.conf /root/"), "dovelane.conf"),
+        "no node of this host": (lambda: host.write("/etc/default/dovelane", ""), "DOVELANE_NODE"),
+        "a Redis that hangs": (lambda: host.run("systemctl kill -s STOP redis-server@dovelane"), "mx1"),
+    }
+    for case, (break_it, named) in cases.items():
+        break_it()
+        code, said = host.status("dpkg --remove dovelane")
+        assert code and "cannot be told whether the node of this host holds mail" in said and named in said, f"{case}: {said}"
+        host.run("systemctl kill -s CONT redis-server@dovelane; rm -f /root/dovelane.conf")
+        host.write("/etc/dovelane/dovelane.conf", config)
+        host.write("/etc/default/dovelane", "DOVELANE_NODE=mx1\n")
+        assert host.run("systemctl is-active dovelane-relay dovelane-milter").split() == ["active"] * 2, case
+    # A server that is not up yet: what it is loading is mail.
+    host.run("systemctl stop dovelane-relay redis-server@dovelane; systemctl kill -s STOP redis-server@dovelane || true; "
+             "mkdir -p /run/systemd/system/redis-server@dovelane.service.d; printf '[Service]\\nExecStartPre=/bin/sleep 600\\nNoExecPaths=\\nTimeoutStartSec=900\\n' "
+             "> /run/systemd/system/redis-server@dovelane.service.d/slow.conf; systemctl daemon-reload; systemctl --no-block start redis-server@dovelane")
+    host.wait("systemctl show -p ActiveState --value redis-server@dovelane | grep -q activating")
+    code, said = host.status("dpkg --remove dovelane")
+    assert code and "cannot be told" in said, said
+    host.run("rm /run/systemd/system/redis-server@dovelane.service.d/slow.conf; systemctl daemon-reload; systemctl stop redis-server@dovelane; "
+             "systemctl start redis-server@dovelane dovelane-relay")
+    host.wait("dovelane mailq -j | wc -l | grep -qx 5")
+    # A stopped server has what it held in its file, and the mail is there when both are back.
+    host.run("systemctl stop dovelane-relay redis-server@dovelane")
+    host.run("dpkg --remove dovelane")
+    host.install(debs["dovelane"])
+    mail.hold(False)
+    host.run("systemctl start redis-server@dovelane dovelane-relay")
+    host.wait("dovelane mailq | grep -q -i empty", 180)
+    assert mail.lost() == set()
+    mail.close()
+
+
+def test_a_removal_that_comes_to_nothing_changes_nothing(world, bare, debs, tmp_path):
+    """dpkg removes a package in favour of another one, which then is not unpacked: postinst abort-remove."""
+    host = one_host(world, bare)
+    mail = Mail(world, tmp_path)
+    one_node_gateway(host, debs)
+    mail.hold(True)
+    assert mail.send([host], mails=5).wait(120) == 0
+    host.run("postconf -PX smtp/inet/smtpd_milters && systemctl reload postfix")
+
+    def in_vain(name):
+        file = packaged.in_favour(tmp_path, name)
+        host.write(f"/var/tmp/{file.name}", "")
+        host.place(f"/var/tmp/{file.name}").write_bytes(file.read_bytes())
+        code, said = host.status(f"DOVELANE_REMOVE_ANYWAY=1 dpkg -i /var/tmp/{file.name}")
+        assert code and "in favour of" in said, said
+        assert host.run(f"dpkg-query -W -f '${{db:Status-Status}}' {name}") == "installed"
+        return said
+
+    processes = host.run("systemctl show -p MainPID --value redis-server@dovelane dovelane-relay dovelane-milter")
+    in_vain("dovelane")
+    assert host.run("systemctl is-active redis-server@dovelane dovelane-relay dovelane-milter").split() == ["active"] * 3
+    assert host.run("systemctl show -p MainPID --value redis-server@dovelane dovelane-relay dovelane-milter") != processes, "they were stopped meanwhile"
+    assert host.run("systemctl is-active dovelane-proxy", check=False).strip() == "inactive", "what did not run is not started"
+    in_vain("redis-module-lane")
+    assert host.run("systemctl is-enabled redis-server@dovelane").strip() == "enabled"
+    assert host.run("systemctl is-active redis-server@dovelane").strip() == "active"
+    assert in_lanes_and_queue(host) == 5
+    assert host.run("find /run /etc/systemd -name '*.stopped' -o -lname /dev/null -name '*-server@dovelane*'") == ""
+    # An admin's own mask stays.
+    host.run("systemctl stop redis-server@dovelane; systemctl disable redis-server@dovelane; systemctl mask redis-server@dovelane")
+    host.run("rm -r /var/tmp/instead*")
+    packaged.machine.remove_tree(tmp_path / "instead-of-redis-module-lane")
+    in_vain("redis-module-lane")
+    assert host.run("systemctl is-enabled redis-server@dovelane", check=False).strip() == "masked"
+    host.run("systemctl unmask redis-server@dovelane; systemctl enable --now redis-server@dovelane; systemctl restart dovelane-relay")
+    mail.hold(False)
+    host.wait("dovelane mailq | grep -q -i empty", 180)
+    assert mail.lost() == set()
+    # Dovecot's configuration is where it was.
+    host.install(debs["dovelane-dovecot"])
+    host.run("cp /usr/share/doc/dovelane/examples/11-dovelane.conf /etc/dovecot/conf.d/; systemctl reset-failed dovecot; systemctl restart dovecot")
+    in_vain("dovelane-dovecot")
+    host.run("test -e /etc/dovecot/conf.d/11-dovelane.conf -a ! -e /etc/dovecot/conf.d/11-dovelane.conf.removed && systemctl reset-failed dovecot && "
+             "systemctl restart dovecot && systemctl is-active dovecot")
+    mail.close()
+
+
+def test_a_doveconf_that_fails_is_not_taken_for_a_configuration_without_us(world, bare, debs):
+    host = one_host(world, bare)
+    host.install(*debs.all())
+    replicated(host)
+    host.write("/etc/dovecot/conf.d/99-slip.conf", "no_such_setting = yes\n")
+    code, said = host.status("dpkg --remove dovelane-dovecot")
+    assert code and "doveconf fails" in said and "no_such_setting" in said, said
+    host.run("test -e /etc/dovecot/conf.d/11-dovelane.conf -a ! -e /etc/dovecot/conf.d/11-dovelane.conf.removed")
+    # Forced, the plugin's configuration is put aside all the same; and a user whom Dovecot may need stays.
+    host.run("DOVELANE_REMOVE_ANYWAY=1 dpkg --remove dovelane-dovecot; test ! -e /etc/dovecot/conf.d/11-dovelane.conf")
+    said = host.run("dpkg --purge dovelane-dovecot dovelane")
+    assert "the user dovelane stays: doveconf fails" in said and "the user dovelane-proxy stays: doveconf fails" in said, said
+    host.run("rm /etc/dovecot/conf.d/99-slip.conf; systemctl reset-failed dovecot; systemctl restart dovecot && systemctl is-active dovecot")
+
+
 def test_dovecot_starts_without_the_plugin_and_replicates_when_it_is_back(world, bare, debs):
     host = one_host(world, bare)
     host.install(*debs.all())
-    host.write("/etc/dovelane/dovelane.conf", 'replica site-a { id = 1  redis = "10.0.0.1:7001"  tls = no }\nreplica site-b { id = 2  redis = "10.0.0.2:7001"  tls = no }\n'
-               'replicate_namespaces = { "inbox" }\n')
-    host.run("cp /usr/share/doc/dovelane/examples/11-dovelane.conf /etc/dovecot/conf.d/; systemctl reset-failed dovecot; systemctl restart dovecot && doveadm dovelane status")
+    replicated(host)
     host.wait("pgrep -f '[d]ovelane-replicator'")
     # The admin's own file names the plugin, too: refused, and nothing is changed.
     own = "protocol imap {\n  mail_plugins = $mail_plugins dovelane\n}\n" if "2.3" in host.run("dovecot --version") else "protocol imap {\n  mail_plugins {\n    dovelane = yes\n  }\n}\n"
     host.write("/etc/dovecot/conf.d/99-own.conf", own)
     code, said = host.status("dpkg --remove dovelane-dovecot")
-    assert code and "Dovecot would not start" in said and "/etc/dovecot/conf.d/99-own.conf:2" in said, said
+    assert code and "Dovecot would not start" in said and f"/etc/dovecot/conf.d/99-own.conf:{own[:own.index('dovelane')].count(chr(10)) + 1}:" in said, said
     host.run("test -e /etc/dovecot/conf.d/11-dovelane.conf && systemctl reset-failed dovecot && systemctl restart dovecot && doveadm dovelane status")
     host.run("rm /etc/dovecot/conf.d/99-own.conf && systemctl reload dovecot")
     host.run("dpkg --remove dovelane-dovecot")

@@ -1,25 +1,31 @@
 """From 0.1.0, which `make install` brought, to the packages, with mail in lanes and mail coming in: nothing is refused, lost or left behind."""
-import machine
 import packaged
-import pytest
 from packaged import Mail, gateway_files, gateway_start, whole
-
-
-@pytest.fixture(scope="session")
-def old(bare):
-    """A tree with 0.1.0. It is built on this host, so only for this host's release."""
-    from conftest import RELEASE
-    if RELEASE != packaged.release_here():
-        pytest.skip("0.1.0 is built on this host, for its release")
-    return machine.base_tree(RELEASE, packaged.beside(RELEASE), name="packages-old", prepare=packaged.old_version, key=packaged.OLD)
 
 
 def pid(host, unit):
     return int(host.run(f"systemctl show -p MainPID --value {unit}"))
 
 
-def executable(host, process):
-    return host.run(f"readlink /proc/{process}/exe").strip()
+def replaced(host, *units):
+    """Waits until the processes of these units are of the program that is on the disk now."""
+    for unit in units:
+        host.wait(f"test $(readlink /proc/$(systemctl show -p MainPID --value {unit})/exe) = /usr/sbin/{unit}", what=f"{unit} is the new one")
+
+
+def change_over(host):
+    """The step of an upgrade that is the admin's, node by node."""
+    host.run("systemctl stop dovelane-relay && systemctl restart redis-server@dovelane && systemctl start dovelane-relay")
+
+
+def deliver_all(mail, hosts):
+    mail.hold(False)
+    for host in hosts:
+        host.run("dovelane flush --all --yes; postqueue -f", check=False)
+    hosts[0].wait("dovelane mailq | grep -q -i empty", 240)
+    for host in hosts:
+        host.wait("mailq | grep -q 'Mail queue is empty'", 120)
+    assert mail.lost() == set()
 
 
 def test_packages_over_0_1_0_under_load(world, old, debs, tmp_path):
@@ -42,23 +48,16 @@ def test_packages_over_0_1_0_under_load(world, old, debs, tmp_path):
             assert host.run("systemctl is-active dovelane-milter dovelane-relay redis-server@dovelane").split() == ["active"] * 3
             assert pid(host, "redis-server@dovelane") == servers[host.name], "an upgrade restarts no node"
             assert pid(host, "dovelane-relay") != relay
-            for unit in ("dovelane-milter", "dovelane-relay"):
-                host.wait(f"test $(readlink /proc/$(systemctl show -p MainPID --value {unit})/exe) = /usr/sbin/{unit}", what=f"{unit} is the new one")
+            replaced(host, "dovelane-milter", "dovelane-relay")
             whole(hosts)
         # What was in the lanes before is there, and more came.
         assert int(hosts[0].run("dovelane mailq -j | wc -l")) >= 100
         # The step that is the admin's, node by node.
         for host in hosts:
-            host.run("systemctl stop dovelane-relay && systemctl restart redis-server@dovelane && systemctl start dovelane-relay")
+            change_over(host)
             whole(hosts)
             host.run("grep -q /usr/lib/redis/modules/lane.so /proc/$(systemctl show -p MainPID --value redis-server@dovelane)/maps")
-    mail.hold(False)
-    for host in hosts:
-        host.run("dovelane flush --all --yes; postqueue -f", check=False)
-    hosts[0].wait("dovelane mailq | grep -q -i empty", 240)
-    for host in hosts:
-        host.wait("mailq | grep -q 'Mail queue is empty'", 120)
-    assert mail.lost() == set()
+    deliver_all(mail, hosts)
     print(f"{len(mail.sent.read_text().split())} answered 250, none lost, {mail.doubled()} came twice")
     for host in hosts:
         # Nothing of 0.1.0 that no package has.
@@ -67,4 +66,69 @@ def test_packages_over_0_1_0_under_load(world, old, debs, tmp_path):
         host.reboot()
         assert host.run("systemctl --failed --no-legend") == ""
         whole(hosts)
+    mail.close()
+
+
+def test_twenty_upgrades_of_one_of_two_hosts_under_load(world, old, debs, tmp_path):
+    """The first one from 0.1.0, while the other host stays at 0.1.0; all others from a package to a newer one. Then back to the first."""
+    hosts = [world.machine(name, address, old) for name, address in packaged.HOSTS.items()]
+    mail = Mail(world, tmp_path)
+    for host in hosts:
+        gateway_files(host)
+        host.boot()
+        gateway_start(host)
+    whole(hosts)
+    one, other = hosts
+    with mail.load(hosts):
+        for number in range(20):
+            files = debs.newer(tmp_path, number, "dovelane-dovecot", "dovelane-doc") if number else debs.all("dovelane-dovecot", "dovelane-doc")
+            before = len(mail.sent.read_text().split())
+            one.install(*files)
+            replaced(one, "dovelane-milter", "dovelane-relay")
+            whole(hosts)
+            if number % 4 == 0:
+                change_over(one)
+                whole(hosts)
+            print(f"upgrade {number + 1}, {one.run('dpkg-query -W dovelane').split()[1]}: {len(mail.sent.read_text().split()) - before} mails meanwhile", flush=True)
+        assert other.run("dovelane -V") == "dovelane 0.1.0\n"
+        # Back to an older package.
+        one.install(*debs.all("dovelane-dovecot", "dovelane-doc"))
+        replaced(one, "dovelane-milter", "dovelane-relay")
+        whole(hosts)
+        assert one.run("dpkg-query -W -f '${Version}' dovelane") == debs.field("dovelane", "Version")
+    deliver_all(mail, hosts)
+    print(f"{len(mail.sent.read_text().split())} answered 250, none refused, none lost, {mail.doubled()} came twice")
+    assert mail.doubled() == 0
+    assert one.run("systemctl --failed --no-legend") == ""
+    mail.close()
+
+
+def test_going_back_to_0_1_0_under_load(world, old, debs, tmp_path):
+    """docs/upgrade.md, "Going back", on one of two hosts, with mail in its lanes. The other one goes on with 0.2.0."""
+    hosts = [world.machine(name, address, old) for name, address in packaged.HOSTS.items()]
+    one, other = hosts
+    mail = Mail(world, tmp_path)
+    for host in hosts:
+        gateway_files(host)
+        host.boot()
+        gateway_start(host)
+        host.install(*debs.all("dovelane-dovecot"))
+        change_over(host)
+    whole(hosts)
+    mail.hold(True)
+    assert mail.send(hosts, mails=50, rate=50).wait(120) == 0
+    with mail.load(hosts):
+        one.run("postconf -PX smtp/inet/smtpd_milters && systemctl reload postfix")
+        print(one.run("DOVELANE_REMOVE_ANYWAY=1 dpkg --remove dovelane redis-module-lane dovelane-doc"))
+        one.run(f"tar -C / -xf /{packaged.OLD_FILES} && systemctl unmask redis-server@dovelane && systemctl daemon-reload && systemd-tmpfiles --create dovelane.conf; "
+                "systemctl start redis-server@dovelane dovelane-relay dovelane-milter && "
+                "postconf -P smtp/inet/smtpd_milters=unix:dovelane/milter.sock && systemctl reload postfix")
+        assert one.run("dovelane -V") == "dovelane 0.1.0\n"
+        whole(hosts)
+        assert int(one.run("dovelane mailq -j | wc -l")) >= 50
+    deliver_all(mail, hosts)
+    print(f"{len(mail.sent.read_text().split())} answered 250, none refused, none lost, {mail.doubled()} came twice")
+    one.reboot()
+    assert one.run("systemctl --failed --no-legend") == ""
+    whole(hosts)
     mail.close()
