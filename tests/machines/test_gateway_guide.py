@@ -152,8 +152,11 @@ def test_power_loss_of_one_host_with_mail_flowing(pair):
 
 
 def test_one_host_comes_and_goes_and_the_other_refuses_nothing(pair):
-    """mx1 reboots and loses its power by turns, DOVELANE_REBOOTS times in all; clients use mx2."""
+    """mx1 reboots and loses its power by turns, DOVELANE_REBOOTS times in all; clients use mx2. A node that returns so often would stay away for longer
+    each time, up to ten minutes: not here.
+    """
     machine, seconds = pair.machines["mx1"], []
+    pair.each("echo 'restless_most = 15s' >> /etc/dovelane/dovelane.conf; systemctl reload dovelane-relay dovelane-milter")
     with pair.load(to=["mx2"]) as load:
         for number in range(int(os.environ.get("DOVELANE_REBOOTS", "4"))):
             begin = time.monotonic()
@@ -162,11 +165,12 @@ def test_one_host_comes_and_goes_and_the_other_refuses_nothing(pair):
                 machine.boot()
             else:
                 machine.reboot()
-            pair.whole(900)  # a node that comes and goes stays away longer each time
+            pair.whole(300)
             seconds.append(round(time.monotonic() - begin))
             load.more(20)
     assert load.refused == 0
     print(f"{len(seconds)} times away, whole again after {seconds} s")
+    pair.each("sed -i '/^restless_most/d' /etc/dovelane/dovelane.conf; systemctl reload dovelane-relay dovelane-milter")
 
 
 def test_the_watchdog_ends_a_relay_that_hangs(pair):
