@@ -156,7 +156,8 @@ def test_one_host_comes_and_goes_and_the_other_refuses_nothing(pair):
     each time, up to ten minutes: not here.
     """
     machine, seconds = pair.machines["mx1"], []
-    pair.each("echo 'restless_most = 15s' >> /etc/dovelane/dovelane.conf; systemctl reload dovelane-relay dovelane-milter")
+    pair.each("echo 'restless_most = 15s' >> /etc/dovelane/dovelane.conf; systemctl restart dovelane-relay; systemctl reload dovelane-milter")
+    pair.whole()
     with pair.load(to=["mx2"]) as load:
         for number in range(int(os.environ.get("DOVELANE_REBOOTS", "4"))):
             begin = time.monotonic()
