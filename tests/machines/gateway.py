@@ -204,7 +204,7 @@ def delivered_by_postfix(pair, sent, timeout=180):
     pair.hold.unlink(missing_ok=True)
     end = time.monotonic() + timeout
     while sent - set(pair.arrived()):
-        assert time.monotonic() < end, f"{len(sent - set(pair.arrived()))} did not arrive"
+        assert time.monotonic() < end, f"{len(sent - set(pair.arrived()))} did not arrive: {pair.each('find /var/spool/postfix -type f -name [0-9]*')}"
         pair.each("postqueue -f")
         time.sleep(1)
 
