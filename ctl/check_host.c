@@ -349,5 +349,6 @@ void check_host(struct ctl *ctl, const char *as, const char *defaults)
         for (size_t i = 0; i < SERVICES; i++)
             check_unit(ctl, services[i].unit);
         check_unit(ctl, "redis-server@dovelane.service");
+        check_unit(ctl, "valkey-server@dovelane.service");
     }
 }

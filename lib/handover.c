@@ -137,35 +137,40 @@ static bool said_ready(int fd)
     return said;
 }
 
-static bool hand_over(void)
+/* Returns the process that has taken over, or 0. */
+static pid_t hand_over(void)
 {
     int ready;
     notify("WATCHDOG=1");
     if (!new_file_is_good())
-        return false;
+        return 0;
     notify("WATCHDOG=1");
     pid_t pid = start_new(&ready);
     if (pid < 0) {
         log_error("reload: nothing is changed: %s cannot be started: %s", program, strerror(errno));
-        return false;
+        return 0;
     }
     if (said_ready(ready)) {
         log_info("process %d has taken over", (int)pid);
-        return true;
+        return pid;
     }
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     log_error("reload: nothing is changed: the new process did not come up; its own lines say why");
-    return false;
+    return 0;
 }
 
-/* What was connected before the rename is still accepted: so a second of quiet before the end. */
-static void leave(void)
+/* What was connected before the rename is still accepted: so a second of quiet before the end. A reload that the manager sent
+ * while the successor came up reached this process: the successor may have read the file before that, so it is passed on. The
+ * successor is a child that nobody waits for: its id is no other's. */
+static void leave(pid_t successor)
 {
     struct timespec tick = {0, 100000000};
+    sigset_t set = the_signal();
     time_t told = time(NULL);
     for (unsigned quiet = 0; quiet < 10;) {
-        nanosleep(&tick, NULL);
+        if (sigtimedwait(&set, NULL, &tick) == SIGUSR1)
+            kill(successor, SIGUSR1);
         bool idle = work.sessions() == 0 && !work.busy() && store_owed(store) == 0;
         quiet = idle ? quiet + 1 : 0;
         if (time(NULL) - told >= 60) {
@@ -189,8 +194,9 @@ static void *serve(void *arg)
         if (period && beat != seen)
             notify("WATCHDOG=1");
         seen = beat;
-        if (got == SIGUSR1 && hand_over())
-            leave();
+        pid_t successor = got == SIGUSR1 ? hand_over() : 0;
+        if (successor)
+            leave(successor);
     }
     return arg;
 }

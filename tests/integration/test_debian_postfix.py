@@ -205,7 +205,7 @@ def test_the_guide_lists_every_reason():
 
 
 def test_all_nodes_restarted_one_after_the_other_keep_what_they_hold():
-    """As the guide says it: a clean stop writes, the next start reads, and the file is moved aside at once (packaging/systemd/redis-server@dovelane.conf)."""
+    """As the guide says it: a clean stop writes, the next start reads, and the file is moved aside at once (packaging/systemd/node@dovelane.conf.in)."""
     on_stop = [line for line in (debian.EXAMPLES / "redis-dovelane.conf").read_text().splitlines() if line.startswith("shutdown-on-sigterm")]
     with Site(postfix="none", nodes=2, takeover="automatic", sinks=[SinkShape("a", ours=True)], redis_conf=on_stop) as site:
         site.ready()

@@ -144,6 +144,29 @@ def test_a_second_one_is_refused_and_takes_nothing(system):
     assert not mail(connect(system), "u@a.example")
 
 
+def test_a_reload_while_the_new_process_comes_up_is_not_lost(system):
+    """Two `systemctl reload` in a row: the second signal reaches the process that is about to leave."""
+    conf = Path(system["milter"].note["conf"])
+    good, old = conf.read_text(), serving(system)
+    kept = connect(system)  # the old one has a session, and stays
+    assert not mail(kept, "u1@a.example")
+    conf.write_text("\n".join(line for line in good.splitlines() if not line.startswith("divert")))
+    os.kill(old, signal.SIGUSR1)
+    wait(lambda: len(milters(system)) == 2)
+    new = next(pid for pid in milters(system) if pid != old)
+    os.kill(new, signal.SIGSTOP)
+    conf.write_text(good)
+    os.kill(old, signal.SIGUSR1)
+    os.kill(new, signal.SIGCONT)
+    wait(lambda: serving(system) not in (old, new), lambda: log(system)[-2000:])
+    before = log(system).count("action=")
+    assert not mail(connect(system), "u2@a.example")
+    wait(lambda: log(system).count("action=") > before)
+    assert log(system)[log(system).rindex("action="):].startswith("action=lane")
+    assert not mail(kept, "u3@a.example")
+    kept.quit()
+
+
 def test_a_program_that_does_not_come_up_changes_nothing(system):
     """The new file is good for -t, and yet the new process cannot start."""
     conf = Path(system["milter"].note["conf"])

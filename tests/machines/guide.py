@@ -83,7 +83,7 @@ def blocks(document, heading):
 class Reader:
     """One who follows a guide on some hosts at once.
 
-    own: {host: {text of the guide: what it is on that host}}, put into commands and into the files that `per_host` names.
+    own: {host: {text of the guide: what it is on that host}}, put into commands, names of files, and into the files that `per_host` names.
     instead: {line of the guide: commands for it}, for what cannot be done in a test (a network); a line that is never met is an error, see done().
     """
 
@@ -108,12 +108,13 @@ class Reader:
         if block.kind.startswith("sh"):
             machine.run("set -e\ncd /root\n" + self.commands_for(name, block))
         elif block.kind in ("file", "lines", "service"):
+            path = self.for_host(name, block.argument)
             text = self.for_host(name, block.text) if block.argument in self.per_host else block.text
-            before = machine.read(block.argument) if machine.place(block.argument).exists() else ""
+            before = machine.read(path) if machine.place(path).exists() else ""
             made = {"file": lambda: text, "lines": lambda: merged(before, text), "service": lambda: replaced_service(before, text)}[block.kind]()
             if made != before:
-                machine.write(block.argument, made, mode=None)
-                self.edited[name].add(block.argument)
+                machine.write(path, made, mode=None)
+                self.edited[name].add(path)
 
     def commands_for(self, name, block):
         script = []

@@ -82,17 +82,17 @@ def release_here():
     return words.get("VERSION_CODENAME", "").strip('"')
 
 
-def mail_server(release):
-    """A tree with Postfix and Dovecot, and with the packages in apt's cache that ./setup host will want: machines reach no archive."""
+def mail_server(release, group="host"):
+    """A tree with Postfix and Dovecot, and with the packages in apt's cache that ./setup GROUP will want: machines reach no archive."""
     key = (ROOT / "setup").read_text(encoding="utf-8")
 
     def prepare(tree):
         (tree / "etc/dpkg/dpkg.cfg.d/fast").write_text("force-unsafe-io\n", encoding="ascii")
-        download(tree, "host")
+        download(tree, group)
         chroot(tree, "useradd", "--system", "--create-home", "--home-dir", "/var/vmail", "vmail")
         # Debian brings no main.cf without a question, and its Postfix is up from the first boot on.
         (tree / "etc/postfix/main.cf").write_text(MAIN_CF.format(name="localhost"), encoding="ascii")
-    return base_tree(release, ["postfix", "dovecot-imapd", "dovecot-lmtpd"], "mail", prepare, key)
+    return base_tree(release, ["postfix", "dovecot-imapd", "dovecot-lmtpd"], "mail" if group == "host" else f"mail-{group}", prepare, key)
 
 
 def download(tree, group):
@@ -135,35 +135,42 @@ def installed(release, folder):
             call("tar", "--owner=0", "--group=0", "-C", tree, "-cf", tar, ".")
             shutil.rmtree(tree)
         return tar
-    return built(release)
+    return built(release)[0]
 
 
-def built(release):
-    """Builds in a tree of another release."""
+def sources(commit):
+    """What Git has of the sources, now or in a commit of before; without tests, of which nothing is installed. A tar, and a name for its state."""
+    if commit:
+        return subprocess.run(["git", "-C", ROOT, "archive", commit, "--", ".", ":(exclude)tests"], stdout=subprocess.PIPE, check=True).stdout, commit
     files = [name for name in call("git", "-C", ROOT, "ls-files", "-co", "--exclude-standard").splitlines() if (ROOT / name).is_file() and not name.startswith("tests/")]
     state = hashlib.sha256()
     for name in files:
         state.update(name.encode() + (ROOT / name).read_bytes())
-    tar = TREES / f"{release}-install-{state.hexdigest()[:12]}.tar"
+    packed = subprocess.run(["tar", "-C", ROOT, "-c", "--null", "-T", "-"], input=b"\0".join(name.encode() for name in files) + b"\0", stdout=subprocess.PIPE, check=True).stdout
+    return packed, state.hexdigest()[:12]
+
+
+def built(release, commit=None, folder="dovelane"):
+    """Builds in a tree of that release, once per state of the sources. Two tars: what `make install` installs, and /usr/src/FOLDER as it is after `make`."""
+    packed, state = sources(commit)
+    files, source = (TREES / f"{release}-{what}-{state}.tar" for what in ("install", "source"))
     with machine.lock(TREES / f".{release}-install.lock"):
-        if tar.exists():
-            return tar
+        if files.exists() and source.exists():
+            return files, source
         tools = base_tree(release, call(ROOT / "setup", "--list", "build").split()[::2], "build")
         tree = TREES / "run" / f"build-{release}-{os.getpid()}"
         try:
             call("cp", "-a", "--reflink=auto", tools, tree)
-            source = tree / "usr/src/dovelane"
-            (source / "tests").mkdir(parents=True)
-            (source / "tests/meson.build").touch()  # nothing of the tests is installed
-            with subprocess.Popen(["tar", "-C", ROOT, "-c", "--null", "-T", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as pack:
-                with subprocess.Popen(["tar", "-C", source, "-x"], stdin=pack.stdout):
-                    pack.stdin.write(b"\0".join(name.encode() for name in files))
-                    pack.stdin.close()
-            inside = "cd /usr/src/dovelane && meson setup build -Dprefix=/usr && nice ninja -C build && meson install -C build --no-rebuild --destdir /var/tmp/made"
+            (tree / "usr/src" / folder / "tests").mkdir(parents=True)
+            subprocess.run(["tar", "-C", tree / "usr/src" / folder, "-x"], input=packed, check=True)
+            (tree / "usr/src" / folder / "tests/meson.build").touch()
+            inside = f"cd /usr/src/{folder} && meson setup build -Dprefix=/usr && nice ninja -C build && meson install -C build --no-rebuild --destdir /var/tmp/made && rm build/meson-logs/install-log.txt"
             chroot(tree, "sh", "-c", inside, timeout=1800)
-            call("tar", "--owner=0", "--group=0", "-C", tree / "var/tmp/made", "-cf", tar.with_suffix(".new"), ".")
-            tar.with_suffix(".new").rename(tar)
+            # posix: to the nanosecond, or ninja would build anew.
+            for tar, where, what in ((files, tree / "var/tmp/made", "."), (source, tree, f"usr/src/{folder}")):
+                call("tar", "--format=posix", "--owner=0", "--group=0", "-C", where, "-cf", tar.with_suffix(".new"), what)
+                tar.with_suffix(".new").rename(tar)
         finally:
             with contextlib.suppress(machine.Failed):
                 machine.remove_tree(tree)
-    return tar
+    return files, source

@@ -7,14 +7,12 @@ import time
 
 import hosts
 import pytest
-from gateway import LEAVING, Pair
+from gateway import LEAVING, UNITS, Pair, delivered, delivered_by_postfix, divert, follow_tls, shut_in, stored
 from guide import at_once
 from machine import World, call
 
 HERE = hosts.release_here()
 RELEASES = [pytest.param(release, marks=[pytest.mark.here] if release == HERE else []) for release in ("bookworm", "trixie")]
-UNITS = ["redis-server@dovelane", "dovelane-relay", "dovelane-milter"]
-EXPOSURE = {"dovelane-relay": 2.0, "dovelane-milter": 2.0, "dovelane-proxy": 2.0, "redis-server@dovelane": 3.5}
 
 
 @pytest.fixture(scope="module", params=RELEASES)
@@ -94,12 +92,8 @@ def test_one_more_destination(pair):
 
 @pytest.mark.short
 def test_units_are_verified_and_shut_in(pair):
-    for name, machine in pair.machines.items():
-        assert machine.run("systemd-analyze verify --man=no " + " ".join(f"{unit}.service" for unit in EXPOSURE) + " 2>&1 | grep -i dovelane || true") == ""
-        for unit, most in EXPOSURE.items():
-            found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", machine.run(f"systemd-analyze security --no-pager {unit}.service"))
-            print(f"{name} {unit}: exposure {found[1]}")
-            assert float(found[1]) <= most
+    for machine in pair.machines.values():
+        shut_in(machine, pair.release, UNITS + ["dovelane-proxy"])
         assert machine.run("systemctl --failed --no-legend").strip() == ""
 
 
@@ -114,32 +108,6 @@ def test_a_reboot_of_one_host_with_mail_flowing(pair):
         pair.whole()
         load.more()
     assert "action=lane" in machine.read("/var/log/mail.log")
-
-
-def divert(pair, names):
-    """A name more in `divert`, as the guide's "Growing" says it."""
-    for machine in pair.machines.values():
-        machine.run(f"sed -i 's#^divert = .*#divert = {{ {names} }}#' /etc/dovelane/dovelane.conf; systemctl reload dovelane-relay dovelane-milter")
-
-
-def stored(pair, mails=40, size=0):
-    """Mails that lie in lanes, since their next hop says 451."""
-    machine = pair.machines["mx1"]
-    pair.hold.touch()
-    sent, end = [], time.monotonic() + 120
-    while len(machine.run("dovelane mailq -j").splitlines()) < mails:  # a milter that was just started gives its first mails to Postfix
-        assert time.monotonic() < end, machine.run("dovelane nodes; grep dovelane-milter /var/log/mail.log | tail -5", check=False)
-        sent += pair.send("u@next.example", mails=mails // 4, size=size)
-    return set(sent)
-
-
-def delivered(pair, sent, timeout=180):
-    pair.hold.unlink(missing_ok=True)
-    end = time.monotonic() + timeout
-    while sent - set(pair.arrived()):
-        assert time.monotonic() < end, f"{len(sent - set(pair.arrived()))} of {len(sent)} did not arrive\n" + pair.machines["mx1"].run("dovelane nodes; dovelane mailq; tail -20 /var/log/mail.log", check=False)
-        pair.machines["mx1"].run("dovelane flush", check=False)
-        time.sleep(1)
 
 
 @pytest.mark.short
@@ -184,8 +152,12 @@ def test_power_loss_of_one_host_with_mail_flowing(pair):
 
 
 def test_one_host_comes_and_goes_and_the_other_refuses_nothing(pair):
-    """mx1 reboots and loses its power by turns, DOVELANE_REBOOTS times in all; clients use mx2."""
+    """mx1 reboots and loses its power by turns, DOVELANE_REBOOTS times in all; clients use mx2. A node that returns so often would stay away for longer
+    each time, up to ten minutes: not here.
+    """
     machine, seconds = pair.machines["mx1"], []
+    pair.each("echo 'restless_most = 15s' >> /etc/dovelane/dovelane.conf; systemctl restart dovelane-relay; systemctl reload dovelane-milter")
+    pair.whole()
     with pair.load(to=["mx2"]) as load:
         for number in range(int(os.environ.get("DOVELANE_REBOOTS", "4"))):
             begin = time.monotonic()
@@ -194,11 +166,12 @@ def test_one_host_comes_and_goes_and_the_other_refuses_nothing(pair):
                 machine.boot()
             else:
                 machine.reboot()
-            pair.whole(900)  # a node that comes and goes stays away longer each time
+            pair.whole(300)
             seconds.append(round(time.monotonic() - begin))
             load.more(20)
     assert load.refused == 0
     print(f"{len(seconds)} times away, whole again after {seconds} s")
+    pair.each("sed -i '/^restless_most/d' /etc/dovelane/dovelane.conf; systemctl reload dovelane-relay dovelane-milter")
 
 
 def test_the_watchdog_ends_a_relay_that_hangs(pair):
@@ -241,10 +214,13 @@ def test_a_full_disk_hangs_neither_a_stop_nor_a_reboot(pair):
     machine.wait("journalctl -b -u redis-server@dovelane | grep -q 'Error trying to save the DB'")
     machine.run("rm /var/fill*")
     machine.wait("[ $(systemctl show -P ActiveState redis-server@dovelane) = inactive ]")
+    print("Postfix after a boot with a full disk:", machine.run("systemctl is-active 'postfix*'", check=False).split())
+    machine.run("systemctl start postfix")
     assert machine.run("ls /var/lib/redis/dovelane").split() == ["dump.rdb"]
     machine.run("systemctl start redis-server@dovelane")
     pair.whole()
     delivered(pair, sent)
+    assert machine.run("systemctl --failed --no-legend").strip() == ""
 
 
 def test_tls_and_users(pair):
@@ -258,18 +234,6 @@ def test_tls_and_users(pair):
     with pair.load() as load:
         load.more()
     assert pair.machines["mx1"].run("redis-cli -h 10.0.0.1 -p 7001 --tls --cacert /etc/dovelane/tls/ca.crt LANE.INFO", check=False).startswith("NOAUTH")
-
-
-def follow_tls(pair):
-    # --askpass wants a terminal; the section is followed to "A second network", which is another way.
-    pair.reader.instead["redis-cli -h 10.0.0.1 -p 7001 --tls --cacert /etc/dovelane/tls/ca.crt --user dovelane --askpass LANE.INFO"] = ask("10.0.0.1")
-    pair.reader.instead["redis-cli -h 10.0.0.2 -p 7001 --tls --cacert /etc/dovelane/tls/ca.crt --user dovelane --askpass LANE.INFO"] = ask("10.0.0.2")
-    pair.reader.instead["dovelane check nodes"] = "dovelane check nodes || true"  # asked again when all is whole
-    pair.follow("## Two hosts: TLS and users")
-
-
-def ask(address):
-    return f"REDISCLI_AUTH=$(cut -d ' ' -f 2 /etc/dovelane/dovelane/user) redis-cli -h {address} -p 7001 --tls --cacert /etc/dovelane/tls/ca.crt --user dovelane LANE.INFO"
 
 
 def test_passwords_stay_hidden_when_they_are_replaced(pair):
@@ -324,12 +288,3 @@ def test_uninstall_leaves_a_mail_server_that_works(pair):
         sent = pair.send("after@example.org", to=machine.address)
         machine.wait(f"grep -rqs {sent[0]} /var/vmail")
     pair.reader.done()
-
-
-def delivered_by_postfix(pair, sent, timeout=180):
-    pair.hold.unlink(missing_ok=True)
-    end = time.monotonic() + timeout
-    while sent - set(pair.arrived()):
-        assert time.monotonic() < end, f"{len(sent - set(pair.arrived()))} did not arrive"
-        pair.each("postqueue -f")
-        time.sleep(1)

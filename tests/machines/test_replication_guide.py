@@ -5,7 +5,6 @@ import sys
 import time
 
 import gateway
-import guide
 import hosts
 import pytest
 from guide import at_once
@@ -27,10 +26,12 @@ class Sites:
             hosts.configure(machine)
             shutil.copy(hosts.ROOT / "setup", machine.place("/var/tmp/setup"))
             shutil.copy(hosts.installed(release, world.folder), machine.place("/var/tmp/dovelane.tar"))
+            machine.write("/usr/local/bin/ssh", gateway.SSH, 0o755)
         at_once(lambda machine: machine.boot(), self.machines.values())
         self.a, self.b = self.machines.values()
-        own = {"site-a": {}, "site-b": {"-h 10.0.0.1": "-h 10.0.0.2", "bind 10.0.0.1": "bind 10.0.0.2", "lane.node site-a": "lane.node site-b"}}
-        self.reader = guide.Reader(self.machines, own, per_host=[gateway.REDIS_CONF], instead={**gateway.NOT_HERE, "./setup host": "./setup host"})
+        own = {"site-a": {}, "site-b": {"-h 10.0.0.1": "-h 10.0.0.2", "bind 10.0.0.1": "bind 10.0.0.2", "lane.node site-a": "lane.node site-b",
+                                          "site-a.crt": "site-b.crt", "site-a.key": "site-b.key"}}
+        self.reader = gateway.Follower(self.machines, own, per_host=[gateway.REDIS_CONF], instead={**gateway.NOT_HERE, "./setup host": "./setup host"})
         self.begin = time.monotonic()
 
     def client(self, name, *words):
@@ -95,6 +96,25 @@ def test_what_happens_while_a_site_is_off_is_there_afterwards(sites):
             machine.wait("ss -ltn | grep -q :143")
             seen = sites.same()
             assert f"while {machine.name} {word}" in {mail["subject"] for mail in seen["INBOX"]["mails"].values()} and f"made-{machine.name}-{word}" in seen
+
+
+def test_tls_and_users(sites):
+    """By the guide; a client goes on at one site while the other one is changed over."""
+    sites.reader.follow(GUIDE, "## TLS and users between the sites")
+    sites.client("site-a", "append", "INBOX", "with TLS from site-a")
+    sites.client("site-b", "append", "INBOX", "with TLS from site-b")
+    assert {"with TLS from site-a", "with TLS from site-b"} <= {mail["subject"] for mail in sites.same()["INBOX"]["mails"].values()}
+    for name, machine in sites.machines.items():
+        machine.wait("[ $(doveadm dovelane status | grep -c -w -e up -e here) = 2 ]", what="both sites are up")
+        cli = f"redis-cli -h {ADDRESSES[name]} -p 7001"
+        assert machine.run(f"{cli} --tls --cacert /etc/dovelane/tls/ca.crt LANE.INFO", check=False).startswith("NOAUTH"), "nobody without a password"
+        assert "PONG" not in machine.run(f"timeout 5 {cli} ping", check=False), "nobody without TLS"
+        assert machine.run("stat -c '%U:%G %a' /etc/dovelane/dovelane-replicator/user /etc/dovelane/dovelane/user").split() == ["root:dovelane", "640", "root:root", "600"]
+    assert not sites.b.place("/etc/dovelane/tls/ca.key").exists(), "the authority stays where it was made"
+    sites.b.reboot()
+    sites.b.wait("ss -ltn | grep -q :143")
+    sites.client("site-b", "append", "INBOX", "after a reboot")
+    assert "after a reboot" in {mail["subject"] for mail in sites.same()["INBOX"]["mails"].values()}
 
 
 def test_going_back(sites):
