@@ -196,8 +196,8 @@ static void check_hops(struct look *l, const struct postconf_service *s, const c
 /* Whether it is Postfix that answers there: by its banner, which the service has from smtpd_banner. */
 static void check_answer(struct look *l, const struct postconf_service *s, const char *about, const char *address)
 {
-    char banner[600], *colon = strrchr(address, ':');
-    char *host = colon ? mem_strndup(address, (size_t)(colon - address)) : NULL;
+    const char *colon = strrchr(address, ':');
+    char banner[600], *host = colon ? mem_strndup(address, (size_t)(colon - address)) : NULL;
     const char *expected = postconf_get(l->conf, s->key, "smtpd_banner"), *why = host ? check_greeting(host, colon + 1, banner, sizeof banner) : NULL;
     const char *words = expected + strcspn(expected, " "); /* without its name, which another main.cf than the running one's may have */
     if (why)
