@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "mem.h"
+#include "out.h"
 
 static bool verbose;
 static size_t found[3];
@@ -25,12 +26,12 @@ void check_say(struct ctl *ctl, enum finding finding, const char *about, const c
         return;
     va_list ap;
     va_start(ap, format);
-    printf("%s %s: ", word[finding], about);
-    vprintf(format, ap);
+    out("%s %s: ", word[finding], about);
+    out_list(format, ap);
     va_end(ap);
     putchar('\n');
     if (mend)
-        printf("           mend: %s\n", mend);
+        out("           mend: %s\n", mend);
 }
 
 /* ---- our own file ---- */
@@ -147,5 +148,5 @@ void check_command(struct ctl *ctl, int argc, char **argv)
         check_postfix(ctl, postfix);
     if (want[3])
         check_dovecot(ctl);
-    printf("%zu critical, %zu warning%s, %zu good\n", found[FINDING_CRITICAL], found[FINDING_WARNING], ctl_s(found[FINDING_WARNING]), found[FINDING_GOOD]);
+    out("%zu critical, %zu warning%s, %zu good\n", found[FINDING_CRITICAL], found[FINDING_WARNING], ctl_s(found[FINDING_WARNING]), found[FINDING_GOOD]);
 }

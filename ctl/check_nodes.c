@@ -134,8 +134,9 @@ static void check_relay(struct ctl *ctl, struct conn *c)
         freeReplyObject(r);
     r = conn_call(c, "HGETALL " SIGNAL_AWAY);
     for (size_t i = 0; r && r->type == REDIS_REPLY_ARRAY && i + 1 < r->elements; i += 2)
-        check_say(ctl, FINDING_WARNING, who, strstr(r->element[i + 1]->str, "TLS") ? "the next hop, or tls, tls_name, tls_ca_file, ... in its destination section" : "the next hop",
-                  "cannot reach %s: %s", r->element[i]->str, r->element[i + 1]->str);
+        if (r->element[i]->str && r->element[i + 1]->str)
+            check_say(ctl, FINDING_WARNING, who, strstr(r->element[i + 1]->str, "TLS") ? "the next hop, or tls, tls_name, tls_ca_file, ... in its destination section" : "the next hop",
+                      "cannot reach %s: %s", r->element[i]->str, r->element[i + 1]->str);
     if (r)
         freeReplyObject(r);
 }

@@ -77,7 +77,7 @@ void check_clock(struct ctl *ctl, struct conn *c)
     redisReply *r = conn_call(c, "TIME");
     double after = (double)clock_wall() / 1e6;
     snprintf(about, sizeof about, "node %s", c->name);
-    if (!r || r->type != REDIS_REPLY_ARRAY || r->elements != 2) {
+    if (!conn_shaped(r, "ss")) {
         check_say(ctl, FINDING_WARNING, about, "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD", "it does not tell its time: %s", c->trouble);
     } else {
         double there = atof(r->element[0]->str) + atof(r->element[1]->str) / 1e6;
