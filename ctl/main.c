@@ -18,6 +18,7 @@
 static const struct command {
     const char *name, *arguments, *help;
     command_fn *run;
+    const char *unconfigured; /* an option with which it needs no configuration, as with --help */
 } commands[] = {
     {NULL, NULL, "Looking", NULL},
     {"mailq", "[-j] [which mails]", "what waits in the lanes, as postqueue -p prints it (-j: as postqueue -j)", mailq_command},
@@ -34,7 +35,7 @@ static const struct command {
     {"divert", "on|off|status", "whether the milters divert at all; every one obeys within a second", divert_command},
     {"drain", "--to-postfix", "diverting off, and all that lies in lanes into Postfix's own queue", drain_command},
     {NULL, NULL, "Is all well?", NULL},
-    {"check", "[-v] [config] [nodes] [postfix] [dovecot]", "names every trap with the setting that mends it; status for monitoring", check_command},
+    {"check", "[-v] [config] [nodes] [postfix] [dovecot]", "names every trap with the setting that mends it; status for monitoring", check_command, "--list"},
     {"nodes", "[-v | --forget NODE | --join NODE]", "who is alive, who holds all it promised, who took over whom", nodes_command},
     {"acl", "", "the users of a node's Redis, with the rights that each program needs", acl_command},
     {"route", "[--sender S] ADDRESS", "what would become of a mail to it: next hop, diverted or not, and why", route_command},
@@ -209,6 +210,8 @@ int main(int argc, char **argv)
             of_command[1] = "--help";
             args = of_command;
             nargs = 2;
+            asks = true;
+        } else if (command->unconfigured && !strcmp(args[i], command->unconfigured)) {
             asks = true;
         }
     }

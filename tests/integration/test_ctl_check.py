@@ -210,7 +210,7 @@ def test_directories_of_sockets_that_are_missing(running, postfix, tmp_path):
     programs.write_settings(running["relay-mx1"], away)
     code, out = check(running, "config")
     for setting, path, user in (("milter_socket", "m", "dovelane"), ("proxy_socket", "p", "dovelane-proxy")):
-        assert f"WARNING  config: {tmp_path}/{path}, the directory of {setting}, is not there\n           mend: install -d -o {user} -g postfix" in out, out
+        assert f"WARNING  config: {tmp_path}/{path}, the directory of {setting}, is not there [directory-missing]\n           mend: install -d -o {user} -g postfix" in out, out
         (tmp_path / path).mkdir()
     assert code == 1 and "is not there" not in check(running, "config")[1]
     programs.write_settings(running["relay-mx1"], {"proxy_socket": "/var/spool/postfix/dovelane-proxy/proxy.sock", "proxy_next": "", **before})
@@ -242,44 +242,6 @@ def test_the_name_of_a_node_that_a_program_is_given(tmp_path, program, node, sta
     assert done.returncode == status and words in done.stderr.decode(), done
 
 
-OF_CLEANUP = [("always_bcc", "archive@example.org"), ("sender_bcc_maps", "hash:/x"), ("masquerade_domains", "example.org")]
-
-
-@pytest.mark.parametrize("way", ["cleanup_service_name", "ignore"])
-def test_the_mends_for_what_is_cleanups_make_the_finding_go_away(postfix, running, way):
-    """-o of the smtpd, which was advised once, does nothing: cleanup(8) reads these."""
-    for name, value in OF_CLEANUP:
-        postfix.edit("-e", f"{name}={value}")
-        postfix.edit("-P", f"{postfix.smtp}/inet/{name}=")
-        postfix.says(rf"CRITICAL service .*{name} = .*\n.*mend: {name} is cleanup\(8\)'s: -o cleanup_service_name=NAME .*-o {name}=; or ignore = {{ \"{name}\" }}", 2)
-        if way == "ignore":
-            programs.write_settings(running["relay-mx1"], {"ignore": f'{{ "{name}" }}'})
-        else:
-            postfix.edit("-M", "ours/unix=ours unix n - n - 0 cleanup")
-            postfix.edit("-P", f"{postfix.smtp}/inet/cleanup_service_name=ours", f"ours/unix/{name}=")
-        _, out = admin_check(postfix)
-        assert f"{name} =" not in out and "CRITICAL" not in out, out
-        programs.write_settings(running["relay-mx1"], {"ignore": "{}"})
-        postfix.edit("-P", f"{postfix.smtp}/inet/cleanup_service_name=cleanup")
-        postfix.edit("-e", f"{name}=")
-
-
-def test_the_other_mends_of_settings_make_their_finding_go_away(postfix):
-    """What spoils, and the mend as check words it: followed literally."""
-    for spoil, mend in (("in_flow_delay=1s", "in_flow_delay = 0"), ("enable_long_queue_ids=no", "enable_long_queue_ids = yes"), ("milter_protocol=2", "milter_protocol = 6"),
-                        ("non_smtpd_milters=unix:dovelane/milter.sock", "non_smtpd_milters =")):
-        postfix.edit("-e", spoil)
-        _, out = admin_check(postfix)
-        assert f"mend: {mend}\n" in out, out
-        postfix.edit("-e", mend)
-        status, out = admin_check(postfix)
-        assert status == 0, out
-    postfix.edit("-e", "content_filter=smtp:[127.0.0.1]:10024")
-    postfix.says(r"mend: -o content_filter= for this service", 2)
-    postfix.edit("-P", f"{postfix.smtp}/inet/content_filter=")
-    assert "content_filter" not in admin_check(postfix)[1]
-
-
 def test_a_relay_that_is_silent_is_critical(stack):
     """A group of which a relay takes nothing must not be called good, though its Redis answers."""
     entry = stack(postfix="none", nodes=2, takeover="automatic", relays=("mx1", "mx2"))
@@ -289,28 +251,3 @@ def test_a_relay_that_is_silent_is_critical(stack):
     assert re.search(r"(?m)^mx2 +silent ", admin.run(entry, "nodes").out)
     entry.start("relay-mx2")
     eventually("it is good again", lambda: check(entry, "-v", "nodes")[1].count("its relay is alive") == 2)
-
-
-def test_a_port_that_something_else_answers_is_critical(running, postfix):
-    """Of the host's other programs, one may have that port."""
-    import socket
-    import threading
-    master = postfix.directory / "master.cf"
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        def greet():
-            while True:
-                try:
-                    client, _ = server.accept()
-                except OSError:
-                    return
-                with client:
-                    client.sendall(b"220 other.example ESMTP Exim\r\n")
-        threading.Thread(target=greet, daemon=True).start()
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        reinject = running["postfix"].note["reinject"]
-        master.write_text(master.read_text().replace(reinject, address))
-        programs.write_settings(running["relay-mx1"], {"reinject_port": address})
-        try:
-            postfix.says(rf"CRITICAL reinject_port {address}: something else than this Postfix answers there: 220 other.example ESMTP Exim", 2)
-        finally:
-            programs.write_settings(running["relay-mx1"], {"reinject_port": reinject})

@@ -1,0 +1,1 @@
+@mends("unit-restarts", "unit-down", "unit-not-enabled", "unit-pid-file")
