@@ -202,6 +202,7 @@ def test_a_relay_that_stopped_to_beat(stack):
     entry.kill("relay-mx2")
     eventually("it is silent", lambda: any(each.name == "beat-silent" for each in check.look("nodes")[0]))
     assert check.finds("beat-silent", "nodes", about="mx2").mend.startswith("systemctl restart dovelane-relay there")
+    assert re.search(r"(?m)^mx2 +silent ", admin.run(entry, "nodes").out)
     entry.start("relay-mx2")
     eventually("it beats", lambda: not any(each.name == "beat-silent" for each in check.look("nodes")[0]))
     check.lacks("beat-silent", "nodes")
