@@ -23,7 +23,7 @@ static const struct command {
     {NULL, NULL, "Looking", NULL},
     {"mailq", "[-j] [which mails]", "what waits in the lanes, as postqueue -p prints it (-j: as postqueue -j)", mailq_command},
     {"show", "ID... | which mails", "all that is known of a mail, with the last error of each recipient", show_command},
-    {"cat", "ID | which mail", "the message itself", cat_command},
+    {"cat", "ID | which mails", "the message itself", cat_command},
     {"qshape", "[-s] [which mails]", "recipients by domain and age", qshape_command},
     {NULL, NULL, "Doing something about mails (--dry-run says only which)", NULL},
     {"hold", "which mails | --add which mails", "not delivered until it is released; --add: mail that comes in, too", hold_command},

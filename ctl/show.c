@@ -162,7 +162,7 @@ void cat_command(struct ctl *ctl, int argc, char **argv)
     struct queue q;
     struct buf body = {0};
     load(ctl, argc, argv,
-         "usage: dovelane cat ID | which mail\n"
+         "usage: dovelane cat ID | which mails\n"
          "The message as the next hop gets it, header and body, with CRLF at the ends of lines.\n"
          "On a terminal control characters are shown as \\x1b; into a file or a pipe goes every byte as it is.\n",
          &q);
