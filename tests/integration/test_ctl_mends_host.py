@@ -14,7 +14,7 @@ from lane_server import ROOT
 from mends import Check, command, mends
 from stack import programs
 
-pytestmark = [pytest.mark.core, pytest.mark.skipif(os.geteuid() != 0, reason="root's eyes, users and mounts")]
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root's eyes, users and mounts")
 
 
 class Host:

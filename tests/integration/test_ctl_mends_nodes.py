@@ -15,8 +15,6 @@ from stack import SinkShape, Stack, programs, resp
 from stack.secure import Secure, certificate
 from test_ctl_terminal import INFO, Node
 
-pytestmark = pytest.mark.core
-
 
 # ---- a gateway that works ----
 
