@@ -160,6 +160,24 @@ void ctl_log(struct ctl *ctl, const char *format, ...)
 
 /* ---- main ---- */
 
+static void perform(struct ctl *ctl, const struct command *command, int nargs, char **args, bool configured)
+{
+    char *error = NULL;
+    if (configured) {
+        ctl->config = config_read(ctl->config_path, &error);
+        if (!ctl->config)
+            ctl_usage("%s", error);
+        ctl->nconns = ctl->config->nnodes;
+        ctl->conn = mem_zero(ctl->nconns * sizeof *ctl->conn);
+    }
+    optind = 0; /* getopt begins anew with the command's own */
+    command->run(ctl, nargs, args);
+    for (size_t i = 0; i < ctl->nconns; i++)
+        conn_close(&ctl->conn[i]);
+    free(ctl->conn);
+    config_free(ctl->config);
+}
+
 int main(int argc, char **argv)
 {
     endpoint_program("dovelane");
@@ -195,7 +213,6 @@ int main(int argc, char **argv)
             command = &commands[i];
     if (!command)
         ctl_usage("there is no command %s; `dovelane -h` lists them", argv[optind]);
-    char *error = NULL;
     int nargs = argc - optind;
     char **args = argv + optind;
     bool has_own = command->run == provision_command, asks = has_own;
@@ -215,18 +232,6 @@ int main(int argc, char **argv)
             asks = true;
         }
     }
-    ctl.config = asks ? NULL : config_read(ctl.config_path, &error);
-    if (!ctl.config && !asks)
-        ctl_usage("%s", error);
-    if (ctl.config) {
-        ctl.nconns = ctl.config->nnodes;
-        ctl.conn = mem_zero(ctl.nconns * sizeof *ctl.conn);
-    }
-    optind = 0; /* getopt begins anew with the command's own */
-    command->run(&ctl, nargs, args);
-    for (size_t i = 0; i < ctl.nconns; i++)
-        conn_close(&ctl.conn[i]);
-    free(ctl.conn);
-    config_free(ctl.config);
+    perform(&ctl, command, nargs, args, !asks);
     return fflush(stdout) ? STATUS_FAILED : ctl.status;
 }

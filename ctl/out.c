@@ -26,8 +26,8 @@ static size_t character(const unsigned char *s, size_t len, uint32_t *point)
     return none ? 0 : n;
 }
 
-/* Control characters, also those above 0x7f, which some terminals obey; what turns the direction of text, so that a line
- * reads as another; separators of lines. */
+/* Control characters, also those above 0x7f, which some terminals obey; what turns the direction
+ * of text, so that a line reads as another; separators of lines. */
 static bool obeyed(uint32_t c)
 {
     return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) ||

@@ -110,7 +110,8 @@ void rewrite_close(struct rewrite *r)
     free(r);
 }
 
-/* As it is written inside Postfix. "local": the rules that smtpd(8) takes for the addresses of envelopes, whoever the client is. malloc'd. */
+/* As it is written inside Postfix. "local": the rules that smtpd(8) takes for the addresses of
+ * envelopes, whoever the client is. malloc'd. */
 static char *inside(struct rewrite *r, const char *address)
 {
     struct buf query = {0};

@@ -1,5 +1,6 @@
-/* dovelane route - what would become of a mail to an address, and why. The milter's way: Postfix's trivial-rewrite(8) is asked where it
- * goes, as smtpd(8) asks it. The proxy's: the setting `route` says it. Then both judge by the rules that the programs judge by
+/* dovelane route - what would become of a mail to an address, and why. The milter's way:
+ * Postfix's trivial-rewrite(8) is asked where it goes, as smtpd(8) asks it. The proxy's: the
+ * setting `route` says it. Then both judge by the rules that the programs judge by
  * (lib/reasons.h). Nothing is sent. */
 #include <getopt.h>
 #include <stdarg.h>
