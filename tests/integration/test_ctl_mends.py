@@ -382,11 +382,12 @@ def greeter(words):
 
 @mends("port-stranger")
 def test_a_port_of_another_program(postfix):
-    reinject, address = postfix.entry["postfix"].note["reinject"], greeter(b"220 other.example ESMTP Exim\r\n")
+    reinject, address = postfix.entry["postfix"].note["reinject"], greeter(b"220 other.example ESMTP \x1b[2JExim\r\n")
     text = postfix.master.read_text()
     postfix.master.write_text(text.replace(reinject, address))
     postfix.write(reinject_port=address)
-    assert postfix.finds("port-stranger").mend.startswith("another port, here and in master.cf")
+    found = postfix.finds("port-stranger")
+    assert found.mend.startswith("another port, here and in master.cf") and found.text.endswith("ESMTP \\x1b[2JExim")
     postfix.master.write_text(text)
     postfix.write(reinject_port=reinject)
     postfix.lacks("port-stranger")
