@@ -14,6 +14,7 @@
 #include "ctl.h"
 #include "endpoint.h"
 #include "mem.h"
+#include "out.h"
 #include "signals.h"
 
 #define HELP                                                                                                                              \
@@ -108,10 +109,10 @@ static void print_user(const struct endpoint_user *user, const char *may)
 {
     unsigned char hash[SHA256_DIGEST_LENGTH];
     SHA256((const unsigned char *)user->password, strlen(user->password), hash);
-    printf("user %s on #", user->name);
+    out("user %s on #", user->name);
     for (size_t i = 0; i < sizeof hash; i++)
-        printf("%02x", hash[i]);
-    printf(" resetchannels -@all %s\n", may);
+        out("%02x", hash[i]);
+    out(" resetchannels -@all %s\n", may);
 }
 
 void acl_command(struct ctl *ctl, int argc, char **argv)
@@ -138,7 +139,7 @@ void acl_command(struct ctl *ctl, int argc, char **argv)
             print_user(&user, rights[i].may);
             printed++;
         } else {
-            fprintf(stderr, "dovelane: no user for %s: %s\n", rights[i].program, error);
+            out_error("dovelane: no user for %s: %s\n", rights[i].program, error);
         }
         explicit_bzero(&user, sizeof user);
         free(error);

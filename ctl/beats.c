@@ -7,8 +7,7 @@
 
 static const redisReply *beat_in(const redisReply *answer, size_t i)
 {
-    bool has = answer && answer->type == REDIS_REPLY_ARRAY && answer->elements == 2 && i < answer->element[0]->elements;
-    return has ? answer->element[0]->element[i] : NULL;
+    return conn_shaped(answer, "l") && i < answer->element[0]->elements ? answer->element[0]->element[i] : NULL;
 }
 
 static void tell(struct beats *v, size_t node, const redisReply *beat)
@@ -25,7 +24,7 @@ static void look_for_youngest(struct ctl *ctl, struct beats *v, redisReply *cons
     const redisReply *youngest = NULL, *beat;
     for (size_t i = 0; i < c->nnodes; i++)
         for (size_t b = 0; (beat = beat_in(answer[i], b)); b++) {
-            if (beat->elements != 5 || strcmp(beat->element[0]->str, c->node[node].name))
+            if (!conn_shaped(beat, "ssiis") || strcmp(beat->element[0]->str, c->node[node].name))
                 continue;
             bool fresh = beat->element[3]->integer < c->suspect_after && youngest && youngest->element[3]->integer < c->suspect_after;
             v->doubled[node] |= fresh && strcmp(beat->element[1]->str, youngest->element[1]->str) != 0;
@@ -49,7 +48,7 @@ void beats_read(struct ctl *ctl, struct beats *v)
     for (size_t i = 0; i < n; i++) {
         liveness_told(v->liveness, i, liveness_generation(v->liveness), NULL, 0, BEATS_NOW); /* what lies there counts as news */
         answer[i] = conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "LANE.BEAT") : NULL;
-        if (answer[i] && answer[i]->type == REDIS_REPLY_ARRAY && answer[i]->elements == 2)
+        if (conn_shaped(answer[i], "ll"))
             v->whole[i] = answer[i]->element[1]->elements / 2;
     }
     for (size_t k = 0; k < n; k++)

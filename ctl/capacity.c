@@ -17,6 +17,7 @@
 #include "clock.h"
 #include "ctl.h"
 #include "mem.h"
+#include "out.h"
 
 #define FACTOR 1.2 /* per byte of mail: measured 1.01 to 1.16 with mails of 300 bytes to 60 kB (jemalloc rounds some sizes up more than others) */
 
@@ -56,15 +57,15 @@ static struct sample look(struct conn *c)
 static void print_time(double seconds)
 {
     if (seconds < 0)
-        printf("%10s", "now");
+        out("%10s", "now");
     else if (seconds > 86400. * 30)
-        printf("%10s", "> 30 d");
+        out("%10s", "> 30 d");
     else if (seconds >= 7200)
-        printf("%8.1f h", seconds / 3600);
+        out("%8.1f h", seconds / 3600);
     else if (seconds >= 120)
-        printf("%6.1f min", seconds / 60);
+        out("%6.1f min", seconds / 60);
     else
-        printf("%8.0f s", seconds);
+        out("%8.0f s", seconds);
 }
 
 static double left(double room, double rate)
@@ -76,13 +77,13 @@ static void print_node(struct ctl *ctl, struct conn *c, const struct sample *a, 
 {
     double seconds = b->at - a->at, rate = (double)(b->bytes - a->bytes) / seconds, mails = (double)(b->pushes - a->pushes) / seconds;
     if (a->bytes < 0 || b->bytes < a->bytes) {
-        printf("%-16s it was restarted meanwhile, or tells no numbers\n", c->name);
+        out("%-16s it was restarted meanwhile, or tells no numbers\n", c->name);
         ctl_status(ctl, STATUS_LOOK);
         return;
     }
-    printf("%-16s %9.1f %9.1f %9.1f %8.1f", c->name, (double)c->used / 1048576., (double)c->most / 1048576., rate / 1024., mails);
+    out("%-16s %9.1f %9.1f %9.1f %8.1f", c->name, (double)c->used / 1048576., (double)c->most / 1048576., rate / 1024., mails);
     if (c->most <= 0) {
-        printf("  no maxmemory: until the host has none left\n");
+        out("  no maxmemory: until the host has none left\n");
         ctl_status(ctl, STATUS_LOOK);
         return;
     }
@@ -118,7 +119,7 @@ void capacity_command(struct ctl *ctl, int argc, char **argv)
     for (size_t i = 0; i < ctl->nconns; i++)
         before[i] = look(&ctl->conn[i]);
     usleep((useconds_t)(seconds * 1e6));
-    printf("%-16s %9s %9s %9s %8s%10s%10s\n", "node", "used MB", "of MB", "kB/s", "mails/s", "to spill", "to full");
+    out("%-16s %9s %9s %9s %8s%10s%10s\n", "node", "used MB", "of MB", "kB/s", "mails/s", "to spill", "to full");
     for (size_t i = 0; i < ctl->nconns; i++) {
         struct sample after = look(&ctl->conn[i]);
         if (conn_up(&ctl->conn[i]))

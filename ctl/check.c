@@ -12,25 +12,52 @@
 #include <unistd.h>
 
 #include "mem.h"
+#include "out.h"
 
 static bool verbose;
 static size_t found[3];
 
-void check_say(struct ctl *ctl, enum finding finding, const char *about, const char *mend, const char *format, ...)
+static const char *const section_of[] = {
+#define FINDING(section, name, text) #section,
+#include "findings.def"
+#undef FINDING
+};
+
+static const char *const name_of[] = {
+#define FINDING(section, name, text) text,
+#include "findings.def"
+#undef FINDING
+};
+
+void check_say(struct ctl *ctl, enum finding finding, enum found which, const char *about, const char *mend, const char *format, ...)
 {
-    static const char *const word[] = {"ok      ", "WARNING ", "CRITICAL"};
-    found[finding]++;
-    ctl_status(ctl, finding == FINDING_GOOD ? STATUS_DONE : finding == FINDING_WARNING ? STATUS_LOOK : STATUS_FAILED);
-    if (finding == FINDING_GOOD && !verbose)
-        return;
     va_list ap;
+    found[finding]++;
+    ctl_status(ctl, finding == FINDING_WARNING ? STATUS_LOOK : STATUS_FAILED);
+    out("%s %s: ", finding == FINDING_WARNING ? "WARNING " : "CRITICAL", about);
     va_start(ap, format);
-    printf("%s %s: ", word[finding], about);
-    vprintf(format, ap);
+    out_list(format, ap);
     va_end(ap);
-    putchar('\n');
-    if (mend)
-        printf("           mend: %s\n", mend);
+    out(" [%s]\n           mend: %s\n", name_of[which], mend);
+}
+
+void check_good(struct ctl *ctl, const char *about, const char *format, ...)
+{
+    va_list ap;
+    found[FINDING_GOOD]++;
+    if (!verbose)
+        return;
+    out("ok       %s: ", about);
+    va_start(ap, format);
+    out_list(format, ap);
+    va_end(ap);
+    out("\n");
+}
+
+static void list(void)
+{
+    for (size_t i = 0; i < FOUND_MOST; i++)
+        out("%-8s %s\n", section_of[i], name_of[i]);
 }
 
 /* ---- our own file ---- */
@@ -39,10 +66,10 @@ static void check_ports(struct ctl *ctl)
 {
     const struct config *c = ctl->config;
     if (!*c->bounce_port)
-        check_say(ctl, FINDING_WARNING, "config", "bounce_port = \"127.0.0.1:10026\", and that port in master.cf (admin guide)",
+        check_say(ctl, FINDING_WARNING, FOUND_BOUNCE_PORT_EMPTY, "config", "bounce_port = \"127.0.0.1:10026\", and that port in master.cf (admin guide)",
                   "bounce_port is empty: what a next hop refuses for good stays in its lane and nobody is told");
     if (!*c->reinject_port)
-        check_say(ctl, FINDING_WARNING, "config", "reinject_port = \"127.0.0.1:10027\", and that port in master.cf (admin guide)",
+        check_say(ctl, FINDING_WARNING, FOUND_REINJECT_PORT_EMPTY, "config", "reinject_port = \"127.0.0.1:10027\", and that port in master.cf (admin guide)",
                   "reinject_port is empty: mail for a next hop that is away fills memory, and there is no drain");
 }
 
@@ -56,7 +83,7 @@ static void check_directory(struct ctl *ctl, const char *setting, const char *pa
     char *mend = packaged ? mem_printf("systemd-tmpfiles --create, on hosts with a %s", of)
                           : mem_printf("install -d -o %s -g postfix -m 0750 %s, on hosts with a %s; or %s", user, directory, of, setting);
     if (stat(directory, &st) < 0 ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(st.st_mode))
-        check_say(ctl, FINDING_WARNING, "config", mend, "%s, the directory of %s, is not there", directory, setting);
+        check_say(ctl, FINDING_WARNING, FOUND_DIRECTORY_MISSING, "config", mend, "%s, the directory of %s, is not there", directory, setting);
     free(mend);
     free(directory);
 }
@@ -68,7 +95,7 @@ static void check_places(struct ctl *ctl)
     if (*c->proxy_next) /* else there is none */
         check_directory(ctl, "proxy_socket", c->proxy_socket, "/var/spool/postfix/dovelane-proxy", "dovelane-proxy", "proxy");
     if (access(c->state_directory, W_OK) < 0)
-        check_say(ctl, FINDING_WARNING, "config", "systemd-tmpfiles --create, or run this as root", "state_directory = %s cannot be written: a milter forgets `divert off` when it and all nodes restart",
+        check_say(ctl, FINDING_WARNING, FOUND_STATE_DIRECTORY, "config", "systemd-tmpfiles --create, or run this as root", "state_directory = %s cannot be written: a milter forgets `divert off` when it and all nodes restart",
                   c->state_directory);
 }
 
@@ -77,20 +104,18 @@ void check_config(struct ctl *ctl)
     const struct config *c = ctl->config;
     char digest[CONFIG_DIGEST];
     config_digest(c, digest);
-    check_say(ctl, FINDING_GOOD, "config", NULL, "%s can be read; what must be equal on all hosts has the digest %s", ctl->config_path, digest);
-    if (!c->nnodes)
-        check_say(ctl, FINDING_CRITICAL, "config", "add node sections", "there is no node");
+    check_good(ctl, "config", "%s can be read; what must be equal on all hosts has the digest %s", ctl->config_path, digest);
     if (!c->divert.n)
-        check_say(ctl, FINDING_WARNING, "config", "divert = { \"lmtp:[10.0.0.5]:24\" }, as the milter's log names next hops (reason=not-in-divert)", "divert is empty: nothing is diverted (right until you choose next hops)");
+        check_say(ctl, FINDING_WARNING, FOUND_DIVERT_EMPTY, "config", "divert = { \"lmtp:[10.0.0.5]:24\" }, as the milter's log names next hops (reason=not-in-divert)", "divert is empty: nothing is diverted (right until you choose next hops)");
     if (c->copies == 1)
-        check_say(ctl, FINDING_WARNING, "config", "copies = 2", "copies = 1: the loss of one node loses mail");
+        check_say(ctl, FINDING_WARNING, FOUND_COPIES_ONE, "config", "copies = 2", "copies = 1: the loss of one node loses mail");
     else if ((size_t)c->copies == c->nnodes)
-        check_say(ctl, FINDING_WARNING, "config", "one node more than copies", "%zu nodes and copies = %lld: while one is away all mail goes to Postfix's queue (right where no host more is to be had)", c->nnodes, (long long)c->copies);
+        check_say(ctl, FINDING_WARNING, FOUND_COPIES_ALL, "config", "one node more than copies", "%zu nodes and copies = %lld: while one is away all mail goes to Postfix's queue (right where no host more is to be had)", c->nnodes, (long long)c->copies);
     for (size_t i = 0; i < c->dead.n; i++)
-        check_say(ctl, FINDING_WARNING, "config", "take it out once it is whole again (admin guide, \"When a node dies\")", "%s is in dead", c->dead.v[i]);
+        check_say(ctl, FINDING_WARNING, FOUND_NODE_IN_DEAD, "config", "take it out once it is whole again (admin guide, \"When a node dies\")", "%s is in dead", c->dead.v[i]);
     for (size_t i = 0; i < c->ndestinations; i++)
         if (!config_list_has(&c->divert, c->destination[i].name))
-            check_say(ctl, FINDING_WARNING, "config", "write its title as divert has it, or take the section out",
+            check_say(ctl, FINDING_WARNING, FOUND_DESTINATION_NOT_IN_DIVERT, "config", "write its title as divert has it, or take the section out",
                       "destination \"%s\" is not in divert: its settings are used for mail that is still in lanes only", c->destination[i].name);
     check_ports(ctl);
     check_places(ctl);
@@ -100,7 +125,7 @@ void check_config(struct ctl *ctl)
 
 void check_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"postfix-config", required_argument, NULL, 'p'}, {"as", required_argument, NULL, 'a'}, {"defaults", required_argument, NULL, 'd'}, {"verbose", no_argument, NULL, 'v'}, {"help", no_argument, NULL, 'h'}, {0}};
+    static const struct option options[] = {{"postfix-config", required_argument, NULL, 'p'}, {"as", required_argument, NULL, 'a'}, {"defaults", required_argument, NULL, 'd'}, {"verbose", no_argument, NULL, 'v'}, {"list", no_argument, NULL, 'l'}, {"help", no_argument, NULL, 'h'}, {0}};
     const char *postfix = NULL, *as = NULL, *defaults = "/etc/default/dovelane";
     int o;
     while ((o = getopt_long(argc, argv, "vh", options, NULL)) != -1) {
@@ -112,7 +137,10 @@ void check_command(struct ctl *ctl, int argc, char **argv)
             as = optarg;
         else if (o == 'd')
             defaults = optarg;
-        else if (o == 'h') {
+        else if (o == 'l') {
+            list();
+            return;
+        } else if (o == 'h') {
             puts("usage: dovelane check [-v] [--postfix-config DIR] [config] [host] [nodes] [redis] [postfix] [dovecot]\n"
                  "Names what is wrong, with the setting that mends it; without a word, everything.\n"
                  "  config   dovelane.conf: what is missing in it\n"
@@ -123,6 +151,7 @@ void check_command(struct ctl *ctl, int argc, char **argv)
                  "  postfix  main.cf and master.cf: the milter's place, and features that diverted mail would miss\n"
                  "  dovecot  this host's Dovecot, and the next hops of `divert`: do they answer\n"
                  "  -v       good things, too\n"
+                 "  --list   the names of all findings, as they stand in brackets behind each, by section; looks at nothing\n"
                  "A warning that is right for a while says so: (right until ...).\n"
                  "Exit status: 0 good, 1 warnings, 2 critical.");
             exit(STATUS_DONE);
@@ -147,5 +176,5 @@ void check_command(struct ctl *ctl, int argc, char **argv)
         check_postfix(ctl, postfix);
     if (want[3])
         check_dovecot(ctl);
-    printf("%zu critical, %zu warning%s, %zu good\n", found[FINDING_CRITICAL], found[FINDING_WARNING], ctl_s(found[FINDING_WARNING]), found[FINDING_GOOD]);
+    out("%zu critical, %zu warning%s, %zu good\n", found[FINDING_CRITICAL], found[FINDING_WARNING], ctl_s(found[FINDING_WARNING]), found[FINDING_GOOD]);
 }

@@ -11,8 +11,18 @@ enum finding {
     FINDING_CRITICAL, /* mail is lost, doubled, refused, or slow as a snail */
 };
 
-/* One line: what is so, and what mends it (NULL for good ones). Good ones are shown with -v only. */
-void check_say(struct ctl *, enum finding, const char *about, const char *mend, const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* Which. */
+enum found {
+#define FINDING(section, name, text) FOUND_##name,
+#include "findings.def"
+#undef FINDING
+    FOUND_MOST
+};
+
+/* One line: what is so; a second one: what mends it. */
+void check_say(struct ctl *, enum finding, enum found, const char *about, const char *mend, const char *format, ...) __attribute__((format(printf, 6, 7)));
+/* What is good is shown with -v only. */
+void check_good(struct ctl *, const char *about, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 void check_config(struct ctl *);
 void check_nodes(struct ctl *);

@@ -114,19 +114,19 @@ static void check_hop(struct ctl *ctl, const char *destination)
         const char *elsewhere = config_socket_at(ctl->config, hop + 5), *path = elsewhere ? elsewhere : hop + 5;
         why = try_path(path);
         if (why && !elsewhere && strstr(hop, "private/"))
-            check_say(ctl, FINDING_CRITICAL, about, "one more unix_listener in service lmtp for the relay's user, and socket_at (admin guide)", "%s (private/ is Postfix's alone)", why);
+            check_say(ctl, FINDING_CRITICAL, FOUND_HOP_PRIVATE, about, "one more unix_listener in service lmtp for the relay's user, and socket_at (admin guide)", "%s (private/ is Postfix's alone)", why);
         else if (why)
-            check_say(ctl, FINDING_CRITICAL, about, "start it, or mend its unix_listener", "%s: %s", path, why);
+            check_say(ctl, FINDING_CRITICAL, FOUND_HOP_SOCKET, about, "start it, or mend its unix_listener", "%s: %s", path, why);
     } else {
         char *host = mem_strndup(hop + 1, strcspn(hop + 1, "]"));
         const char *port = strchr(hop, ']'), *bare = strncasecmp(host, "ipv6:", 5) ? host : host + 5;
         why = try_host(bare, port && port[1] == ':' ? port + 2 : *destination == 'l' ? "24" : "25");
         if (why)
-            check_say(ctl, FINDING_WARNING, about, "start it, or open the way to it", "%s: its mail waits in lanes", why);
+            check_say(ctl, FINDING_WARNING, FOUND_HOP_SILENT, about, "start it, or open the way to it", "%s: its mail waits in lanes", why);
         free(host);
     }
     if (!why)
-        check_say(ctl, FINDING_GOOD, about, NULL, "answers");
+        check_good(ctl, about, "answers");
 }
 
 /* Dovecot 2.4 takes only so many deliveries for one user at a time, and answers 451 to the rest. */
@@ -136,12 +136,12 @@ static void check_concurrency(struct ctl *ctl)
     struct run_result r = run(argv, NULL, 0, 10 * PATIENCE);
     long long limit = r.status == 0 && r.out.data ? atoll(r.out.data) : 0;
     if (r.status < 0 || r.status == 127)
-        check_say(ctl, FINDING_GOOD, "dovecot", NULL, "is not on this host");
+        check_good(ctl, "dovecot", "is not on this host");
     else if (limit > 0 && limit < ctl->config->destination_concurrency)
-        check_say(ctl, FINDING_WARNING, "dovecot", "lmtp_user_concurrency_limit = 0, or at least destination_concurrency",
+        check_say(ctl, FINDING_WARNING, FOUND_USER_CONCURRENCY, "dovecot", "lmtp_user_concurrency_limit = 0, or at least destination_concurrency",
                   "lmtp_user_concurrency_limit is %lld, destination_concurrency %lld: a burst for one user is answered 451", limit, (long long)ctl->config->destination_concurrency);
     else
-        check_say(ctl, FINDING_GOOD, "dovecot", NULL, "takes enough deliveries at a time");
+        check_good(ctl, "dovecot", "takes enough deliveries at a time");
     run_free(&r);
 }
 

@@ -89,7 +89,7 @@ static void check_file(struct ctl *ctl, const struct service *s, const struct pa
     if (!*path || !readable(path, user, &r))
         return;
     if (!r.error) {
-        check_say(ctl, FINDING_GOOD, s->program, NULL, "%s may read %s", user->pw_name, path);
+        check_good(ctl, s->program, "%s may read %s", user->pw_name, path);
         return;
     }
     bool file = r.len == strlen(path);
@@ -98,7 +98,7 @@ static void check_file(struct ctl *ctl, const struct service *s, const struct pa
     char *mend = r.error == ENOENT ? mem_printf("put it there, or %s in %s", what, ctl->config_path)
                  : file            ? mem_printf("chgrp %s %s && chmod 0640 %s", group ? group->gr_name : user->pw_name, at, at)
                                    : mem_printf("chmod o+x %s", at);
-    check_say(ctl, FINDING_CRITICAL, s->program, mend, "its user %s cannot read %s (%s: %s): it does not come up after its next start", user->pw_name, path, at, strerror(r.error));
+    check_say(ctl, FINDING_CRITICAL, FOUND_FILE_UNREADABLE, s->program, mend, "its user %s cannot read %s (%s: %s): it does not come up after its next start", user->pw_name, path, at, strerror(r.error));
     free(mend);
     free(at);
 }
@@ -112,11 +112,11 @@ static void check_password(struct ctl *ctl, const struct service *s, const struc
     struct stat st;
     char *file = endpoint_file_of(template, s->program), *error = NULL;
     if (*template && endpoint_read_user(file, &who, &error) < 0) {
-        check_say(ctl, FINDING_CRITICAL, s->program, "chmod 0640; one line, a name and a password", "its password is of no use: %s", error);
+        check_say(ctl, FINDING_CRITICAL, FOUND_PASSWORD_USELESS, s->program, "chmod 0640; one line, a name and a password", "its password is of no use: %s", error);
     } else if (*template && !stat(file, &st)) {
         check_file(ctl, s, user, "node_user_file", file);
         if (st.st_uid && st.st_uid != user->pw_uid)
-            check_say(ctl, FINDING_WARNING, s->program, "chown root of that file", "%s belongs to user %u, who may change it", file, (unsigned)st.st_uid);
+            check_say(ctl, FINDING_WARNING, FOUND_PASSWORD_OWNER, s->program, "chown root of that file", "%s belongs to user %u, who may change it", file, (unsigned)st.st_uid);
     }
     explicit_bzero(&who, sizeof who);
     free(error);
@@ -128,7 +128,7 @@ static void check_layout(struct ctl *ctl)
     const char *template = ctl->config->node_user_file, *program = strstr(template, "%p");
     if (!program || strchr(program, '/'))
         return;
-    check_say(ctl, FINDING_WARNING, "config", "node_user_file = \"/etc/dovelane/%p/user\", each file into the directory of its program, and restart the services (upgrade page)",
+    check_say(ctl, FINDING_WARNING, FOUND_PASSWORDS_TOGETHER, "config", "node_user_file = \"/etc/dovelane/%p/user\", each file into the directory of its program, and restart the services (upgrade page)",
               "node_user_file = \"%s\": files side by side, and a service sees another one's as soon as that is replaced", template);
 }
 
@@ -145,7 +145,7 @@ static void check_files(struct ctl *ctl, const char *as)
         if (!wanted)
             continue;
         if (!user) {
-            check_say(ctl, FINDING_WARNING, s->program, "systemd-sysusers", "there is no user %s here", as ? as : s->user);
+            check_say(ctl, FINDING_WARNING, FOUND_USER_MISSING, s->program, "systemd-sysusers", "there is no user %s here", as ? as : s->user);
             continue;
         }
         check_file(ctl, s, user, "-c", ctl->config_path);
@@ -176,25 +176,74 @@ static char *node_of_host(const char *file)
     return name;
 }
 
-/* Only an address of ours can be bound. One that is no number is not judged. */
-static bool is_foreign(const char *address)
+enum ours { OURS, FOREIGN, OURS_UNKNOWN };
+
+/* Only an address of this host can be bound. One that is a name counts by what the resolver makes of it. */
+static enum ours whose(const char *address, const char **why_r)
 {
-    char host[64];
-    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM}, *a;
-    const char *colon = strrchr(address, ':');
-    size_t n = colon ? (size_t)(colon - address) : 0;
-    bool brackets = n > 2 && *address == '[' && address[n - 1] == ']';
-    if (*address == '/' || !n || n >= sizeof host)
-        return false;
-    snprintf(host, sizeof host, "%.*s", (int)(brackets ? n - 2 : n), address + brackets);
-    if (getaddrinfo(host, "0", &hints, &a))
-        return false;
-    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool foreign = fd >= 0 && bind(fd, a->ai_addr, a->ai_addrlen) < 0 && errno == EADDRNOTAVAIL;
-    freeaddrinfo(a);
-    if (fd >= 0)
-        close(fd);
-    return foreign;
+    char buf[512];
+    const char *host, *port;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+    enum ours found = FOREIGN;
+    *why_r = "it is no address";
+    if (config_address(address, buf, sizeof buf, &host, &port) < 0)
+        return OURS_UNKNOWN;
+    if (!port)
+        return OURS; /* the path of a socket */
+    int e = getaddrinfo(host, "0", &hints, &list);
+    *why_r = e ? gai_strerror(e) : NULL;
+    if (e)
+        return OURS_UNKNOWN;
+    for (struct addrinfo *a = list; a; a = a->ai_next) {
+        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && !bind(fd, a->ai_addr, a->ai_addrlen))
+            found = OURS;
+        else if (found != OURS && (fd < 0 || errno != EADDRNOTAVAIL)) {
+            found = OURS_UNKNOWN;
+            *why_r = strerror(errno);
+        }
+        if (fd >= 0)
+            close(fd);
+    }
+    freeaddrinfo(list);
+    return found;
+}
+
+/* By either of its addresses. */
+static enum ours whose_node(const struct config_node *n, const char **why_r)
+{
+    enum ours one = whose(n->redis, why_r);
+    if (one == OURS || !*n->standby)
+        return one;
+    const char *why = *why_r;
+    enum ours other = whose(n->standby, why_r);
+    if (other == FOREIGN && one == OURS_UNKNOWN)
+        *why_r = why;
+    return other == FOREIGN ? one : other;
+}
+
+static void check_address(struct ctl *ctl, const char *file, const char *name, size_t at, const char *mend)
+{
+    const struct config *c = ctl->config;
+    const char *why, *ignored, *address = c->node[at].redis;
+    const struct config_node *another = NULL;
+    enum ours ours = whose_node(&c->node[at], &why);
+    for (size_t i = 0; i < c->nnodes && ours == FOREIGN; i++)
+        if (i != at && whose_node(&c->node[i], &ignored) == OURS)
+            another = &c->node[i];
+    if (ours == OURS)
+        check_good(ctl, "host", "it is node %s", name);
+    else if (ours == OURS_UNKNOWN)
+        check_say(ctl, FINDING_WARNING, FOUND_NODE_UNRESOLVED, "host", "that name in /etc/hosts or the name server, or an address in the node's section",
+                  "%s has DOVELANE_NODE=%s, and whether %s is an address of this host is not known: %s", file, name, address, why);
+    else if (another)
+        check_say(ctl, FINDING_CRITICAL, FOUND_NODE_OTHERS, "host", mend,
+                  "%s has DOVELANE_NODE=%s, and %s is no address of this host, but that of node %s is (%s): two relays of one name stop each other", file, name, address,
+                  another->name, another->redis);
+    else
+        check_say(ctl, FINDING_WARNING, FOUND_NODE_ADDRESS, "host", mend,
+                  "%s has DOVELANE_NODE=%s, and %s is no address of this host (right behind address translation; the disk of its Redis is not looked at then)", file, name,
+                  address);
 }
 
 static void check_name(struct ctl *ctl, const char *file)
@@ -202,19 +251,12 @@ static void check_name(struct ctl *ctl, const char *file)
     const struct config *c = ctl->config;
     char *name = node_of_host(file), *mend = mem_printf("DOVELANE_NODE=NAME in %s, with the name of this host's own section, then restart dovelane-relay", file);
     int at = name ? config_node_index(c, name) : -1;
-    if (!name || !*name) {
-        check_say(ctl, FINDING_WARNING, "host", mend, "%s names no node: no relay can be started here (right on a Postfix host without a node)", file);
-    } else if (at < 0) {
-        check_say(ctl, FINDING_CRITICAL, "host", mend, "%s has DOVELANE_NODE=%s, and %s has no node of that name: the relay does not come up after its next start", file, name, ctl->config_path);
-    } else if (is_foreign(c->node[at].redis) && (!*c->node[at].standby || is_foreign(c->node[at].standby))) {
-        bool another = false;
-        for (size_t i = 0; i < c->nnodes; i++)
-            another |= (int)i != at && !is_foreign(c->node[i].redis);
-        check_say(ctl, another ? FINDING_CRITICAL : FINDING_WARNING, "host", mend, "%s has DOVELANE_NODE=%s, and %s is no address of this host%s", file, name, c->node[at].redis,
-                  another ? ", but that of another node is: two relays of one name stop each other" : " (right behind address translation)");
-    } else {
-        check_say(ctl, FINDING_GOOD, "host", NULL, "it is node %s", name);
-    }
+    if (!name || !*name)
+        check_say(ctl, FINDING_WARNING, FOUND_NODE_UNNAMED, "host", mend, "%s names no node: no relay can be started here (right on a Postfix host without a node)", file);
+    else if (at < 0)
+        check_say(ctl, FINDING_CRITICAL, FOUND_NODE_UNKNOWN, "host", mend, "%s has DOVELANE_NODE=%s, and %s has no node of that name: the relay does not come up after its next start", file, name, ctl->config_path);
+    else
+        check_address(ctl, file, name, (size_t)at, mend);
     free(mend);
     free(name);
 }
@@ -228,13 +270,13 @@ static void check_space(struct ctl *ctl, const char *what, const char *path, dou
         return;
     double room = (double)s.f_bavail * (double)s.f_frsize, all = (double)s.f_blocks * (double)s.f_frsize;
     if (room < least)
-        check_say(ctl, FINDING_CRITICAL, "disk", mend, "%s %s has room for %.0f MB: %s (%.0f MB)", what, path, room / MEGABYTE, why, least / MEGABYTE);
+        check_say(ctl, FINDING_CRITICAL, FOUND_DISK_FULL, "disk", mend, "%s %s has room for %.0f MB: %s (%.0f MB)", what, path, room / MEGABYTE, why, least / MEGABYTE);
     else if (s.f_files && s.f_favail * 1000 < s.f_files)
-        check_say(ctl, FINDING_CRITICAL, "disk", mend, "%s %s has room for %llu more files", what, path, (unsigned long long)s.f_favail);
+        check_say(ctl, FINDING_CRITICAL, FOUND_DISK_FILES, "disk", mend, "%s %s has room for %llu more files", what, path, (unsigned long long)s.f_favail);
     else if (all > 0 && 100 * room < LITTLE * all && room < 1024 * MEGABYTE)
-        check_say(ctl, FINDING_WARNING, "disk", mend, "%s %s has room for %.0f MB, %.0f%% of its file system", what, path, room / MEGABYTE, 100 * room / all);
+        check_say(ctl, FINDING_WARNING, FOUND_DISK_LITTLE, "disk", mend, "%s %s has room for %.0f MB, %.0f%% of its file system", what, path, room / MEGABYTE, 100 * room / all);
     else
-        check_say(ctl, FINDING_GOOD, "disk", NULL, "%s %s has room for %.0f MB", what, path, room / MEGABYTE);
+        check_good(ctl, "disk", "%s %s has room for %.0f MB", what, path, room / MEGABYTE);
 }
 
 /* Without it a save by a child fails where memory is half full; without saves nothing forks. */
@@ -249,25 +291,42 @@ static void check_overcommit(struct ctl *ctl, struct conn *c)
     redisReply *save = conn_call(c, "CONFIG GET save"), *aof = conn_call(c, "CONFIG GET appendonly");
     bool forks = (save && *conn_text(save, "save")) || (aof && !strcmp(conn_text(aof, "appendonly"), "yes"));
     if (mode != '1' && forks)
-        check_say(ctl, FINDING_WARNING, "host", "sysctl -w vm.overcommit_memory=1, and the same in /etc/sysctl.d", "vm.overcommit_memory is %c: the Redis of %s may fail to save what it holds", mode, c->name);
+        check_say(ctl, FINDING_WARNING, FOUND_OVERCOMMIT, "host", "sysctl -w vm.overcommit_memory=1, and the same in /etc/sysctl.d", "vm.overcommit_memory is %c: the Redis of %s may fail to save what it holds", mode, c->name);
     else
-        check_say(ctl, FINDING_GOOD, "host", NULL, "vm.overcommit_memory is %c%s", mode, mode == '1' ? "" : ": Redis warns of it at each start, but this one never saves while it runs");
+        check_good(ctl, "host", "vm.overcommit_memory is %c%s", mode, mode == '1' ? "" : ": Redis warns of it at each start, but this one never saves while it runs");
     if (save)
         freeReplyObject(save);
     if (aof)
         freeReplyObject(aof);
 }
 
+/* Whether that Redis is a process of this host: its address may be a tunnel's, and then the directory of that name here is
+ * another one. Redis works in its directory. */
+static bool runs_here(struct conn *c, const char *directory)
+{
+    redisReply *r = conn_call(c, "INFO server");
+    const char *pid = r && r->str ? strstr(r->str, "process_id:") : NULL;
+    char *link = mem_printf("/proc/%lld/cwd", pid ? atoll(pid + strlen("process_id:")) : 0), *cwd = realpath(link, NULL);
+    bool here = cwd ? !strcmp(cwd, directory) : geteuid() != 0; /* who is not root cannot look, and goes by the address */
+    if (r)
+        freeReplyObject(r);
+    free(link);
+    free(cwd);
+    return here;
+}
+
 static void check_redis_disk(struct ctl *ctl, size_t node)
 {
     struct conn *c = &ctl->conn[node];
-    const struct config_node *n = &ctl->config->node[node];
-    if (is_foreign(n->redis) || (!conn_up(c) && !conn_open(c, ctl->config, node)))
+    const char *ignored;
+    if (whose_node(&ctl->config->node[node], &ignored) == FOREIGN || (!conn_up(c) && !conn_open(c, ctl->config, node)))
         return;
-    check_overcommit(ctl, c);
     redisReply *dir = conn_call(c, "CONFIG GET dir"), *info = conn_call(c, "LANE.INFO");
-    if (dir && info) {
+    if (dir && info && !runs_here(c, conn_text(dir, "dir"))) {
+        check_good(ctl, "disk", "the Redis of %s is no process of this host: its disk is not looked at", c->name);
+    } else if (dir && info) {
         char what[100];
+        check_overcommit(ctl, c);
         snprintf(what, sizeof what, "dir of the Redis of %s,", c->name);
         check_space(ctl, what, conn_text(dir, "dir"), (double)conn_number(info, "used-memory"), "a clean stop writes all that it holds there, and fails without", "make room there (admin guide, \"The disk is full\")");
     }
@@ -310,15 +369,15 @@ static void judge_unit(struct ctl *ctl, const char *unit, const char *text)
     char *start = mem_printf("journalctl -u %s says why; then systemctl restart %s", unit, unit), *enable = mem_printf("systemctl enable %s", unit);
     bool on = !strncmp(enabled, "enabled", 7), loops = !strcmp(sub, "auto-restart") || (!strcmp(active, "activating") && atol(restarts) > 0);
     if (loops)
-        check_say(ctl, FINDING_CRITICAL, unit, start, "it is restarted again and again (%s times so far)", restarts);
+        check_say(ctl, FINDING_CRITICAL, FOUND_UNIT_RESTARTS, unit, start, "it is restarted again and again (%s times so far)", restarts);
     else if (on && strcmp(active, "active") && strcmp(active, "reloading"))
-        check_say(ctl, FINDING_CRITICAL, unit, start, "it is enabled and %s", active);
+        check_say(ctl, FINDING_CRITICAL, FOUND_UNIT_DOWN, unit, start, "it is enabled and %s", active);
     else if (!on && !strcmp(active, "active"))
-        check_say(ctl, FINDING_WARNING, unit, enable, "it runs, and would not after a reboot");
+        check_say(ctl, FINDING_WARNING, FOUND_UNIT_NOT_ENABLED, unit, enable, "it runs, and would not after a reboot");
     else if (on)
-        check_say(ctl, FINDING_GOOD, unit, NULL, "it is enabled and active");
+        check_good(ctl, unit, "it is enabled and active");
     if (*pid_file && *after && !strncmp(unit, "redis", 5) && access(pid_file, F_OK) < 0)
-        check_say(ctl, FINDING_CRITICAL, unit, "PIDFile= (empty) in [Service] of its drop-in, as the package has it, or pidfile in redis-dovelane.conf; then systemctl daemon-reload",
+        check_say(ctl, FINDING_CRITICAL, FOUND_UNIT_PID_FILE, unit, "PIDFile= (empty) in [Service] of its drop-in, as the package has it, or pidfile in redis-dovelane.conf; then systemctl daemon-reload",
                   "systemd waits for %s, which this Redis does not write, and ends it after 90 s", pid_file);
     free(active), free(sub), free(enabled), free(restarts), free(pid_file), free(after), free(start), free(enable);
 }

@@ -37,23 +37,23 @@ static void check_one(struct ctl *ctl, const struct beats *v, size_t i)
     char about[80];
     snprintf(about, sizeof about, "node %s", n->name);
     if (v->doubled[i])
-        check_say(ctl, FINDING_CRITICAL, about, "the right DOVELANE_NODE in /etc/default/dovelane of each host, then restart both relays", "two relays beat by the name %s: each undoes what the other does", n->name);
+        check_say(ctl, FINDING_CRITICAL, FOUND_TWO_RELAYS, about, "the right DOVELANE_NODE in /etc/default/dovelane of each host, then restart both relays", "two relays beat by the name %s: each undoes what the other does", n->name);
     if (config_list_has(&ctl->config->dead, n->name))
         return; /* check_config names it */
     if (h == HEARD_UNKNOWN)
-        check_say(ctl, FINDING_CRITICAL, about, "systemctl start dovelane-relay there; its log says why it does not run", "its relay has left no beat: nobody takes or delivers what %s owns first", n->name);
+        check_say(ctl, FINDING_CRITICAL, FOUND_BEAT_NONE, about, "systemctl start dovelane-relay there; its log says why it does not run", "its relay has left no beat: nobody takes or delivers what %s owns first", n->name);
     else if (h == HEARD_SILENT)
-        check_say(ctl, FINDING_CRITICAL, about, "systemctl restart dovelane-relay there; its log says why it stopped", "silent: no beat of its relay for %.0f s, so no mail is placed on it", silence);
+        check_say(ctl, FINDING_CRITICAL, FOUND_BEAT_SILENT, about, "systemctl restart dovelane-relay there; its log says why it stopped", "silent: no beat of its relay for %.0f s, so no mail is placed on it", silence);
     else if ((h == HEARD_RETURNING || h == HEARD_READY) && b->since > RETURNING_MOST)
-        check_say(ctl, FINDING_CRITICAL, about, "`dovelane nodes`, and the log of its relay, say what it waits for", "%s for %.0f s: no mail is placed on it", heard_word(h), b->since);
+        check_say(ctl, FINDING_CRITICAL, FOUND_RETURNING_LONG, about, "`dovelane nodes`, and the log of its relay, say what it waits for", "%s for %.0f s: no mail is placed on it", heard_word(h), b->since);
     else if (h == HEARD_RETURNING || h == HEARD_READY)
-        check_say(ctl, FINDING_WARNING, about, "wait; `dovelane nodes` ends with 0 when it is over", "%s: it is compared with the others (right for some seconds after its relay starts)", heard_word(h));
+        check_say(ctl, FINDING_WARNING, FOUND_RETURNING, about, "wait; `dovelane nodes` ends with 0 when it is over", "%s: it is compared with the others (right for some seconds after its relay starts)", heard_word(h));
     else if (h == HEARD_LEAVING)
-        check_say(ctl, FINDING_WARNING, about, "systemctl start dovelane-relay there", "leaving: its relay was stopped (right while that is meant)");
+        check_say(ctl, FINDING_WARNING, FOUND_LEAVING, about, "systemctl start dovelane-relay there", "leaving: its relay was stopped (right while that is meant)");
     else if (!heard_by_any(ctl, v, i))
-        check_say(ctl, FINDING_CRITICAL, about, "the network, firewall and certificates between the hosts; the relays' logs name the connection", "alive, but no other node hears it");
+        check_say(ctl, FINDING_CRITICAL, FOUND_UNHEARD, about, "the network, firewall and certificates between the hosts; the relays' logs name the connection", "alive, but no other node hears it");
     else
-        check_say(ctl, FINDING_GOOD, about, NULL, "its relay is alive");
+        check_good(ctl, about, "its relay is alive");
 }
 
 void check_states(struct ctl *ctl)
@@ -77,16 +77,16 @@ void check_clock(struct ctl *ctl, struct conn *c)
     redisReply *r = conn_call(c, "TIME");
     double after = (double)clock_wall() / 1e6;
     snprintf(about, sizeof about, "node %s", c->name);
-    if (!r || r->type != REDIS_REPLY_ARRAY || r->elements != 2) {
-        check_say(ctl, FINDING_WARNING, about, "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD", "it does not tell its time: %s", c->trouble);
+    if (!conn_shaped(r, "ss")) {
+        check_say(ctl, FINDING_WARNING, FOUND_CLOCK_UNTOLD, about, "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD", "it does not tell its time: %s", c->trouble);
     } else {
         double there = atof(r->element[0]->str) + atof(r->element[1]->str) / 1e6;
         double apart = there < before ? before - there : there > after ? there - after : 0; /* what the round trip cannot explain */
         if (apart > CLOCKS_APART)
-            check_say(ctl, FINDING_WARNING, about, "chrony or systemd-timesyncd on every host", "its clock is %.1f s %s this host's: the latest of `divert on` and `off` is decided by clocks", apart,
+            check_say(ctl, FINDING_WARNING, FOUND_CLOCK_APART, about, "chrony or systemd-timesyncd on every host", "its clock is %.1f s %s this host's: the latest of `divert on` and `off` is decided by clocks", apart,
                       there < before ? "behind" : "before");
         else
-            check_say(ctl, FINDING_GOOD, about, NULL, "its clock and this host's agree");
+            check_good(ctl, about, "its clock and this host's agree");
     }
     if (r)
         freeReplyObject(r);
@@ -102,15 +102,15 @@ static void check_user(struct ctl *ctl, struct conn *c, const char *program, con
     redisReply *r = conn_call(c, "ACL GETUSER %s", user);
     snprintf(about, sizeof about, "node %s", c->name);
     if (!r || r->type != REDIS_REPLY_ARRAY) {
-        check_say(ctl, FINDING_WARNING, about, mend, "it has no user %s, which %s would come as%s%s", user, program, r ? "" : ": ", r ? "" : c->trouble);
+        check_say(ctl, FINDING_WARNING, FOUND_ACL_MISSING, about, mend, "it has no user %s, which %s would come as%s%s", user, program, r ? "" : ": ", r ? "" : c->trouble);
     } else {
         acl_compare(r, program, &wider, &missing);
         if (wider.len)
-            check_say(ctl, FINDING_WARNING, about, mend, "its user %s may do more than %s needs:%s", user, program, wider.data);
+            check_say(ctl, FINDING_WARNING, FOUND_ACL_WIDER, about, mend, "its user %s may do more than %s needs:%s", user, program, wider.data);
         if (missing.len)
-            check_say(ctl, FINDING_WARNING, about, mend, "its user %s may not do what %s needs:%s", user, program, missing.data);
+            check_say(ctl, FINDING_WARNING, FOUND_ACL_NARROWER, about, mend, "its user %s may not do what %s needs:%s", user, program, missing.data);
         if (!wider.len && !missing.len)
-            check_say(ctl, FINDING_GOOD, about, NULL, "its user %s may do what %s needs, and no more", user, program);
+            check_good(ctl, about, "its user %s may do what %s needs, and no more", user, program);
     }
     if (r)
         freeReplyObject(r);

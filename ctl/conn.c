@@ -256,6 +256,19 @@ redisReply *conn_argv(struct conn *c, int argc, const char **argv, const size_t 
     return ask(c, data, n);
 }
 
+bool conn_shaped(const redisReply *r, const char *shape)
+{
+    if (!r || r->type != REDIS_REPLY_ARRAY || r->elements < strlen(shape))
+        return false;
+    for (size_t i = 0; shape[i]; i++) {
+        int type = r->element[i]->type;
+        if ((shape[i] == 's' && type != REDIS_REPLY_STRING && type != REDIS_REPLY_STATUS) || (shape[i] == 'i' && type != REDIS_REPLY_INTEGER) ||
+            (shape[i] == 'l' && type != REDIS_REPLY_ARRAY))
+            return false;
+    }
+    return true;
+}
+
 const redisReply *conn_field(const redisReply *list, const char *name)
 {
     for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i + 1 < list->elements; i += 2)

@@ -37,6 +37,10 @@ void conn_close(struct conn *);
 redisReply *conn_call(struct conn *, const char *format, ...);
 redisReply *conn_argv(struct conn *, int argc, const char **argv, const size_t *len);
 
+/* Whether it is a list of (at least) such elements, a letter each: s text, i number, l list,
+ * ? anything. What a node answers is no better than the node. */
+bool conn_shaped(const redisReply *, const char *shape);
+
 /* A field of a flat list of names and values, NULL when there is none. */
 const redisReply *conn_field(const redisReply *list, const char *name);
 long long conn_number(const redisReply *list, const char *name); /* -1: none */

@@ -11,6 +11,7 @@
 #include "clock.h"
 #include "mem.h"
 #include "notice.h"
+#include "out.h"
 #include "signals.h"
 
 #define PATIENCE 3. /* seconds for all milters to obey; they need a quarter of one */
@@ -137,9 +138,9 @@ static void print_said(const struct said *said)
     struct tm tm;
     if (said->serial && localtime_r(&at, &tm))
         strftime(when, sizeof when, " since %Y-%m-%d %H:%M:%S", &tm);
-    printf("diverting is %s%s", said->on ? "on" : "off", when);
+    out("diverting is %s%s", said->on ? "on" : "off", when);
     if (sscanf(said->text, "%*u %*s %n", &caller) >= 0 && caller && said->text[caller])
-        printf(" by %.*s", (int)strcspn(said->text + caller, "\n"), said->text + caller);
+        out(" by %.*s", (int)strcspn(said->text + caller, "\n"), said->text + caller);
     putchar('\n');
 }
 
@@ -151,7 +152,7 @@ static void print(struct ctl *ctl, const struct picture *p)
     for (size_t i = 0; i < p->nmilters; i++) {
         const struct milter *m = &p->milter[i];
         bool obeys = m->serial == p->said.serial && m->on == p->said.on;
-        printf("milter %s: %s%s\n", m->host, m->on ? "on" : "off", obeys ? "" : " (does not know it yet)");
+        out("milter %s: %s%s\n", m->host, m->on ? "on" : "off", obeys ? "" : " (does not know it yet)");
         if (!obeys)
             ctl_status(ctl, STATUS_LOOK);
     }

@@ -12,6 +12,7 @@
 #include "clock.h"
 #include "divert.h"
 #include "log.h"
+#include "out.h"
 #include "pick.h"
 #include "signals.h"
 
@@ -72,10 +73,10 @@ static long long count_mails(struct ctl *ctl, bool *all_r)
     reach_all(ctl);
     for (size_t i = 0; i < ctl->nconns; i++) {
         redisReply *r = conn_call(&ctl->conn[i], "LANE.LIST 0 MATCH " LANENAME_PREFIX "* COUNT 100000");
-        const redisReply *list = r && r->type == REDIS_REPLY_ARRAY && r->elements == 2 ? r->element[1] : NULL;
+        const redisReply *list = conn_shaped(r, "?l") ? r->element[1] : NULL;
         *all_r &= list != NULL;
         for (size_t k = 0; list && k + 2 < list->elements; k += 3)
-            if (!lanename_of_replicas(list->element[k]->str))
+            if (list->element[k]->type == REDIS_REPLY_STRING && !lanename_of_replicas(list->element[k]->str))
                 count_lane(&c, list->element[k]->str, list->element[k + 1]->integer);
         if (r)
             freeReplyObject(r);
@@ -107,7 +108,9 @@ static void show(long long first, long long left, double seconds, bool terminal)
     memset(bar, ' ', BAR);
     memset(bar, '#', (size_t)full);
     bar[BAR] = '\0';
-    fprintf(stderr, "%s[%s] %lld of %lld mail%s, %.0f/s%s", terminal ? "\r" : "", bar, done, first, ctl_s((unsigned long long)first), seconds > 0 ? (double)done / seconds : 0., terminal ? "   " : "\n");
+    fputs(terminal ? "\r" : "", stderr);
+    out_error("[%s] %lld of %lld mail%s, %.0f/s", bar, done, first, ctl_s((unsigned long long)first), seconds > 0 ? (double)done / seconds : 0.);
+    fputs(terminal ? "   " : "\n", stderr);
     fflush(stderr);
 }
 
@@ -120,7 +123,7 @@ static void explain_rest(struct ctl *ctl)
         held += (q.item[i].envelope.marks & ENVELOPE_HELD) != 0;
         unreadable += q.item[i].wrong != NULL;
     }
-    fprintf(stderr, "dovelane: %zu mail%s left in lanes: %zu held (`dovelane requeue` takes them along), %zu unreadable, %zu other%s.%s\n", q.n, ctl_s(q.n), held, unreadable,
+    out_error("dovelane: %zu mail%s left in lanes: %zu held (`dovelane requeue` takes them along), %zu unreadable, %zu other%s.%s\n", q.n, ctl_s(q.n), held, unreadable,
             q.n - held - unreadable, ctl_s(q.n - held - unreadable),
             q.n > held + unreadable ? " Look at the relays' logs: does reinject_port take them, does a relay run on the first owner's node, or is that in `dead`?" : "");
     queue_free(&q);
@@ -165,18 +168,18 @@ static void drain(struct ctl *ctl)
     }
     keep(ctl, false);
     if (terminal)
-        fputc('\n', stderr);
+        fputs("\n", stderr);
     ctl_log(ctl, "drain --to-postfix ended: %lld mail%s given to Postfix's queue, %lld left in lanes%s%s", first - left, ctl_s((unsigned long long)(first - left)), left,
             all ? "" : ", as far as the nodes that answer know", interrupted ? ", interrupted" : "");
     if (!left && all) {
-        printf("%lld mail%s given to Postfix's queue; the lanes are empty; diverting is off.\n", first, ctl_s((unsigned long long)first));
+        out("%lld mail%s given to Postfix's queue; the lanes are empty; diverting is off.\n", first, ctl_s((unsigned long long)first));
         return;
     }
     if (interrupted)
-        fprintf(stderr, "dovelane: interrupted: what is left is delivered from its lanes as before; diverting is still off\n");
+        out_error("dovelane: interrupted: what is left is delivered from its lanes as before; diverting is still off\n");
     for (size_t i = 0; i < ctl->nconns; i++)
         if (!conn_up(&ctl->conn[i]))
-            fprintf(stderr, "dovelane: node %s (%s): %s: what only it holds is not in Postfix's queue; repeat the command when it is back\n", ctl->conn[i].name,
+            out_error("dovelane: node %s (%s): %s: what only it holds is not in Postfix's queue; repeat the command when it is back\n", ctl->conn[i].name,
                     ctl->conn[i].address, ctl->conn[i].trouble);
     explain_rest(ctl);
     ctl_status(ctl, STATUS_LOOK);
@@ -200,7 +203,7 @@ void drain_command(struct ctl *ctl, int argc, char **argv)
     free(caller);
     int status = ctl->status;
     if (!divert_say(ctl, false)) {
-        fprintf(stderr, "dovelane: a milter does not obey `divert off`: what it diverts would never end; nothing is drained\n");
+        out_error("dovelane: a milter does not obey `divert off`: what it diverts would never end; nothing is drained\n");
         ctl_status(ctl, STATUS_FAILED);
         return;
     }

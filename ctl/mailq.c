@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 #include "mailq.h"
+#include "out.h"
 #include "pick.h"
 
 /* Postfix has two layouts, by the length of its ids. */
@@ -27,29 +28,10 @@ static const struct layout *layout_of(const struct queue *q)
     return &short_ids;
 }
 
-void mailq_clean(char *s)
-{
-    for (unsigned char *p = (unsigned char *)s; *p; p++)
-        if (*p < ' ' || *p == 0x7f)
-            *p = '?';
-        else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) /* 0x80 to 0x9f as UTF-8: some terminals obey those, too */
-            p[0] = p[1] = '?';
-}
-
-void mailq_print_clean(const char *s)
-{
-    char *clean = mem_strdup(s ? s : "");
-    mailq_clean(clean);
-    fputs(clean, stdout);
-    free(clean);
-}
-
 static void print_reason(const char *reason)
 {
     int padding = 76 - (int)strlen(reason);
-    printf("%*s(", padding > 0 ? padding : 0, "");
-    mailq_print_clean(reason);
-    puts(")");
+    out("%*s(%s)\n", padding > 0 ? padding : 0, "", reason);
 }
 
 static void print_item(const struct layout *l, const struct item *item)
@@ -62,14 +44,12 @@ static void print_item(const struct layout *l, const struct item *item)
     snprintf(id, sizeof id, "%s%c", item_queue_id(item, hex), *queue == 'a' ? '*' : *queue == 'h' ? '!' : ' ');
     if (localtime_r(&arrived, &tm))
         strftime(when, sizeof when, "%a %b %e %H:%M:%S ", &tm);
-    mailq_clean(id);
-    printf("%-*s %*llu %-*.*s ", l->id, id, l->size, (unsigned long long)e->size, l->time, l->time, when);
+    out("%-*s %*llu %-*.*s ", l->id, id, l->size, (unsigned long long)e->size, l->time, l->time, when);
     if (item->wrong) {
-        printf("(the envelope cannot be read: %s)\n\n", item->wrong);
+        out("(the envelope cannot be read: %s)\n\n", item->wrong);
         return;
     }
-    mailq_print_clean(*e->sender ? e->sender : "MAILER-DAEMON");
-    putchar('\n');
+    out("%s\n", *e->sender ? e->sender : "MAILER-DAEMON");
     for (size_t i = 0; i < e->nrecipients; i++) {
         const struct recipient *r = &e->recipient[i];
         if (!recipient_open(r))
@@ -78,9 +58,7 @@ static void print_item(const struct layout *l, const struct item *item)
         const char *error = recipient_error(item, r);
         if (*error && (!said || strcmp(said, error)))
             print_reason(said = error);
-        printf("%-*s %*s %-*s ", l->id, "", l->size, "", l->time, "");
-        mailq_print_clean(r->address);
-        putchar('\n');
+        out("%-*s %*s %-*s %s\n", l->id, "", l->size, "", l->time, "", r->address);
     }
     putchar('\n');
 }
@@ -98,7 +76,7 @@ void mailq_print(const struct queue *q)
         print_item(l, &q->item[i]);
         bytes += q->item[i].envelope.size;
     }
-    printf("-- %llu Kbytes in %zu Request%s.\n", bytes / 1024, q->n, ctl_s(q->n));
+    out("-- %llu Kbytes in %zu Request%s.\n", bytes / 1024, q->n, ctl_s(q->n));
 }
 
 /* ---- JSON ---- */
@@ -159,8 +137,9 @@ static void print_json(const struct queue *q)
 {
     for (size_t i = 0; i < q->n; i++) {
         json_t *j = mailq_json(&q->item[i]);
-        json_dumpf(j, stdout, JSON_PRESERVE_ORDER | JSON_COMPACT);
-        putchar('\n');
+        char *line = json_dumps(j, JSON_PRESERVE_ORDER | JSON_COMPACT);
+        out_json(line ? line : "{}");
+        free(line);
         json_decref(j);
     }
 }
@@ -179,16 +158,17 @@ void mailq_command(struct ctl *ctl, int argc, char **argv)
             pick_add(&pick, o, optarg);
         else if (o == 'j')
             json = true;
-        else if (o == 'h')
-            exit(printf("usage: dovelane mailq [-j] [which mails]\n"
-                        "Prints what waits in the lanes as `postqueue -p` prints Postfix's queue; * after an id: being delivered, !: held.\n"
-                        "  -j  one JSON object a line, with the keys of `postqueue -j` and `nodes` (who holds it) and `lane`\n\n%s",
-                        pick_help) < 0);
+        else if (o == 'h') {
+            puts("usage: dovelane mailq [-j] [which mails | ID...]\n"
+                 "Prints what waits in the lanes as `postqueue -p` prints Postfix's queue; * after an id: being delivered, !: held.\n"
+                 "  -j  one JSON object a line, with the keys of `postqueue -j` and `nodes` (who holds it) and `lane`\n");
+            pick_print_help();
+            exit(STATUS_DONE);
+        }
         else if (o != 'p')
             ctl_usage("see `dovelane mailq --help`");
     }
-    if (optind != argc)
-        ctl_usage("mailq: %s is no option; one mail is shown by `dovelane show ID`", argv[optind]);
+    pick_ids(&pick, argc, argv);
     ctl_connect(ctl);
     queue_load(ctl, &q);
     pick_filter(&pick, &q);

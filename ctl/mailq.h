@@ -6,10 +6,6 @@
 
 #include "queue.h"
 
-/* '?' for control characters: addresses, reasons, ids and names come from the wire, and drive terminals. */
-void mailq_clean(char *);
-void mailq_print_clean(const char *); /* on stdout */
-
 void mailq_print(const struct queue *);    /* as postqueue -p */
 json_t *mailq_json(const struct item *);   /* as one line of postqueue -j; the caller's */
 

@@ -12,16 +12,18 @@
 #include "endpoint.h"
 #include "log.h"
 #include "mem.h"
+#include "out.h"
 #include "provision.h"
 
 static const struct command {
     const char *name, *arguments, *help;
     command_fn *run;
+    const char *unconfigured; /* an option with which it needs no configuration, as with --help */
 } commands[] = {
     {NULL, NULL, "Looking", NULL},
     {"mailq", "[-j] [which mails]", "what waits in the lanes, as postqueue -p prints it (-j: as postqueue -j)", mailq_command},
-    {"show", "ID", "all that is known of a mail, with the last error of each recipient", show_command},
-    {"cat", "ID", "the message itself", cat_command},
+    {"show", "ID... | which mails", "all that is known of a mail, with the last error of each recipient", show_command},
+    {"cat", "ID | which mails", "the message itself", cat_command},
     {"qshape", "[-s] [which mails]", "recipients by domain and age", qshape_command},
     {NULL, NULL, "Doing something about mails (--dry-run says only which)", NULL},
     {"hold", "which mails | --add which mails", "not delivered until it is released; --add: mail that comes in, too", hold_command},
@@ -33,7 +35,7 @@ static const struct command {
     {"divert", "on|off|status", "whether the milters divert at all; every one obeys within a second", divert_command},
     {"drain", "--to-postfix", "diverting off, and all that lies in lanes into Postfix's own queue", drain_command},
     {NULL, NULL, "Is all well?", NULL},
-    {"check", "[-v] [config] [nodes] [postfix] [dovecot]", "names every trap with the setting that mends it; status for monitoring", check_command},
+    {"check", "[-v] [config] [nodes] [postfix] [dovecot]", "names every trap with the setting that mends it; status for monitoring", check_command, "--list"},
     {"nodes", "[-v | --forget NODE | --join NODE]", "who is alive, who holds all it promised, who took over whom", nodes_command},
     {"acl", "", "the users of a node's Redis, with the rights that each program needs", acl_command},
     {"route", "[--sender S] ADDRESS", "what would become of a mail to it: next hop, diverted or not, and why", route_command},
@@ -48,19 +50,19 @@ static const struct command {
 };
 #define NCOMMANDS (sizeof commands / sizeof *commands)
 
-static void help(FILE *out)
+static void help(void (*print)(const char *format, ...))
 {
-    fprintf(out, "usage: dovelane [-c dovelane.conf] COMMAND [options]    `dovelane COMMAND --help` says more\n");
+    print("usage: dovelane [-c dovelane.conf] COMMAND [options]    `dovelane COMMAND --help` says more\n");
     for (size_t i = 0; i < NCOMMANDS; i++) {
         char usage[80];
         if (!commands[i].name) {
-            fprintf(out, "\n%s\n", commands[i].help);
+            print("\n%s\n", commands[i].help);
             continue;
         }
         snprintf(usage, sizeof usage, "%s %s", commands[i].name, commands[i].arguments);
-        fprintf(out, "  %-44s %s\n", usage, commands[i].help);
+        print("  %-44s %s\n", usage, commands[i].help);
     }
-    fprintf(out, "\nIt asks every node of the file (default /etc/dovelane/dovelane.conf). Exit status: 0 done; 1 done, but look at what it says; 2 not done.\n");
+    print("\nIt asks every node of the file (default /etc/dovelane/dovelane.conf). Exit status: 0 done; 1 done, but look at what it says; 2 not done.\n");
 }
 
 void ctl_status(struct ctl *ctl, int status)
@@ -73,9 +75,9 @@ void ctl_usage(const char *format, ...)
 {
     va_list ap;
     va_start(ap, format);
-    fputs("dovelane: ", stderr);
-    vfprintf(stderr, format, ap);
-    fputc('\n', stderr);
+    out_error("dovelane: ");
+    out_error_list(format, ap);
+    out_error("\n");
     va_end(ap);
     exit(STATUS_FAILED);
 }
@@ -92,7 +94,7 @@ static void connect_all(struct ctl *ctl, const char *without)
         }
         if (without && (!strcmp(c->name, without) || config_list_has(&ctl->config->dead, c->name)))
             continue;
-        fprintf(stderr, "dovelane: node %s (%s) does not answer: %s\n", c->name, c->address, c->trouble);
+        out_error("dovelane: node %s (%s) does not answer: %s\n", c->name, c->address, c->trouble);
         ctl_status(ctl, STATUS_LOOK);
     }
     if (!ctl->nconns)
@@ -144,16 +146,37 @@ char *ctl_caller(void)
 void ctl_log(struct ctl *ctl, const char *format, ...)
 {
     char text[1500];
+    struct buf shown = {0}; /* it may be the terminal */
     va_list ap;
     va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
+    out_escape(&shown, text, strlen(text));
     if (log_open("dovelane", ctl->config->log, LOG_LEVEL_INFO) < 0)
-        fprintf(stderr, "dovelane: log = %s cannot be opened\n", ctl->config->log);
-    log_info("%s", text);
+        out_error("dovelane: log = %s cannot be opened\n", ctl->config->log);
+    log_info("%s", shown.data ? shown.data : "");
+    buf_free(&shown);
 }
 
 /* ---- main ---- */
+
+static void perform(struct ctl *ctl, const struct command *command, int nargs, char **args, bool configured)
+{
+    char *error = NULL;
+    if (configured) {
+        ctl->config = config_read(ctl->config_path, &error);
+        if (!ctl->config)
+            ctl_usage("%s", error);
+        ctl->nconns = ctl->config->nnodes;
+        ctl->conn = mem_zero(ctl->nconns * sizeof *ctl->conn);
+    }
+    optind = 0; /* getopt begins anew with the command's own */
+    command->run(ctl, nargs, args);
+    for (size_t i = 0; i < ctl->nconns; i++)
+        conn_close(&ctl->conn[i]);
+    free(ctl->conn);
+    config_free(ctl->config);
+}
 
 int main(int argc, char **argv)
 {
@@ -164,7 +187,7 @@ int main(int argc, char **argv)
     while ((o = getopt_long(argc, argv, "+c:hV", options, NULL)) != -1) {
         switch (o) {
         case 'c': ctl.config_path = optarg; break;
-        case 'h': help(stdout); return 0;
+        case 'h': help(out); return 0;
         case 'V': puts("dovelane " DOVELANE_VERSION); return 0;
         default: fputs("dovelane: `dovelane --help` lists options and commands\n", stderr); return STATUS_FAILED;
         }
@@ -172,7 +195,7 @@ int main(int argc, char **argv)
     char *of_command[] = {NULL, "--help", NULL};
     if (optind < argc && !strcmp(argv[optind], "help")) {
         if (optind + 1 == argc) {
-            help(stdout);
+            help(out);
             return 0;
         }
         of_command[0] = argv[optind + 1]; /* `dovelane help COMMAND` */
@@ -181,7 +204,7 @@ int main(int argc, char **argv)
         optind = 0;
     }
     if (optind == argc) {
-        help(stderr);
+        help(out_error);
         return STATUS_FAILED;
     }
     const struct command *command = NULL;
@@ -190,7 +213,6 @@ int main(int argc, char **argv)
             command = &commands[i];
     if (!command)
         ctl_usage("there is no command %s; `dovelane -h` lists them", argv[optind]);
-    char *error = NULL;
     int nargs = argc - optind;
     char **args = argv + optind;
     bool has_own = command->run == provision_command, asks = has_own;
@@ -206,20 +228,10 @@ int main(int argc, char **argv)
             args = of_command;
             nargs = 2;
             asks = true;
+        } else if (command->unconfigured && !strcmp(args[i], command->unconfigured)) {
+            asks = true;
         }
     }
-    ctl.config = asks ? NULL : config_read(ctl.config_path, &error);
-    if (!ctl.config && !asks)
-        ctl_usage("%s", error);
-    if (ctl.config) {
-        ctl.nconns = ctl.config->nnodes;
-        ctl.conn = mem_zero(ctl.nconns * sizeof *ctl.conn);
-    }
-    optind = 0; /* getopt begins anew with the command's own */
-    command->run(&ctl, nargs, args);
-    for (size_t i = 0; i < ctl.nconns; i++)
-        conn_close(&ctl.conn[i]);
-    free(ctl.conn);
-    config_free(ctl.config);
+    perform(&ctl, command, nargs, args, !asks);
     return fflush(stdout) ? STATUS_FAILED : ctl.status;
 }

@@ -8,6 +8,7 @@
 #include "liveness.h"
 #include "mem.h"
 #include "members.h"
+#include "out.h"
 #include "signals.h"
 
 #define LANES 500 /* in one answer */
@@ -42,7 +43,7 @@ static void write_tables(struct ctl *ctl, const struct members *table)
             told++;
             freeReplyObject(r);
         } else if (conn_up(&ctl->conn[i])) {
-            fprintf(stderr, "dovelane: node %s did not take it: %s\n", ctl->conn[i].name, ctl->conn[i].trouble);
+            out_error("dovelane: node %s did not take it: %s\n", ctl->conn[i].name, ctl->conn[i].trouble);
             ctl_status(ctl, STATUS_LOOK);
         }
     }
@@ -64,10 +65,10 @@ static struct last_beat last_beat(struct ctl *ctl, const char *node)
     struct last_beat last = {-1, mem_strdup("")};
     for (size_t i = 0; i < ctl->nconns; i++) {
         redisReply *r = conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "LANE.BEAT") : NULL;
-        const redisReply *list = r && r->type == REDIS_REPLY_ARRAY && r->elements == 2 ? r->element[0] : NULL;
+        const redisReply *list = conn_shaped(r, "l") ? r->element[0] : NULL;
         for (size_t k = 0; list && k < list->elements; k++) {
             const redisReply *b = list->element[k];
-            if (b->elements != 5 || strcmp(b->element[0]->str, node) || (last.age >= 0 && b->element[3]->integer >= last.age))
+            if (!conn_shaped(b, "ssiis") || strcmp(b->element[0]->str, node) || (last.age >= 0 && b->element[3]->integer >= last.age))
                 continue;
             free(last.text);
             last = (struct last_beat){b->element[3]->integer, mem_strdup(b->element[4]->str)};
@@ -100,7 +101,7 @@ static bool concerns(const struct ctl *ctl, const redisReply *lane, const char *
 {
     struct lanename name;
     bool is = left;
-    if (!lanename_parse(lane->str, lane->len, &name))
+    if (lane->type != REDIS_REPLY_STRING || !lanename_parse(lane->str, lane->len, &name))
         return false;
     for (size_t i = 0; i < name.nowners; i++) {
         if (left)
@@ -119,7 +120,7 @@ static long long held(const struct ctl *ctl, struct conn *c, const char *node, b
     long long held = 0;
     do {
         redisReply *list = conn_call(c, "LANE.LIST %s MATCH " LANENAME_PREFIX "*|* COUNT %d", cursor, LANES);
-        if (!list || list->type != REDIS_REPLY_ARRAY || list->elements != 2 || list->element[1]->type != REDIS_REPLY_ARRAY)
+        if (!conn_shaped(list, "?l"))
             ctl_usage("node %s does not list its lanes: %s", c->name, c->trouble);
         const redisReply *at = list->element[0];
         if (at->type == REDIS_REPLY_INTEGER)
@@ -301,12 +302,12 @@ void membership_forget(struct ctl *ctl, const char *node, const struct config_li
     }
     write_tables(ctl, &table); /* one that is gone, too: there may be a server that has not heard of it */
     if (gone) {
-        printf("node %s was taken out already\n", node);
+        out("node %s was taken out already\n", node);
     } else {
         char *caller = ctl_caller();
         ctl_log(ctl, "nodes --forget %s, by %s", node, caller);
         free(caller);
-        printf("node %s is none of the group any more. Should its relay be started again, it takes nothing and says so\n", node);
+        out("node %s is none of the group any more. Should its relay be started again, it takes nothing and says so\n", node);
     }
     members_free(&table);
 }
@@ -323,11 +324,11 @@ void membership_join(struct ctl *ctl, const char *node)
     const struct config_node *n = &ctl->config->node[i];
     const struct member *is = members_find(&table, node);
     if (!is || !is->gone) {
-        printf("node %s was not taken out: a node joins by itself when its relay is started\n", node);
+        out("node %s was not taken out: a node joins by itself when its relay is started\n", node);
     } else {
         say(&table, &(struct member){members_serial(&table, node), false, n->name, n->redis, n->standby, n->tls, n->tls_name, true, is->epoch + 1});
         write_tables(ctl, &table);
-        printf("node %s may join again: its relay does it when every node that beats reaches it and is reached by it; its log says which does not\n", node);
+        out("node %s may join again: its relay does it when every node that beats reaches it and is reached by it; its log says which does not\n", node);
     }
     members_free(&table);
 }
@@ -341,21 +342,21 @@ void membership_print(struct ctl *ctl)
     read_tables(ctl, &table);
     for (size_t i = 0; i < c->nnodes; i++)
         if (c->node[i].learned)
-            printf("%s joined: it has no section in %s\n", c->node[i].name, ctl->config_path);
+            out("%s joined: it has no section in %s\n", c->node[i].name, ctl->config_path);
     for (size_t i = 0; i < table.n; i++) {
         int at = config_node_index(c, table.v[i].name);
         if (table.v[i].gone && (at < 0 || c->node[at].learned))
-            printf("%s was taken out for good\n", table.v[i].name);
+            out("%s was taken out for good\n", table.v[i].name);
         else if (!table.v[i].gone && at < 0) {
             if (table.v[i].joining)
-                printf("%s (%s) is joining: it counts when every node that beats reaches it and is reached by it; the log of its relay says which does not\n", table.v[i].name, table.v[i].redis);
+                out("%s (%s) is joining: it counts when every node that beats reaches it and is reached by it; the log of its relay says which does not\n", table.v[i].name, table.v[i].redis);
             else
-                printf("%s (%s) joined, and no program of this host has learned of it yet\n", table.v[i].name, table.v[i].redis);
+                out("%s (%s) joined, and no program of this host has learned of it yet\n", table.v[i].name, table.v[i].redis);
             ctl_status(ctl, STATUS_LOOK);
         }
     }
     if (c->unlearned) {
-        printf("%s\n", c->unlearned);
+        out("%s\n", c->unlearned);
         ctl_status(ctl, STATUS_LOOK);
     }
     members_free(&table);

@@ -8,6 +8,7 @@
 #include "ctl.h"
 #include "mem.h"
 #include "membership.h"
+#include "out.h"
 
 #define HELP                                                                                                                              \
     "usage: dovelane nodes [-v | --forget NODE [--lost NODE ...] | --join NODE]\n"                                                                      \
@@ -76,9 +77,9 @@ static void print_paths(struct ctl *ctl, size_t node, bool wide)
         if (look)
             ctl_status(ctl, STATUS_LOOK);
         if (wide)
-            printf(i ? "%s\n" : "%-28s ", text);
+            out(i ? "%s\n" : "%-28s ", text);
         else if (look)
-            printf("%s: its %s path %s\n", c->name, i ? "standby" : "active", text);
+            out("%s: its %s path %s\n", c->name, i ? "standby" : "active", text);
     }
 }
 
@@ -95,7 +96,7 @@ static void print_undead(struct ctl *ctl, const struct beats *v)
         enum heard h = beats_state(v, i);
         if (n->dropped || !config_list_has(&ctl->config->dead, n->name) || !is_heard(h))
             continue;
-        printf("dead names %s, but its relay beats (%s): take it out of `dead` in the file of all hosts, or stop its relay\n", n->name, heard_word(h));
+        out("dead names %s, but its relay beats (%s): take it out of `dead` in the file of all hosts, or stop its relay\n", n->name, heard_word(h));
         ctl_status(ctl, STATUS_LOOK);
     }
 }
@@ -124,11 +125,11 @@ static void print_node(struct ctl *ctl, const struct beats *v, size_t i, long lo
     list(ctl, &taken, v, i, true);
     const char *state = dead && !is_heard(h) ? "dead" : heard_word(h), *over = h == HEARD_ALIVE ? taken.data : "-";
     if (wide) {
-        printf(WIDE_ROW, c->name, state, beat, whole, hearing.data, over, b ? (unsigned long long)b->done : 0ull, b ? (unsigned long long)b->in_hand : 0ull, entries,
+        out(WIDE_ROW, c->name, state, beat, whole, hearing.data, over, b ? (unsigned long long)b->done : 0ull, b ? (unsigned long long)b->in_hand : 0ull, entries,
                memory, config);
         print_paths(ctl, i, true);
     } else {
-        printf(ROW, c->name, state, beat, whole, hearing.data, over, entries, memory);
+        out(ROW, c->name, state, beat, whole, hearing.data, over, entries, memory);
     }
     if (h != HEARD_ALIVE || other || strcmp(whole, "yes") || strcmp(taken.data, "-") || (ctl->config->nnodes > 1 && !strcmp(hearing.data, "-")))
         ctl_status(ctl, STATUS_LOOK);
@@ -142,20 +143,20 @@ static void print_all(struct ctl *ctl, const struct beats *v, const long long *e
     char mine[CONFIG_DIGEST];
     config_digest(ctl->config, mine);
     if (wide)
-        printf(WIDE_HEAD, "node", "state", "beat", "whole", "heard by", "took over", "done", "in hand", "entries", "memory", "config", "active path", "standby path");
+        out(WIDE_HEAD, "node", "state", "beat", "whole", "heard by", "took over", "done", "in hand", "entries", "memory", "config", "active path", "standby path");
     else
-        printf(ROW, "node", "state", "beat", "whole", "heard by", "took over", "entries", "memory");
+        out(ROW, "node", "state", "beat", "whole", "heard by", "took over", "entries", "memory");
     for (size_t i = 0; i < n; i++)
         print_node(ctl, v, i, entries[i], wide);
     for (size_t i = 0; i < n && !wide; i++) {
         const struct beat *b = liveness_beat(v->liveness, i);
         if (b && strcmp(b->config, mine))
-            printf("%s: its relay has read another configuration (digest %s, here %s)\n", ctl->conn[i].name, b->config, mine);
+            out("%s: its relay has read another configuration (digest %s, here %s)\n", ctl->conn[i].name, b->config, mine);
         print_paths(ctl, i, false);
     }
     for (size_t i = 0; i < n; i++)
         if (v->doubled[i]) {
-            printf("%s: two relays beat by this name; stop one of them\n", ctl->conn[i].name);
+            out("%s: two relays beat by this name; stop one of them\n", ctl->conn[i].name);
             ctl_status(ctl, STATUS_LOOK);
         }
     print_undead(ctl, v);

@@ -6,6 +6,7 @@
 
 #include "clock.h"
 #include "mem.h"
+#include "out.h"
 #include "signals.h"
 
 char *notice_read(struct ctl *ctl, const char *key, unsigned long long *serial_r)
@@ -45,7 +46,7 @@ unsigned long long notice_write(struct ctl *ctl, const char *key, unsigned long 
         if (r)
             freeReplyObject(r);
         else if (up)
-            fprintf(stderr, "dovelane: node %s did not take it: %s\n", c->name, c->trouble);
+            out_error("dovelane: node %s did not take it: %s\n", c->name, c->trouble);
         if (!r)
             ctl_status(ctl, STATUS_LOOK);
     }

@@ -1,20 +1,33 @@
 #include "pick.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
-const char pick_help[] =
+static const char help[] =
     "Which mails (given several times, one of a kind must fit; of different kinds, all must; nothing depends on case):\n"
-    "  --id ID           Postfix's queue id, or the entry's own in hex\n"
-    "  --sender GLOB     \"*@example.org\"; \"\" is the null sender\n"
-    "  --rcpt GLOB       a recipient that is not delivered yet (--recipient: the same)\n"
+    "  --id ID           Postfix's queue id, or the entry's own in hex (--queue-id, or the bare ID: the same)\n"
+    "  --sender GLOB     \"*@example.org\"; \"\" is the null sender (--from: the same)\n"
+    "  --rcpt GLOB       a recipient that is not delivered yet (--recipient, --to: the same)\n"
     "  --dest GLOB       the next hop, as `mailq -j` and `divert` write it: \"smtp:[10.0.0.5]:25\", \"lmtp:*\"\n"
-    "  --sasl-user GLOB  who was logged in\n"
+    "                    (--destination, --next-hop: the same)\n"
+    "  --sasl-user GLOB  who was logged in (--login: the same)\n"
     "  --client GLOB     the client's address, network (192.0.2.0/24) or name\n"
     "  --age TIME        arrived at least so long ago: 30s, 10m, 2h, 1d, 1w; with < in front: less long ago\n"
     "  --size SIZE       at least so large: 512, 10kB, 1MB; with < in front: smaller\n"
     "  --error REGEX     in the last error of a recipient that is not delivered yet\n"
     "  --header REGEX    a header line: \"^subject: .*invoice\"\n"
-    "  --all             every mail\n";
+    "  --all             every mail";
+
+void pick_print_help(void)
+{
+    puts(help);
+}
+
+void pick_ids(struct match *m, int argc, char **argv)
+{
+    for (; optind < argc; optind++)
+        pick_add(m, PICK_OPTION + MATCH_ID, argv[optind]);
+}
 
 void pick_add(struct match *m, int option, const char *value)
 {

@@ -11,7 +11,7 @@
 
 #define PYTHON "/usr/bin/python3"
 
-/* Of a program that is not installed: the source tree's, above its build folder. To be freed. */
+/* Of a program that is not installed: the source tree's, to which its build folder has a link (provision/meson.build). To be freed. */
 static char *directory(void)
 {
     char exe[PATH_MAX];
@@ -19,13 +19,13 @@ static char *directory(void)
     if (n < 0)
         return mem_strdup(PROVISION_DIR);
     exe[n] = '\0';
-    for (int up = 0; up < 3; up++) {
+    for (int up = 0; up < 2; up++) {
         char *slash = strrchr(exe, '/');
         if (!slash || slash == exe)
             return mem_strdup(PROVISION_DIR);
         *slash = '\0';
     }
-    return mem_printf("%s/provision", exe);
+    return mem_printf("%s/provision/source", exe);
 }
 
 void provision_command(struct ctl *ctl, int argc, char **argv)

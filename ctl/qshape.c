@@ -6,6 +6,7 @@
 
 #include "clock.h"
 #include "mailq.h"
+#include "out.h"
 #include "pick.h"
 
 #define BUCKETS 10 /* below 5, 10, 20 ... 1280 minutes, and beyond */
@@ -28,7 +29,6 @@ static struct row *row_of(struct table *t, const char *domain)
             return &t->row[i];
     t->row = mem_grow(t->row, (t->n + 1) * sizeof *t->row);
     t->row[t->n] = (struct row){.domain = mem_strdup(domain)};
-    mailq_clean(t->row[t->n].domain);
     return &t->row[t->n++];
 }
 
@@ -59,9 +59,9 @@ static int by_total(const void *a, const void *b)
 
 static void print_row(const struct row *r, int name, const int *width)
 {
-    printf("%*s %*lu", name, r->domain, width[0], r->total);
+    out("%*s %*lu", name, r->domain, width[0], r->total);
     for (int b = 0; b < BUCKETS; b++)
-        printf(" %*lu", width[b + 1], r->bucket[b]);
+        out(" %*lu", width[b + 1], r->bucket[b]);
     putchar('\n');
 }
 
@@ -82,9 +82,9 @@ static void print_table(struct table *t)
         int n = digits(t->all.bucket[b]), m = (int)strlen(title[b + 1]);
         width[b + 1] = n > m ? n : m;
     }
-    printf("%*s", name, "");
+    out("%*s", name, "");
     for (int b = 0; b <= BUCKETS; b++)
-        printf(" %*s", width[b], title[b]);
+        out(" %*s", width[b], title[b]);
     putchar('\n');
     t->all.domain = (char *)"TOTAL";
     print_row(&t->all, name, width);
@@ -106,15 +106,17 @@ void qshape_command(struct ctl *ctl, int argc, char **argv)
             pick_add(&pick, o, optarg);
         else if (o == 's')
             senders = true;
-        else if (o == 'h')
-            exit(printf("usage: dovelane qshape [-s] [which mails]\n"
-                        "Recipients in the lanes by domain (rows) and age in minutes (columns), as Postfix's qshape(1).\n"
-                        "  -s  mails by their sender's domain instead\n\n%s", pick_help) < 0);
+        else if (o == 'h') {
+            puts("usage: dovelane qshape [-s] [which mails | ID...]\n"
+                 "Recipients in the lanes by domain (rows) and age in minutes (columns), as Postfix's qshape(1).\n"
+                 "  -s  mails by their sender's domain instead\n");
+            pick_print_help();
+            exit(STATUS_DONE);
+        }
         else
             ctl_usage("see `dovelane qshape --help`");
     }
-    if (optind != argc)
-        ctl_usage("qshape: %s is no option", argv[optind]);
+    pick_ids(&pick, argc, argv);
     ctl_connect(ctl);
     queue_load(ctl, &q);
     pick_filter(&pick, &q);

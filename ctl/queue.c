@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "out.h"
 #include "signals.h"
 
 #define PAGE 500
@@ -70,8 +71,7 @@ static struct item *add(struct index *x, struct queue *q, const char *lane, size
 
 static bool well_formed(const redisReply *e)
 {
-    return e->type == REDIS_REPLY_ARRAY && e->elements >= 8 && e->element[1]->type == REDIS_REPLY_STRING &&
-           e->element[1]->len == ENTRYID_LEN && e->element[5]->type == REDIS_REPLY_STRING && e->element[7]->str;
+    return conn_shaped(e, "?si?is?s") && e->element[1]->len == ENTRYID_LEN;
 }
 
 static enum copy_state state_of(const char *word)
@@ -98,14 +98,14 @@ static void take_in(struct item *item, struct conn *conn, const redisReply *e)
 
 static bool read_lane(struct conn *conn, struct index *x, struct queue *q, const redisReply *lane)
 {
-    long long next = 1;
-    while (next) {
+    for (long long next = 1, from; next;) {
         redisReply *page = conn_call(conn, "LANE.READ %b %lld COUNT %d NOBODY", lane->str, (size_t)lane->len, next, PAGE);
         if (!page)
             return false;
+        from = next;
         next = 0;
-        if (page->type == REDIS_REPLY_ARRAY && page->elements == 2 && page->element[1]->type == REDIS_REPLY_ARRAY) {
-            next = page->element[0]->integer;
+        if (conn_shaped(page, "il")) {
+            next = page->element[0]->integer > from ? page->element[0]->integer : 0; /* no list goes backwards */
             for (size_t i = 0; i < page->element[1]->elements; i++) {
                 const redisReply *e = page->element[1]->element[i];
                 if (!well_formed(e))
@@ -129,14 +129,14 @@ static bool read_node(struct conn *conn, struct index *x, struct queue *q)
         redisReply *list = conn_call(conn, "LANE.LIST %s MATCH " LANENAME_PREFIX "* COUNT %d", cursor, LANES);
         if (!list)
             return false;
-        bool good = list->type == REDIS_REPLY_ARRAY && list->elements == 2 && list->element[1]->type == REDIS_REPLY_ARRAY;
+        bool good = conn_shaped(list, "?l");
         const redisReply *at = good ? list->element[0] : NULL;
         if (at && at->type == REDIS_REPLY_INTEGER)
             snprintf(cursor, sizeof cursor, "%lld", at->integer);
         else
             snprintf(cursor, sizeof cursor, "%s", at && at->str ? at->str : "0");
         for (size_t i = 0; good && i + 2 < list->element[1]->elements; i += 3)
-            if (!lanename_of_replicas(list->element[1]->element[i]->str) && !read_lane(conn, x, q, list->element[1]->element[i]))
+            if (list->element[1]->element[i]->type == REDIS_REPLY_STRING && !lanename_of_replicas(list->element[1]->element[i]->str) && !read_lane(conn, x, q, list->element[1]->element[i]))
                 good = false;
         freeReplyObject(list);
         if (!good)
@@ -150,7 +150,7 @@ static void read_away(struct conn *conn, struct queue *q)
 {
     redisReply *r = conn_call(conn, "HGETALL " SIGNAL_AWAY);
     for (size_t i = 0; r && r->type == REDIS_REPLY_ARRAY && i + 1 < r->elements; i += 2)
-        for (size_t k = 0; k < q->n; k++) {
+        for (size_t k = 0; r->element[i]->str && r->element[i + 1]->str && k < q->n; k++) {
             struct item *item = &q->item[k];
             if (!item->away && item->name.nowners && !strcmp(item->name.destination, r->element[i]->str))
                 item->away = mem_strdup(r->element[i + 1]->str);
@@ -176,7 +176,7 @@ void queue_load(struct ctl *ctl, struct queue *q)
         struct conn *conn = &ctl->conn[i];
         if (!conn_up(conn) || read_node(conn, &x, q))
             continue;
-        fprintf(stderr, "dovelane: node %s (%s): %s; what only it holds is missing here\n", conn->name, conn->address, conn->trouble);
+        out_error("dovelane: node %s (%s): %s; what only it holds is missing here\n", conn->name, conn->address, conn->trouble);
         ctl_status(ctl, STATUS_LOOK);
     }
     free(x.slot);

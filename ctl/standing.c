@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "divert.h"
 #include "notice.h"
+#include "out.h"
 #include "signals.h"
 
 #define MOST 60000 /* bytes of all rules */
@@ -44,7 +45,7 @@ static void print_rules(const char *rules)
     for (const char *s = rules; *s; s += *s == '\n') {
         size_t len = rule_length(s);
         char *text = readable(s, len);
-        printf("%zu  %s\n", ++n, text);
+        out("%zu  %s\n", ++n, text);
         free(text);
         s += len;
     }
@@ -151,7 +152,7 @@ void standing_explain(struct ctl *ctl, const struct match_facts *facts)
             open |= match_has(&m, more[i]);
         n++;
         if (!wrong && match_may_fit(&m, facts))
-            printf("  held       %s by rule %zu of `dovelane hold --list`: %s\n", open ? "perhaps," : "yes,", n, text);
+            out("  held       %s by rule %zu of `dovelane hold --list`: %s\n", open ? "perhaps," : "yes,", n, text);
         free(wrong);
         free(text);
         match_free(&m);

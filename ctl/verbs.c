@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "mailq.h"
+#include "out.h"
 #include "pick.h"
 #include "signals.h"
 #include "standing.h"
@@ -233,37 +234,38 @@ static void catch_late(struct ctl *ctl, const struct verb *v, struct queue *q)
 
 static void print_help(const struct verb *v)
 {
-    printf("usage: dovelane %s [--dry-run] [--yes] which mails | ID...\n%s\n"
-           "  --dry-run  only says which it would be\n"
-           "%s",
-           v->name, v->help, v == &flush ? "" : "  --yes      also when they are more than " SURE_TEXT "\n");
+    out("usage: dovelane %s [--dry-run]%s which mails | ID...\n", v->name, v == &flush ? "" : " [--yes]");
+    puts(v->help);
+    puts("  --dry-run  only says which it would be");
+    if (v != &flush)
+        puts("  --yes      also when they are more than " SURE_TEXT);
     if (v == &hold)
-        printf("  --add      instead: mail that comes in from now on and fits is held, until the rule is removed\n"
-               "  --list     such rules     --remove N  one of them\n");
-    printf("\n%s\n"
-           "It is done on every node that holds a copy. When one does not answer the status is 1: repeat the command when it is back.\n",
-           pick_help);
+        puts("  --add      instead: mail that comes in from now on and fits is held, until the rule is removed\n"
+             "  --list     such rules     --remove N  one of them");
+    puts("");
+    pick_print_help();
+    puts("\nIt is done on every node that holds a copy. When one does not answer the status is 1: repeat the command when it is back.");
 }
 
 static void report(struct ctl *ctl, const struct verb *v, const struct tally *t, const char *which)
 {
     char *caller = ctl_caller();
     size_t n = t->done + t->absent;
-    printf("%zu mail%s %s", n, ctl_s(n), n == 1 ? v->done_one : v->done);
+    out("%zu mail%s %s", n, ctl_s(n), n == 1 ? v->done_one : v->done);
     if (t->same)
-        printf("; %zu %s so already", t->same, t->same == 1 ? "was" : "were");
+        out("; %zu %s so already", t->same, t->same == 1 ? "was" : "were");
     if (t->gone)
-        printf("; %zu delivered meanwhile", t->gone);
+        out("; %zu delivered meanwhile", t->gone);
     if (t->busy)
-        printf("; %zu of them %s in delivery at that moment and may still arrive", t->busy, t->busy == 1 ? "was" : "were");
+        out("; %zu of them %s in delivery at that moment and may still arrive", t->busy, t->busy == 1 ? "was" : "were");
     puts(".");
     if (t->absent) {
-        fprintf(stderr, "dovelane: %zu of them with an owner that does not answer and keeps its copy as it was: %s. Repeat the command when it is back.\n", t->absent,
+        out_error("dovelane: %zu of them with an owner that does not answer and keeps its copy as it was: %s. Repeat the command when it is back.\n", t->absent,
                 v->add == ENVELOPE_DELETED ? "should that be the one that delivers, it may do so" : "it may deliver that as if nothing had been said");
         ctl_status(ctl, STATUS_LOOK);
     }
     if (t->failed) {
-        fprintf(stderr, "dovelane: %zu could not be changed on every owner: a node refused it, or the envelope cannot be read; look (`dovelane show ID`), and repeat the command\n", t->failed);
+        out_error("dovelane: %zu could not be changed on every owner: a node refused it, or the envelope cannot be read; look (`dovelane show ID`), and repeat the command\n", t->failed);
         ctl_status(ctl, STATUS_LOOK);
     }
     ctl_log(ctl, "%s by %s: %zu mail%s, %zu of them not on every owner, %zu gone, %zu failed; %s", v->name, caller, n, ctl_s(n), t->absent, t->gone,
@@ -279,13 +281,13 @@ static void run(struct ctl *ctl, const struct verb *v, const struct match *pick,
     ctl_connect(ctl);
     queue_load(ctl, &q);
     pick_filter(pick, &q);
-    fprintf(stderr, "%zu mail%s: %s\n", q.n, ctl_s(q.n), which);
+    out_error("%zu mail%s: %s\n", q.n, ctl_s(q.n), which);
     if (dry) {
         mailq_print(&q);
     } else if (!q.n) {
         ctl_status(ctl, v == &flush ? STATUS_DONE : STATUS_LOOK);
     } else if (q.n > SURE && !yes && v != &flush) {
-        fprintf(stderr, "dovelane: that is more than %d: nothing was done; add --yes if it is meant\n", SURE);
+        out_error("dovelane: that is more than %d: nothing was done; add --yes if it is meant\n", SURE);
         ctl_status(ctl, STATUS_FAILED);
     } else {
         for (size_t i = 0; i < q.n; i++)
@@ -324,8 +326,7 @@ static void verb_command(struct ctl *ctl, const struct verb *v, int argc, char *
         } else
             ctl_usage("see `dovelane %s --help`", v->name);
     }
-    for (; optind < argc; optind++)
-        pick_add(&pick, PICK_OPTION + MATCH_ID, argv[optind]);
+    pick_ids(&pick, argc, argv);
     if (list || remove) {
         ctl_connect(ctl);
         if (remove)

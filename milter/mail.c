@@ -1,5 +1,6 @@
 /* The bytes of a mail, as the milter protocol gives them (measured facts): the name and the value of a header with everything behind the
  * colon (SMFIP_HDR_LEADSPC), folded lines joined by a bare line feed; the body with CRLF, not dot-stuffed, without the empty line before it. */
+#include "address.h"
 #include "mime.h"
 #include "session.h"
 
@@ -113,14 +114,6 @@ static char *bare(const char *given)
     return mem_strdup(given);
 }
 
-/* Postfix writes some addresses anew on their way through its queue (source routes, %, !, a missing domain, comments, needless quotes); what it
- * would change is its work. resolved is in the form that smtp(8) sends, but for its case: Postfix looks addresses up in lower case, and delivers them
- * as given. (Its lower case of a few letters outside ASCII, such as the German sharp s, is another word: such a mail is left to it, too.) */
-static bool rewritten(const char *address, const char *resolved)
-{
-    return !resolved || strcasecmp(address, resolved) != 0;
-}
-
 static char *join_args(char *const *argv)
 {
     struct buf b = {0};
@@ -141,7 +134,7 @@ void mail_set_sender(struct mail *m, char *const *argv, const char *resolved)
 {
     m->envelope.sender = bare(argv[0]);
     m->envelope.sender_args = join_args(argv);
-    m->rewritten |= *m->envelope.sender && rewritten(m->envelope.sender, resolved);
+    m->rewritten |= *m->envelope.sender && address_rewritten(m->envelope.sender, resolved);
 }
 
 void mail_add_recipient(struct mail *m, char *const *argv, const char *destination, const char *resolved)
@@ -154,7 +147,7 @@ void mail_add_recipient(struct mail *m, char *const *argv, const char *destinati
         m->recipients_size = m->recipients_size ? 2 * m->recipients_size : 8;
         m->recipient = mem_grow(m->recipient, m->recipients_size * sizeof *m->recipient);
     }
-    m->rewritten |= rewritten(address, resolved);
+    m->rewritten |= address_rewritten(address, resolved);
     m->recipient[m->nrecipients++] = (struct mail_recipient){
         .given = mem_strdup(argv[0]),
         .destination = mem_strdup(destination),

@@ -1,58 +1,15 @@
 #include "command.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "address.h"
 #include "mem.h"
 
 static bool blank(char c)
 {
     return c == ' ' || c == '\t';
-}
-
-/* ---- addresses ---- */
-
-static bool atom_char(unsigned char c, bool utf8)
-{
-    return isalnum(c) ? c < 128 : c >= 128 ? utf8 : c && strchr("#$&'*+-/=?^_`{|}~", c) != NULL;
-}
-
-static bool local_plain(const char *s, size_t n, bool utf8)
-{
-    if (!n || n > 255 || *s == '.' || *s == '-' || s[n - 1] == '.')
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (s[i] == '.' ? s[i + 1] == '.' : !atom_char((unsigned char)s[i], utf8))
-            return false;
-    return true;
-}
-
-static bool domain_plain(const char *s, bool utf8)
-{
-    bool dot = false, letter = false;
-    size_t n = strlen(s);
-    if (!n || n > 255 || *s == '.' || s[n - 1] == '.')
-        return false;
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '.') {
-            if (s[1] == '.')
-                return false;
-            dot = true;
-        } else if (c >= 128 ? !utf8 : !isalnum(c) && c != '-' && c != '_') {
-            return false;
-        }
-        letter |= c >= 128 || isalpha(c);
-    }
-    return dot && letter;
-}
-
-bool command_address_plain(const char *address, bool utf8)
-{
-    const char *at = strchr(address, '@');
-    return at && local_plain(address, (size_t)(at - address), utf8) && domain_plain(at + 1, utf8);
 }
 
 /* ---- MAIL and RCPT ---- */
@@ -102,7 +59,7 @@ bool command_path(const char *line, const char *verb, const char *keyword, struc
     char *args = one_blank_between(end + 1), *address = mem_strndup(s + 1, (size_t)(end - s - 1));
     bool utf8 = true; /* whether it was asked for is known for the mail as a whole */
     bool empty = !*address && !strcasecmp(keyword, "FROM");
-    if ((empty || command_address_plain(address, utf8)) && !has_arg(args, "XVERP")) {
+    if ((empty || address_plain(address, utf8)) && !has_arg(args, "XVERP")) {
         *out = (struct command_path){true, address, args};
         return true;
     }

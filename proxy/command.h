@@ -1,7 +1,7 @@
 /* command - MAIL, RCPT and XFORWARD as Postfix's proxy client says them. Pure.
  *
  * Postfix passes MAIL and RCPT on exactly as its client wrote them (smtpd(8): state->buffer), so an address may stand there in any form that Postfix takes.
- * Only one that Postfix would not change on its way through its queue is read here ("plain"); all others are Postfix's work. */
+ * Only one that Postfix would not change on its way through its queue is read here ("plain": lib/address.h); all others are Postfix's work. */
 #ifndef DOVELANE_PROXY_COMMAND_H
 #define DOVELANE_PROXY_COMMAND_H
 
@@ -17,9 +17,6 @@ struct command_path {
 /* line: "MAIL FROM:<a@b> SIZE=1"; keyword: "MAIL", "FROM". False: it does not begin like that. */
 bool command_path(const char *line, const char *verb, const char *keyword, struct command_path *out);
 void command_path_free(struct command_path *);
-
-/* A dot-atom, '@' and a domain with a dot in it; no '%' or '!', no quotes, no number for a domain. utf8: bytes of UTF-8 count as letters. */
-bool command_address_plain(const char *address, bool utf8);
 
 /* The arguments without this one (AUTH: it is nothing for a port without login). malloc'd; NULL: nothing is left. */
 char *command_args_without(const char *args, const char *keyword);

@@ -5,20 +5,11 @@
 #include <string.h>
 #include <strings.h>
 
+#include "address.h"
 #include "postfix.h"
 #include "proxy.h"
+#include "reasons.h"
 #include "switch.h"
-
-/* RFC 3461 section 4.1: the relay cannot report success or delay, Postfix can. */
-static bool wants_notice(const char *args)
-{
-    char *notify = envelope_arg(args, "NOTIFY"), *save = NULL;
-    bool wants = false;
-    for (char *word = notify ? strtok_r(notify, ",", &save) : NULL; word; word = strtok_r(NULL, ",", &save))
-        wants |= !strcasecmp(word, "SUCCESS") || !strcasecmp(word, "DELAY");
-    free(notify);
-    return wants;
-}
 
 static bool too_large(const struct engine *e)
 {
@@ -32,19 +23,15 @@ static bool too_large(const struct engine *e)
 static const char *judge(const struct engine *e, struct mail_recipient *r, const char *delimiter, char detail[RULES_DETAIL])
 {
     const char *address = r->r.address, *why = NULL;
-    bool plain = address && command_address_plain(address, e->utf8);
+    bool plain = address && address_plain(address, e->utf8);
     const char *hop = plain ? route_of(proxy.route, address, delimiter) : NULL;
     if (!hop) {
         why = plain ? "no-route" : "rewritten";
-    } else if (!config_list_has(&proxy.config->divert, hop)) {
-        snprintf(detail, RULES_DETAIL, "%.200s to=<%.256s>", hop, address);
-        return "not-in-divert";
-    } else if (wants_notice(r->r.args)) {
-        why = "notify";
-    }
-    if (why)
         snprintf(detail, RULES_DETAIL, "to=<%.256s>", address ? address : r->given);
-    else
+    } else {
+        why = reasons_of_recipient(proxy.config, hop, address, r->r.args, detail, RULES_DETAIL);
+    }
+    if (!why)
         r->destination = mem_strdup(hop);
     return why;
 }
@@ -52,12 +39,10 @@ static const char *judge(const struct engine *e, struct mail_recipient *r, const
 static const char *of_all(const struct engine *e, char detail[RULES_DETAIL])
 {
     const char *source = e->xforward[XFORWARD_SOURCE];
-    *detail = '\0';
-    if (!switch_on())
-        return "divert-off";
-    if (postfix_forbids(detail, RULES_DETAIL))
-        return "postfix";
-    if (!e->sender.plain || (*e->sender.address && !command_address_plain(e->sender.address, e->utf8))) {
+    const char *reason = reasons_of_all(switch_on(), detail, RULES_DETAIL);
+    if (reason)
+        return reason;
+    if (!e->sender.plain || (*e->sender.address && !address_plain(e->sender.address, e->utf8))) {
         snprintf(detail, RULES_DETAIL, "%.300s", e->mail_line);
         return "rewritten";
     }
@@ -118,22 +103,14 @@ const char *rules_envelope(struct engine *e, char detail[RULES_DETAIL])
     return reason ? reason : first;
 }
 
-/* What is not known by now could not be found out in time. */
-static bool changes(enum maps_of of, const char *address, char *detail, size_t size)
-{
-    if (postfix_knows(of, address))
-        return postfix_changes(of, address, 0, detail, size); /* 0: what was forgotten meanwhile is not asked for here, on the loop */
-    snprintf(detail, size, "slow");
-    return true;
-}
-
 const char *rules_maps(struct engine *e, char detail[RULES_DETAIL])
 {
     char about[400];
-    bool sender = changes(MAPS_SENDER, e->sender.address, about, sizeof about), first = true;
+    /* 0: what is not known by now could not be found out in time, and is not asked for here, on the loop. */
+    bool sender = reasons_of_maps(MAPS_SENDER, e->sender.address, 0, about, sizeof about), first = true;
     for (size_t i = 0; i < e->nrecipients; i++) {
         struct mail_recipient *r = &e->recipient[i];
-        if (!r->destination || r->again || !(sender || changes(MAPS_RECIPIENT, r->r.address, about, sizeof about)))
+        if (!r->destination || r->again || !(sender || reasons_of_maps(MAPS_RECIPIENT, r->r.address, 0, about, sizeof about)))
             continue;
         take_away(r);
         if (first)

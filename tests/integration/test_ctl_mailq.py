@@ -147,6 +147,13 @@ def test_show_and_cat(world):
     missing = admin.run(w.stack, "show", "nobody")
     assert missing.status == 1 and missing.out == "" and "no lane holds nobody" in missing.err
     assert admin.run(w.stack, "show").status == 2
+    assert admin.done(w.stack, "show", "--to", "b@example.net") == text == admin.done(w.stack, "show", "--next-hop", "smtp:*")
+    assert "no mail in the lanes fits --sender 'x@*'" in admin.run(w.stack, "show", "--from", "x@*").err
+    w.store(w.peer(), "c@example.net", queue_id="Q8", copies=("mx1",))
+    assert admin.run(w.stack, "cat", "--id", "Q7", raw=True).out == BODY
+    several = admin.run(w.stack, "cat", "--all")
+    assert several.status == 2 and several.out == "" and "cat prints one mail, and several fit: Q7, Q8; name one" in several.err, several
+    assert admin.done(w.stack, "mailq", "Q8").count("Q8") == 1 and "Q7" not in admin.done(w.stack, "mailq", "Q8")
 
 
 def test_an_unreadable_envelope_is_shown_and_does_not_end_the_list(world):

@@ -21,7 +21,11 @@ def running():
 
 
 def route(entry, *words):
-    return admin.run(entry, "route", "--postfix-config", entry["postfix"].note["config_directory"], *words)
+    """What it says, of which the last line is always the verdict."""
+    said = admin.run(entry, "route", "--postfix-config", entry["postfix"].note["config_directory"], *words)
+    if said.status != 2:
+        assert re.fullmatch("  diverted   yes: to lanes on 2 nodes" if said.status == 0 else "  diverted   no: Postfix's own queue", said.out.splitlines()[-1]), said
+    return said
 
 
 def fate(entry, recipient, sender="s@example.org"):
@@ -71,7 +75,7 @@ def test_a_map_that_cannot_be_asked_is_no_answer(running):
     def use(value):
         subprocess.run(["postconf", "-c", conf, "-e", f"transport_maps={value}"], check=True, timeout=60)
         subprocess.run(["postfix", "-c", conf, "reload"], check=True, timeout=60)
-    use(f"{before} tcp:127.0.0.1:1")
+    use(f"{before} socketmap:inet:127.0.0.1:1:none")
     try:
         eventually("the map is asked", lambda: "could not ask one of its maps" in route(running, "x@elsewhere.example").err)
         assert route(running, "x@elsewhere.example").status == 2
@@ -85,6 +89,7 @@ def test_hold_rules_that_would_hold_it_or_may(running):
     admin.done(running, "hold", "--add", "--rcpt", "*@a.example", "--header", "^subject: .*invoice")
     admin.done(running, "hold", "--add", "--rcpt", "*@b.example")
     said = route(running, "x@a.example")
+    assert said.out.index("held ") < said.out.index("diverted ")
     for number in (3, 2, 1):
         admin.done(running, "hold", "--remove", number)
     assert said.status == 0 and re.findall(r"held +(yes|perhaps), by rule (\d)", said.out) == [("yes", "1"), ("perhaps", "2")], said
@@ -113,4 +118,56 @@ def test_postfix_settings_and_maps_that_keep_it_from_lanes(running, tmp_path):
 def test_what_it_cannot_know_is_said(running, tmp_path):
     said = admin.run(running, "route", "--postfix-config", tmp_path, "x@a.example")
     assert said.status == 2 and "postconf does not work here" in said.err, said
-    assert route(running, "nodomain").status == 2
+    assert admin.run(running, "route").status == 2 and admin.run(running, "route", "").status == 2
+
+
+@pytest.mark.parametrize("given, written", [
+    ("x%a.example", "x@a.example"), ("a.example!x", "x@a.example"), ("x@a.example.", "x@a.example"),
+    ('"x"@a.example', "x@a.example"), ('"x y"@a.example', None), ("x@A.Example", None)])
+def test_addresses_that_postfix_writes_anew(running, given, written):
+    """trivial-rewrite is asked as smtpd asks it: what the milter sees is what this says, and it is Postfix's work."""
+    said = route(running, given)
+    if written:
+        assert f", as <{written}>\n" in said.out and f"reason=rewritten: Postfix writes it as <{written}>" in said.out and said.status == 1, said
+    else:
+        assert said.status == 0 and ", as <" not in said.out, said
+    fates = fate(running, given)
+    assert fates == "lane" if said.status == 0 else f"reason={fates}:" in said.out, (fates, said)
+
+
+def test_an_address_without_a_domain_gets_postfixs_own(running):
+    said = route(running, "nodomain")
+    assert said.status == 1 and ", as <nodomain@mx.stack.example>\n" in said.out, said
+
+
+def test_a_sender_that_postfix_writes_anew(running):
+    said = route(running, "--from", "s%b.example", "x@a.example")
+    assert said.status == 1 and "reason=rewritten: Postfix writes the sender <s%b.example> as <s@b.example>" in said.out, said
+    assert fate(running, "x@a.example", "s%b.example") == "rewritten"
+
+
+def test_the_proxys_way_goes_by_the_setting_route(running):
+    """Postfix is not asked where it goes, and need not run; what follows is what dovelane-proxy does (test_proxy.py: its reasons)."""
+    relay = running["relay-mx1"]
+    hop = re.search(r"next hop +(\S+)", route(running, "x@a.example").out)[1]
+    programs.write_settings(relay, {"route": f'{{ "a.example={hop}", ".b.example=smtp:[192.0.2.1]:25" }}'})
+    try:
+        for words, status, what in ((("x@a.example",), 0, f"next hop   {hop}\n"), (("x@A.EXAMPLE",), 0, f"next hop   {hop}\n"),
+                                    (("x@c.b.example",), 1, 'reason=not-in-divert: `divert` has no "smtp:[192.0.2.1]:25"'),
+                                    (("x@elsewhere.example",), 1, "reason=no-route: `route` has nothing for <x@elsewhere.example>"),
+                                    (("x%y@a.example",), 1, "reason=rewritten"), (("nodomain",), 1, "reason=rewritten"),
+                                    (("--sender", '"s t"@b.example', "x@a.example"), 1, "reason=rewritten: Postfix may write the sender")):
+            said = admin.run(running, "route", "--proxy", *words)
+            assert said.status == status and what in said.out, said
+            assert re.match("  diverted   (yes|no): ", said.out.splitlines()[-1]), said
+        admin.done(running, "divert", "off")
+        assert "reason=divert-off" in admin.run(running, "route", "--proxy", "x@a.example").out
+    finally:
+        admin.done(running, "divert", "on")
+        programs.write_settings(relay, {"route": "{}"})
+
+
+def test_nothing_of_an_address_drives_the_terminal(running):
+    for words in (("x\x1b[2J@a.example",), ("--sender", "s\x9b1m\x07@b.example", "x@a.example"), ("--proxy", "x\x1b]0;t\x07@a.example")):
+        said = route(running, *words)
+        assert not [c for c in said.out + said.err if (c < " " and c != "\n") or "\x7f" <= c < "\xa0"], said

@@ -166,7 +166,9 @@ def expire(c, lane):
 
 TAKEN_AWAY = {
     "DEL": lambda c, lane: c("DEL", lane), "UNLINK": lambda c, lane: c("UNLINK", lane), "RESET": lambda c, lane: c("LANE.RESET", lane),
-    "RENAME": lambda c, lane: c("RENAME", lane, "elsewhere"), "MOVE": lambda c, lane: c("MOVE", lane, 5), "SET": lambda c, lane: c("SET", lane, "x"), "expiry": expire}
+    "RENAME": lambda c, lane: c("RENAME", lane, "elsewhere"),
+    # SELECT: Valkey 8.1 leaves a client in the other database when a module hears of it (valkey-io/valkey, pull request 4024).
+    "MOVE": lambda c, lane: c("MOVE", lane, 5) and c("SELECT", 0), "SET": lambda c, lane: c("SET", lane, "x"), "expiry": expire}
 
 
 @pytest.mark.parametrize("how", TAKEN_AWAY)

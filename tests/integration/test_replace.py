@@ -117,7 +117,8 @@ def test_what_is_on_its_way_to_postfix_meanwhile_is_not_copied(world):  # noqa: 
     eventually("it is being copied", lambda: held(w, "mx1").get("mx1>mx3", 0), 60)
     w.connections["mx1"].call("SET", "dovelane.drain", "on")
     eventually("some are on their way", lambda: gate.here, 60)
-    w.logged(r"node mx2 is lost for good: \d+ of 150 mails were copied, and lie", "mx1", seconds=120)
+    # A round takes what is older than settle and not in hand when it lists the lane: on a busy machine that is not all at once.
+    w.logged(r"node mx2 is lost for good: \d+ of \d+ mails were copied, and lie", "mx1", seconds=120)
     gate.met.set()
     wait_delivered(w, postfix, 150, ["mx1", "mx3"])
     assert not hop.mails

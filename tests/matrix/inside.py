@@ -21,7 +21,8 @@ from run import PATIENT, counts  # noqa: E402
 
 TESTS = SOURCE / "tests"
 # Beside the tests that are marked core: those that depend on the release's Dovecot and Postfix.
-CORE = ["test_plugin_*.py", "test_debian_postfix.py", "test_byte_identity.py", "test_pflogsumm.py", "test_delivery_id.py"]
+CORE = ["test_plugin_*.py", "test_debian_postfix.py", "test_byte_identity.py", "test_pflogsumm.py", "test_delivery_id.py",
+        "test_ctl_mends*.py"]
 CORE_REPLICATION = ["test_table.py", "test_clients.py"]
 AT_ONCE = os.environ.get("DOVELANE_AT_ONCE") or str(os.cpu_count() + 1)  # most of the time they wait
 COMMANDS = {"gcc": "gcc", "clang": "clang", "musl": "musl-gcc"}

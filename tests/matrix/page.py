@@ -40,6 +40,7 @@ DIFFERENCES = """
 | Postfix 3.11 | `postqueue -j` has `orig_address` | `dovelane mailq -j` has not |
 | Debian 14 | `master.cf` runs smtpd alone in a chroot | nothing to do |
 | pflogsumm 1.3 | takes sizes and received mails from qmgr's lines alone | mails in lanes count as delivered, not as received |
+| Valkey 8.1.1 | after `MOVE` or `COPY` to another database a connection stays in that one, once a module hears of keys (valkey-io/valkey, pull request 4024) | nothing: dovelane uses neither |
 | OpenSSL 3.5 | `openssl x509 -days` refuses numbers below 1 | only tests were concerned |
 """
 MUSL = """

@@ -312,9 +312,11 @@ int attributes_ingest(struct session *s, struct mailbox *box, uint32_t folder, e
     return 0;
 }
 
+typedef const char *text_key; /* HASH_TABLE adds a const of its own */
+
 int attributes_ingest_changed(struct session *s, struct mailbox *box, uint32_t folder, const ARRAY_TYPE(attribute_change) *changes, bool fresh)
 {
-    HASH_TABLE(const char *, void *) last; /* key: number of its last change, plus one */
+    HASH_TABLE(text_key, void *) last; /* key: number of its last change, plus one */
     ARRAY_TYPE(const_string) unset;
     bool scripts = FALSE;
     unsigned n;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "address.h"
 #include "engine.h"
 #include "smtp_dots.h"
 
@@ -42,7 +43,7 @@ static void look_at_mail(struct engine *e, struct buf *out)
 {
     for (size_t i = 0; i < e->nrecipients; i++) {
         const struct mail_recipient *r = &e->recipient[i];
-        require(!r->r.address || command_address_plain(r->r.address, true), "an address that is not plain");
+        require(!r->r.address || address_plain(r->r.address, true), "an address that is not plain");
         require(!strpbrk(r->given, "\r\n"), "a line end in a recipient");
         buf_printf(out, "[%s|%s|%s]", r->given, r->r.address ? r->r.address : "-", r->r.args ? r->r.args : "");
     }

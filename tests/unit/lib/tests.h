@@ -1,5 +1,6 @@
 #include <check.h>
 
+TCase *address_tests(void);
 TCase *config_tests(void);
 TCase *envelope_tests(void);
 TCase *wire_tests(void);

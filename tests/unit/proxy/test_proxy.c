@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "address.h"
 #include "engine.h"
 #include "route.h"
 
@@ -213,7 +214,7 @@ START_TEST(only_addresses_that_postfix_would_not_change_are_plain)
     ck_assert(command_path("MAIL FROM:<> BODY=8BITMIME", "MAIL", "FROM", &p) && p.plain && !*p.address);
     command_path_free(&p);
     ck_assert(command_path("MAIL FROM:<a@b.example> XVERP==+", "MAIL", "FROM", &p) && !p.plain);
-    ck_assert(!command_address_plain("\xc3\xa4@b.example", false));
+    ck_assert(!address_plain("\xc3\xa4@b.example", false));
     char *left = command_args_without("SIZE=1 AUTH=<> RET=HDRS", "AUTH");
     ck_assert_str_eq(left, "SIZE=1 RET=HDRS");
     free(left);

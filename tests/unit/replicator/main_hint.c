@@ -35,7 +35,7 @@ END_TEST
 
 START_TEST(what_is_odd_means_all_mailboxes)
 {
-    const char *odd[] = {"1\tu", "1\tu\t" GUID, "1\tu\t-\t", "1\tu\t-\tbad\001x", "1\tu\t-\tcut\001"};
+    const char *odd[] = {"1\tu", ("1\tu\t" GUID), "1\tu\t-\t", "1\tu\t-\tbad\001x", "1\tu\t-\tcut\001"};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         ck_assert_msg(parse(odd[i]), "hint %zu", i);
         ck_assert_uint_eq(h.name_len, 0);
