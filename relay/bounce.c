@@ -10,6 +10,8 @@
 #include "mem.h"
 #include "metrics.h"
 
+#define RECIPIENTS_MOST 1000 /* of one transaction: what our own Postfix takes (smtpd_recipient_limit) */
+#define BOUNCES_APART 8      /* transactions for one mail that differ in no more than what a next hop says */
 #define REASON_MOST 400 /* with the name well below the 998 of RFC 5322 section 2.1.1 */
 
 char *bounce_header(const char *text)
@@ -83,9 +85,39 @@ static void without_port(struct entry *e)
     }
 }
 
-static bool same_reason(const struct recipient *a, const struct recipient *b)
+/* What is said without whom it is said of: next hops name the address (Postfix: "<a@b>: Recipient address rejected"), and a
+ * transaction for each recipient would carry the message as often. */
+static char *plain_reason(const struct recipient *r)
 {
-    return !strcmp(a->text ? a->text : "", b->text ? b->text : "");
+    const char *text = r->text ? r->text : "", *address = r->address;
+    size_t n = address ? strlen(address) : 0;
+    struct buf out = {0};
+    while (*text) {
+        const char *at = n ? strcasestr(text, address) : NULL;
+        buf_add(&out, text, at ? (size_t)(at - text) : strlen(text));
+        if (at)
+            buf_adds(&out, "recipient");
+        text = at ? at + n : text + strlen(text);
+    }
+    buf_addc(&out, '\0');
+    return out.data;
+}
+
+/* The first word: the enhanced status code. */
+static bool same_code(const char *a, const char *b)
+{
+    size_t n = strcspn(a, " ");
+    return n && n == strcspn(b, " ") && !strncmp(a, b, n);
+}
+
+/* After so many in one round, what else was refused with one code goes together: a next hop that says something of its own for each
+ * recipient (an id of its session) must not cost a transaction for each. */
+static bool goes_along(const struct entry *e, const char *reason, const struct recipient *r)
+{
+    char *other = plain_reason(r);
+    bool along = !strcmp(reason, other) || (e->bounces >= BOUNCES_APART && same_code(reason, other));
+    free(other);
+    return along;
 }
 
 bool bounce_submit(struct entry *e, void (*done)(struct smtp_mail *, const char *relay))
@@ -95,19 +127,21 @@ bool bounce_submit(struct entry *e, void (*done)(struct smtp_mail *, const char 
         without_port(e);
         return false;
     }
-    size_t first = next_due(e, 0), n = 0;
-    struct smtp_rcpt *rcpt = mem_alloc(SMTP_RECIPIENTS_MAX * sizeof *rcpt);
-    const struct recipient *leader = &e->envelope.recipient[first];
-    for (size_t i = first; i < e->envelope.nrecipients && n < SMTP_RECIPIENTS_MAX; i = next_due(e, i + 1)) {
-        if (!same_reason(leader, &e->envelope.recipient[i]))
+    size_t first = next_due(e, 0), n = 0, most = e->envelope.nrecipients < RECIPIENTS_MOST ? e->envelope.nrecipients : RECIPIENTS_MOST;
+    struct smtp_rcpt *rcpt = mem_alloc(most * sizeof *rcpt);
+    char *reason = plain_reason(&e->envelope.recipient[first]);
+    for (size_t i = first; i < e->envelope.nrecipients && n < most; i = next_due(e, i + 1)) {
+        if (!goes_along(e, reason, &e->envelope.recipient[i]))
             continue;
         rcpt[n++] = (struct smtp_rcpt){.index = i};
         e->tried[i] |= TRIED_BOUNCE;
     }
+    e->bounces++;
     e->state = ENTRY_BOUNCING;
     entry_set_mail(e, rcpt, n, done);
     free(e->head);
-    e->head = bounce_header(leader->text);
+    e->head = bounce_header(n > 1 ? reason : e->envelope.recipient[first].text);
+    free(reason);
     if (!e->body)
         e->body = bounce_body(e->mail.body, e->mail.body_len);
     if (e->body)

@@ -55,6 +55,7 @@ struct entry {
     bool lean;            /* META without texts, because the server has no memory for more */
     struct smtp_mail mail;
     struct destination *at; /* where that is */
+    unsigned bounces;       /* transactions with the bounce port, this time */
     char *head, *body;      /* of a bounce; body only where the message's own does not do */
 };
 

@@ -97,6 +97,25 @@ def test_the_connection_goes_on_when_every_recipient_is_refused(world, lmtp):
     assert peer.seen("^BDAT") and peer.seen("^RSET")
 
 
+@pytest.mark.parametrize("said", ["<{}>: Recipient address rejected: User unknown", "No such user {} here (id {n}-gsmtp)"], ids=["address", "id"])
+def test_a_bounce_does_not_grow_with_the_number_of_those_whom_it_names(world, said):
+    """Each of the next hop's answers names the recipient, as Postfix's and Dovecot's do, or has an id of its own."""
+    w = world(bounce=True)
+    peer = w.peer(offers=CHUNKS)
+    people = [f"User{n}@example.net" for n in range(150)]
+    for n, one in enumerate(people):
+        peer.say("RCPT", f"550 5.1.1 {said.format(one.lower(), n=n)}", match=f"<{one}>")
+    peer.say("RCPT", "550 5.7.1 not for you", match="other@")
+    store(w, peer, *people, "other@example.net")
+    w.empty()
+    assert sorted(r for m in w.bounce.mails for r in m.recipients) == sorted([*people, "other@example.net"])
+    told = [(len(m.recipients), m.body.split(b"\r\n")[0].decode()) for m in w.bounce.mails]
+    assert len(told) == (2 if said.startswith("<") else 10), told
+    assert any(n == 1 and "said: 550 5.7.1 not for you" in text for n, text in told), told
+    if said.startswith("<"):
+        assert any(n == 150 and "550 5.1.1 <recipient>: Recipient address rejected: User unknown" in text for n, text in told), told
+
+
 def test_an_lmtp_server_that_answers_nothing_for_nobody(world):
     """RFC 2033 section 4.3 can be read so. The next mail's answers must not be taken for that one's."""
     w = world(smtp_rset_timeout="300ms")
