@@ -438,6 +438,7 @@ def replicate(host, journal, options):
 def remove(host, journal, options):
     status = changed(host, journal, lambda description: group.remove(description, options.name), options.wait)
     say(f"a gateway's node is taken out of its group by `dovelane nodes --forget {options.name}`, a site by `doveadm dovelane peers --remove`: the guides say when")
+    say(f"{options.name} still knows the passwords of its programs, and its certificate is good for at most {authority.DAYS} days. Where that host is not in your hands any more: init.md, \"New passwords\"")
     return status
 
 

@@ -82,6 +82,19 @@ def test_forged_and_old_descriptions_change_nothing(ready, dovelane, nodes, forg
         assert any("node mx2" in line and "refused" in line for line in nodes.log), nodes.log
 
 
+def test_new_passwords_reach_all_nodes(ready, dovelane, nodes):
+    """Of a program that runs here, and of one that does not: the authority's host has it for others."""
+    for path in (desired.user_file("dovelane-relay"), desired.kept_user_file("dovelane-replicator")):
+        program = ready.text(path).split()[0]
+        ready.path(path).write_text(f"{program} new-password-of-{program}\n")
+    status, said = dovelane("init", "--yes")
+    assert status == 0 and "serial 2" in said, said
+    for program in ("dovelane-relay", "dovelane-replicator"):
+        assert redis.hashed(f"new-password-of-{program}") in ready.text(redis.USERS)
+        assert redis.hashed(f"new-password-of-{program}").encode() in nodes.keys["mx1"][distribute.KEY]
+    assert "nothing to do" in dovelane("init", "--yes")[1]
+
+
 def test_only_the_authoritys_host_changes_the_group(ready, dovelane):
     host = ready
     host.path(f"{desired.AUTHORITY}/ca.key").unlink()
