@@ -37,6 +37,12 @@ def asked(monkeypatch):
 ATTENDED = tuple(word for word in INIT if word != "--yes")
 
 
+def test_who_is_asked_once_is_not_asked_again(host, dovelane, asked):
+    """A plan that is made again is the same, to the letter."""
+    questions = asked()
+    assert dovelane(*ATTENDED)[0] == 0 and len(questions) == 1
+
+
 def test_an_edit_while_the_question_waits_is_shown_and_kept(host, dovelane, asked):
     main_cf = host.path("/etc/postfix/main.cf")
     questions = asked(lambda: main_cf.write_text(MAIN + "relayhost = [192.0.2.9]\n"))
