@@ -162,6 +162,18 @@ def test_what_an_admin_stopped_stays_stopped(ready, dovelane, nodes):  # noqa: F
     assert host.active("dovelane-milter.service") and host.enabled("dovelane-milter.service") and "dovelane" in milters(host)
 
 
+def test_the_timer_leaves_to_init_what_an_upgrade_brought(ready, dovelane, nodes, monkeypatch):  # noqa: F811
+    """Another example configuration would restart the node's Redis, whenever the group changes next."""
+    import templates
+    real = templates.read
+    monkeypatch.setattr(templates, "read", lambda name: real(name) + ("# new\n" if name == "redis-dovelane.conf" else ""))
+    ready.did = []
+    assert dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0")[0] == 0
+    assert "# new" not in ready.text("/etc/redis/redis-dovelane.conf") and ["restart", "redis-server@dovelane.service"] not in ready.did
+    status, said = dovelane("init", "--yes")
+    assert status == 0 and "+# new" in said and "# new" in ready.text("/etc/redis/redis-dovelane.conf")
+
+
 def test_the_timer_leaves_to_init_what_a_killed_init_has_still_to_do(ready, dovelane, nodes):  # noqa: F811
     kept = journal.Journal(ready)
     kept.expect(["check and reload Postfix"])
