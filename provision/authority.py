@@ -12,6 +12,7 @@ import re
 import secrets
 import subprocess
 import tempfile
+import weakref
 
 from host import Trouble
 
@@ -21,8 +22,22 @@ DAYS = 180  # there are no revocation lists: a lost host's certificate is good f
 ENROLLER = "enroll_.dovelane.invalid"
 
 
+class Secret:
+    """A key as a file without a name, for openssl: it is gone with this object, and with the process, also when that is killed."""
+
+    def __init__(self, text):
+        self.descriptor = os.memfd_create("key", os.MFD_CLOEXEC)
+        weakref.finalize(self, os.close, self.descriptor)
+        with os.fdopen(os.dup(self.descriptor), "w") as out:
+            out.write(text)
+
+    def __str__(self):
+        return f"/proc/self/fd/{self.descriptor}"
+
+
 def openssl(*words, given=None):
-    done = subprocess.run(["openssl", *map(str, words)], input=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, check=False)
+    done = subprocess.run(["openssl", *map(str, words)], input=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, check=False,
+                          pass_fds=[word.descriptor for word in words if isinstance(word, Secret)])
     if done.returncode:
         raise Trouble(f"`openssl {words[0]}` failed: {done.stderr.decode('utf-8', 'replace').strip()}")
     return done.stdout
@@ -30,7 +45,7 @@ def openssl(*words, given=None):
 
 @contextlib.contextmanager
 def scratch():
-    """A directory that nobody else may enter, in memory where there is such."""
+    """A directory that nobody else may enter, in memory where there is such. A kill leaves it there: so nothing secret comes into it."""
     where = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="dovelane-", dir=where) as directory:
         yield pathlib.Path(directory)
@@ -44,19 +59,17 @@ def new_authority():
     """(key, certificate), both PEM."""
     key = new_key()
     with scratch() as d:
-        (d / "key").write_text(key)
         (d / "conf").write_text("[req]\ndistinguished_name = dn\n[dn]\n[ca]\nbasicConstraints = critical,CA:TRUE,pathlen:0\nkeyUsage = critical,keyCertSign,cRLSign,digitalSignature\n"
                                 "subjectKeyIdentifier = hash\n")
         name = f"/CN=Dovelane {datetime.date.today()} {secrets.token_hex(4)}"
-        return key, openssl("req", "-x509", "-new", "-key", d / "key", "-config", d / "conf", "-extensions", "ca", "-sha256", "-days", YEARS * 365, "-subj", name).decode()
+        return key, openssl("req", "-x509", "-new", "-key", Secret(key), "-config", d / "conf", "-extensions", "ca", "-sha256", "-days", YEARS * 365, "-subj", name).decode()
 
 
 def request(key):
     """A certificate request. Only its public key counts: names are the authority's to give."""
     with scratch() as d:
-        (d / "key").write_text(key)
         (d / "conf").write_text("[req]\ndistinguished_name = dn\n[dn]\n")
-        return openssl("req", "-new", "-key", d / "key", "-config", d / "conf", "-sha256", "-subj", "/CN=dovelane").decode()
+        return openssl("req", "-new", "-key", Secret(key), "-config", d / "conf", "-sha256", "-subj", "/CN=dovelane").decode()
 
 
 def request_key(csr):
@@ -88,7 +101,6 @@ def sign(ca_key, ca_cert, csr, name, san, days=DAYS, seconds=None):
     start = now - datetime.timedelta(hours=1)
     end = now + (datetime.timedelta(seconds=seconds) if seconds else datetime.timedelta(days=days))
     with scratch() as d:
-        (d / "ca.key").write_text(ca_key)
         (d / "ca.crt").write_text(ca_cert)
         (d / "csr").write_text(csr)
         (d / "index.txt").write_text("")
@@ -113,7 +125,7 @@ subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
 subjectAltName = {san}
 """)
-        openssl("ca", "-batch", "-notext", "-config", d / "conf", "-extensions", "x", "-subj", f"/CN={name}", "-cert", d / "ca.crt", "-keyfile", d / "ca.key", "-in", d / "csr",
+        openssl("ca", "-batch", "-notext", "-config", d / "conf", "-extensions", "x", "-subj", f"/CN={name}", "-cert", d / "ca.crt", "-keyfile", Secret(ca_key), "-in", d / "csr",
                 "-out", d / "crt", "-startdate", start.strftime("%Y%m%d%H%M%SZ"), "-enddate", end.strftime("%Y%m%d%H%M%SZ"))
         return (d / "crt").read_text()
 
@@ -151,9 +163,7 @@ def dates(cert):
 # ---- signatures of texts ----
 
 def sign_text(key, text):
-    with scratch() as d:
-        (d / "key").write_text(key)
-        return base64.b64encode(openssl("dgst", "-sha256", "-sign", d / "key", given=text)).decode()
+    return base64.b64encode(openssl("dgst", "-sha256", "-sign", Secret(key), given=text)).decode()
 
 
 def signed(public, text, signature):

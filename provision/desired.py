@@ -81,12 +81,33 @@ class Secrets:
     def acl(self):
         """The users of a node's Redis, as the program that knows their rights prints them."""
         with authority.scratch() as d:
-            for program, password in self.passwords.items():
+            for program in self.passwords:
                 (d / program).mkdir(mode=0o700)
-                (d / program / "user").write_text(f"{program} {password}\n")
+                (d / program / "user").write_text(f"{program} in-place-of-{program}\n")
                 (d / program / "user").chmod(0o600)
             (d / "conf").write_text(f'node_user_file = "{d}/%p/user"\n')
-            return self.host.run("dovelane", "-c", d / "conf", "acl").stdout
+            lines = self.host.run("dovelane", "-c", d / "conf", "acl").stdout
+        # It prints hashes. So no password lies in a file that a kill would leave there.
+        for program, password in self.passwords.items():
+            lines = lines.replace(redis.hashed(f"in-place-of-{program}"), redis.hashed(password))
+        return lines
+
+
+class Described(File):
+    """The group's description, never in the place of a newer one: a join may come at any moment, and the listener does not wait for this host's changes."""
+
+    def __init__(self, sealed, description):
+        super().__init__(group.FILE, sealed, edits="merged", note=f"the group's description, serial {description['serial']}: {group.names(description)}")
+        self.serial = description["serial"]
+
+    def difference(self, host, journal, changed):
+        known = read_group(host)[1]
+        return None if known and known["serial"] >= self.serial else super().difference(host, journal, changed)
+
+    def apply(self, host, journal):
+        with group.lock(host):
+            if self.difference(host, journal, set()):
+                super().apply(host, journal)
 
 
 def secret_steps(local, secrets_):
@@ -116,12 +137,12 @@ def key_steps(secrets_):
     return [Directory(redis.DIRECTORY, 0o750, *OF_REDIS), File(redis.CA, secrets_.ca_cert, 0o640, *OF_REDIS, note=CERTIFICATE), File(redis.NODE, pem, 0o640, *OF_REDIS, note=SECRET)]
 
 
-def redis_steps(host, description, local, secrets_):
+def redis_steps(host, description, local, secrets_, whole):
     me = group.member(description, local["name"])
     address, (where, port) = me["address"], group.split_address(me["address"])
     own = OF_REDIS
-    return [File(redis.USERS, redis.users(host.text(redis.USERS), description["acl"], secrets_.operator), 0o640, *own, note=SECRET, edits="merged"),
-            File(redis.FILE, redis.config(host, local, where, port), 0o640, *own, edits="kept"), Directory("/var/lib/redis/dovelane", 0o750, *own),
+    server = [File(redis.FILE, redis.config(host, local, where, port), 0o640, *own, edits="kept"), Directory("/var/lib/redis/dovelane", 0o750, *own)] if whole else []
+    return [File(redis.USERS, redis.users(host.text(redis.USERS), description["acl"], secrets_.operator), 0o640, *own, note=SECRET, edits="merged"), *server,
             Unit(redis.UNIT, then=lambda: redis.wait(host, address)),
             Reaction("restart the node's Redis with its new configuration", [redis.FILE], lambda: (host.systemctl("restart", redis.UNIT), redis.wait(host, address)), redis.UNIT),
             Reaction("the node's Redis reads its users (ACL LOAD)", [redis.USERS], lambda: redis.load_users(host, address), redis.UNIT),
@@ -132,15 +153,19 @@ def sections(text, kind):
     return dict(re.findall(rf"^{kind} (\S+) (\{{.*)$", text or "", re.M))
 
 
-def gateway_steps(host, journal, old, new, local):
-    """old, new: texts of dovelane.conf."""
+def gateway_steps(journal, host, old, new):
+    """What follows from the group. old, new: texts of dovelane.conf."""
     before, after = sections(old, "node"), sections(new, "node")
     moved = any(before[name] != after[name] for name in before if name in after)
     relay, milter = "dovelane-relay.service", "dovelane-milter.service"
     moved = moved or f"restart {relay}" in journal.data["pending"]  # by a run that was cut short
-    steps = [File("/etc/default/dovelane", f"DOVELANE_NODE={local['name']}\n")]
-    steps += [Reaction(f"{'restart' if moved else 'reload'} {relay}", [conf.FILE], lambda: host.systemctl("restart" if moved else "reload", relay), relay), Unit(relay),
-              Reaction(f"reload {milter}", [conf.FILE], lambda: host.systemctl("reload", milter), milter), Unit(milter)]
+    return [Reaction(f"{'restart' if moved else 'reload'} {relay}", [conf.FILE], lambda: host.systemctl("restart" if moved else "reload", relay), relay), Unit(relay),
+            Reaction(f"reload {milter}", [conf.FILE], lambda: host.systemctl("reload", milter), milter), Unit(milter)]
+
+
+def neighbour_steps(host, local):
+    """Dovecot's and Postfix's part: decided by what this host is, and not by the group."""
+    steps = []
     if dovecot.has_lmtp(host):
         steps += [File(dovecot.LMTP, dovecot.lmtp_file(host)), Reaction("reload Dovecot: the relay's socket", [dovecot.LMTP], lambda: dovecot.reload(host), "dovecot.service")]
     texts = postfix.edited(host, local)
@@ -148,13 +173,14 @@ def gateway_steps(host, journal, old, new, local):
     return steps + [Reaction("check and reload Postfix", [f"{postfix.DIRECTORY}/{name}" for name in postfix.FILES], lambda: postfix.reload(host))]
 
 
-def replica_steps(host, description, old, new, local):
+def replica_steps(host, description, old, new, local, whole):
     watched = [dovecot.REPLICATION]
     if not description["replicate"]:
         return [Missing(dovecot.REPLICATION)] + [Reaction("restart Dovecot: without replication", watched, lambda: dovecot.restart(host), "dovecot.service")]
     if sections(old, "replica") != sections(new, "replica"):
         watched.append(conf.FILE)
-    return [File(dovecot.REPLICATION, dovecot.replication_file(host, local["site"]), edits="kept"),
+    there = host.exists(dovecot.REPLICATION) and not whole
+    return ([] if there else [File(dovecot.REPLICATION, dovecot.replication_file(host, local["site"]), edits="kept")]) + [
             Reaction("restart Dovecot: replication", watched, lambda: dovecot.restart(host), "dovecot.service")]
 
 
@@ -168,15 +194,19 @@ def wrong_settings(host, text):
     return [f"{conf.FILE} would not be good: {said.replace(str(d), '/etc/dovelane')}"] if said else []
 
 
-def plan(host, journal, sealed, description, local, secrets_):
-    """All that this host is to be. A host that is what it should be has nothing to do."""
+def plan(host, journal, sealed, description, local, secrets_, whole=True):
+    """All that this host is to be. A host that is what it should be has nothing to do.
+
+    whole=False: only what follows from the group, as the timers do it. An admin may have stopped a unit, or taken the milter out of Postfix, and that
+    stays; and what an upgrade brought waits for an admin's `dovelane init`.
+    """
     if not group.member(description, local["name"]):
         raise Trouble(f"{local['name']} is in the group no more: `dovelane init --undo` takes it apart")
-    steps, conflicts, old = [Directory(DIRECTORY, 0o700), File(LOCAL, json.dumps(local, indent=1, sort_keys=True) + "\n", 0o600, edits="merged")], [], host.text(conf.FILE)
+    steps, conflicts, old = [File(LOCAL, json.dumps(local, indent=1, sort_keys=True) + "\n", 0o600, edits="merged")], [], host.text(conf.FILE)
     if secrets_.ca_key:
         steps += authority_steps(local, secrets_)
     steps += secret_steps(local, secrets_) + key_steps(secrets_)
-    steps += [File(group.FILE, sealed, edits="merged", note=f"the group's description, serial {description['serial']}: {group.names(description)}")]
+    steps += [Described(sealed, description)]
     try:
         new = conf.render(old, description, local)
     except Trouble as e:
@@ -184,10 +214,11 @@ def plan(host, journal, sealed, description, local, secrets_):
         new = old
     conflicts += wrong_settings(host, new)
     steps += [File(conf.FILE, new or "", edits="merged")]
-    steps += redis_steps(host, description, local, secrets_)
+    steps += redis_steps(host, description, local, secrets_, whole)
     if local["gateway"]:
-        steps += gateway_steps(host, journal, old, new, local)
+        steps += [File("/etc/default/dovelane", f"DOVELANE_NODE={local['name']}\n")] if whole else []
+        steps += gateway_steps(journal, host, old, new) + (neighbour_steps(host, local) if whole else [])
     if local["site"] and dovecot.has_replicator(host):  # a removed package leaves Dovecot without it
-        steps += replica_steps(host, description, old, new, local)
+        steps += replica_steps(host, description, old, new, local, whole)
     steps += [Unit(timer) for timer in TIMERS]
-    return Plan(host, journal, steps, conflicts)
+    return Plan(host, journal, [step for step in steps if whole or not isinstance(step, Unit)], conflicts, whole)

@@ -8,9 +8,12 @@
 
 Each host looks every minute (dovelane-group.timer): it takes the newest description that the authority signed, and gives it to nodes
 that have an older one. So a host that was away learns when it is back, from whomever it reaches.
+
+Two locks. The journal's (journal.lock) is held by whoever changes this host, and while nodes are asked. The description's (group.lock) is held for a moment,
+from its reading to its writing: the listener lets a host in without waiting for the first.
 """
+import concurrent.futures
 import contextlib
-import fcntl
 import json
 import syslog
 import time
@@ -21,7 +24,7 @@ import files
 import group
 import redis
 import resp
-from host import Trouble
+from host import Trouble, plain
 from journal import DIRECTORY
 
 KEY, APPLIED, REQUEST, ANSWER = "dovelane.group", "dovelane.group.applied", "dovelane.group.request", "dovelane.group.answer"
@@ -30,11 +33,12 @@ SET = "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1], ARGV[1])"
 MARK = DIRECTORY + "/applied"
 NEW_KEY = DIRECTORY + "/new.key"
 WARN_DAYS = 14
+AT_ONCE = 16  # nodes that are asked at a time: one that is slow holds nobody up
 
 
 def log(level, text):
     syslog.openlog("dovelane-group", syslog.LOG_PID, syslog.LOG_MAIL)
-    syslog.syslog(level, text)
+    syslog.syslog(level, plain(text))
 
 
 def put(connection, key, value):
@@ -51,20 +55,18 @@ def need_authority(host):
         raise Trouble(f"the group's authority is on {description['authority']}: run this there")
 
 
-@contextlib.contextmanager
-def changing(host):
-    with open(host.path(f"{desired.AUTHORITY}/lock"), "w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def change(host, fn, looked=False, anew=False):
+    """Signs fn(description) and puts it in its place; (sealed, description). What is unchanged keeps its serial, unless anew.
 
-
-def change(host, fn):
-    """Signs fn(description) and puts it in its place; (sealed, description). What is unchanged keeps its serial."""
+    The nodes are asked first, unless the caller has looked: where authority/ came back from a copy, they have newer ones.
+    """
     need_authority(host)
-    with changing(host):
+    if not looked:
+        look(host)
+    with group.lock(host):
         sealed, old = desired.read_group(host)
         new = fn(json.loads(json.dumps(old)))
-        if new == old:
+        if new == old and not anew:
             return sealed, old
         new["serial"] = old["serial"] + 1
         sealed = group.seal(host.text(f"{desired.AUTHORITY}/ca.key"), new)
@@ -82,63 +84,83 @@ def connect(host, member, me, seconds=3):
     return resp.Redis(member["address"], host.path(group.CA_FILE), name, password, seconds)
 
 
+def each(fn, members):
+    """[fn(member)], many at a time."""
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(fn, members))
+
+
 def gather(host, description, me):
-    """[(member, sealed text or None, Trouble or None)]"""
-    found = []
-    for m in sorted(description["members"], key=lambda m: m["name"] != me):
+    """[(member, sealed text or "", a request or None)] of the nodes that answer."""
+    def ask_node(m):
         try:
             with connect(host, m, me) as connection:
-                text = connection.call("GET", KEY)
-                found.append((m, text.decode("utf-8", "replace")[:group.LARGEST] if text else "", None))
-        except Exception as e:  # whatever a broken node answers: the others are asked all the same
-            found.append((m, None, e if isinstance(e, Trouble) else Trouble(f"the node of {m['name']} answers what cannot be used: {e!r}")))
-    return found
+                text = connection.call("GET", KEY) or b""
+                request = connection.call("GET", REQUEST) if m["name"] != me and desired.has_authority(host) else None
+                return m, text.decode("utf-8", "replace"), request
+        except Exception:  # whatever a broken node answers: the others are asked all the same
+            return None
+    return [found for found in each(ask_node, description["members"]) if found]
 
 
-def adopt(host, sealed, description, found):
+def look(host):
+    """Takes the newest description that the nodes have; (sealed, description, what was gathered)."""
+    _, description = desired.read_group(host)
+    found = gather(host, description, desired.read_local(host)["name"])
+    return *adopt(host, found), found
+
+
+def adopt(host, found):
     """The newest description that the authority signed: what is known here, or what a node has. Forged and old ones are refused, and said."""
-    newest, best, stale = sealed, description, []
-    for m, text, trouble in found:
-        if trouble or text == sealed:
-            continue
-        stale.append(m)
-        if not text:
-            continue
-        try:
-            theirs = group.unseal(host.text(group.CA_FILE), text)
-        except (Trouble, ValueError, KeyError) as e:
-            log(syslog.LOG_WARNING, f"warning: node {m['name']} has a description of the group that is refused: {e}")
-            continue
-        if theirs["serial"] > best["serial"]:
-            newest, best = text, theirs
-        elif theirs["serial"] < description["serial"]:
-            log(syslog.LOG_INFO, f"node {m['name']} has serial {theirs['serial']} of the group's description and gets {description['serial']}")
-    if best is not description:
-        log(syslog.LOG_INFO, f"the group's description has serial {best['serial']} now, was {description['serial']}: {group.names(best)}")
-        files.write(host.path(group.FILE), newest.encode())
-    return newest, best
+    with group.lock(host):
+        sealed, description = desired.read_group(host)
+        newest, best, other = sealed, description, None
+        for m, text, _ in found:
+            if not text or text == sealed:
+                continue
+            try:
+                theirs = group.unseal(host.text(group.CA_FILE), text)
+            except Trouble as e:
+                log(syslog.LOG_WARNING, f"warning: node {m['name']} has a description of the group that is refused: {e}")
+                continue
+            if theirs["serial"] > best["serial"]:
+                newest, best, other = text, theirs, None
+            elif theirs["serial"] == best["serial"] and theirs != best:
+                other = m, theirs
+            elif theirs["serial"] < description["serial"]:
+                log(syslog.LOG_INFO, f"node {m['name']} has serial {theirs['serial']} of the group's description and gets {description['serial']}")
+        if best is not description:
+            log(syslog.LOG_INFO, f"the group's description has serial {best['serial']} now, was {description['serial']}: {group.names(best)}")
+            files.write(host.path(group.FILE), newest.encode())
+    return unite(host, best, *other) if other else (newest, best)
+
+
+def unite(host, ours, m, theirs):
+    """Two of one serial: none would ever replace the other. It comes from an authority that was brought back from an old copy."""
+    log(syslog.LOG_WARNING, f"warning: there are two descriptions of the group with serial {ours['serial']}: node {m['name']} has one with {group.names(theirs)}, this host one with "
+        f"{group.names(ours)}. That of {ours['authority']}, which has the authority, counts: see there with `dovelane group` whether a host or a next hop is missing")
+    return change(host, lambda description: description, looked=True, anew=True) if desired.has_authority(host) else desired.read_group(host)
 
 
 def publish(host, sealed, found, me):
-    """Whom it could be given to."""
-    for m, text, trouble in found:
-        if trouble or text == sealed:
-            continue
+    """Gives it to the nodes that have another one."""
+    def give(m):
         try:
             with connect(host, m, me) as connection:
                 put(connection, KEY, sealed)
         except Exception as e:  # as above
             log(syslog.LOG_WARNING, f"warning: {m['name']} did not take the group's description: {e}")
+    each(give, [m for m, text, _ in found if text != sealed])
 
 
 def apply(host, journal, tell=lambda text: None, always=False):
-    """Makes this host what the description says; whether something was changed."""
+    """Makes of this host what the description decides; whether something was changed. Under the journal's lock."""
     sealed, description = desired.read_group(host)
     mark = files.digest(sealed.encode())
     if not always and host.text(MARK) == mark and not journal.data["pending"]:
         return False
     local = desired.read_local(host)
-    plan = desired.plan(host, journal, sealed, description, local, desired.Secrets(host))
+    plan = desired.plan(host, journal, sealed, description, local, desired.Secrets(host), whole=False)
     refused = plan.refused()
     if refused:
         raise Trouble("\n".join(refused))
@@ -150,18 +172,14 @@ def apply(host, journal, tell=lambda text: None, always=False):
 
 
 def sync(host, journal):
-    """What the timer does."""
+    """What the timer does. Under the journal's lock."""
     local = desired.read_local(host)
-    sealed, description = desired.read_group(host)
-    if not local or not description:
+    if not local or not desired.read_group(host)[1]:
         return
     me = local["name"]
-    if desired.has_authority(host):
-        answer_requests(host, description, me)
-        sealed, description = desired.read_group(host)
-    found = gather(host, description, me)
-    sealed, description = adopt(host, sealed, description, found)
-    publish(host, sealed, found, me)
+    _, description, found = look(host)
+    answer_requests(host, description, me, found)
+    publish(host, desired.read_group(host)[0], found, me)
     take_answer(host, journal, me)
     apply(host, journal, lambda text: log(syslog.LOG_INFO, text))
 
@@ -172,13 +190,12 @@ def install_certificate(host, journal, key, cert):
     sealed, description = desired.read_group(host)
     local, secrets_ = desired.read_local(host), desired.Secrets(host)
     secrets_.key, secrets_.cert = key, cert
-    plan = desired.plan(host, journal, sealed, description, local, secrets_)
+    plan = desired.plan(host, journal, sealed, description, local, secrets_, whole=False)
     if plan.refused():
         raise Trouble("\n".join(plan.refused()))
     plan.apply()
     log(syslog.LOG_INFO, f"a new certificate is in use, until {time.strftime('%Y-%m-%d', time.localtime(authority.dates(cert)[1]))}")
-    with contextlib.suppress(FileNotFoundError):
-        host.path(NEW_KEY).unlink()
+    files.remove(host.path(NEW_KEY))
 
 
 def due(cert, now=None):
@@ -198,11 +215,11 @@ def sign_own(host, journal):
     key, local = new_key(host), desired.read_local(host)
     _, description = desired.read_group(host)
     me = group.member(description, local["name"])
-    cert = sign_for(host, me, authority.request(key))
+    cert = sign_for(host, me, authority.request(key), looked=False)
     install_certificate(host, journal, key, cert)
 
 
-def sign_for(host, m, csr):
+def sign_for(host, m, csr, looked):
     """A new certificate for a member; its key is known as that member's from now on, beside the one before (the answer may get lost)."""
     key = authority.key_id(authority.request_key(csr))
 
@@ -212,7 +229,7 @@ def sign_for(host, m, csr):
         return description
     cert = authority.sign(host.text(f"{desired.AUTHORITY}/ca.key"), host.text(f"{desired.AUTHORITY}/ca.crt"), csr, m["name"],
                           authority.alternatives(m["name"], group.split_address(m["address"])[0]))
-    change(host, know)
+    change(host, know, looked)
     return cert
 
 
@@ -248,18 +265,16 @@ def judge_request(ca_cert, m, text):
     return csr
 
 
-def answer_requests(host, description, me):
-    for m in description["members"]:
-        if m["name"] == me:
+def answer_requests(host, description, me, found):
+    for asked, _, text in found:
+        m = group.member(description, asked["name"])
+        if not text or not m:
             continue
         # Whatever a broken node answers: the others' requests are answered all the same.
         with contextlib.suppress(Exception), connect(host, m, me) as connection:
-            text = connection.call("GET", REQUEST)
-            if not text:
-                continue
             try:
                 csr = judge_request(host.text(group.CA_FILE), m, text[:64 * 1024])
-                cert = sign_for(host, m, csr)
+                cert = sign_for(host, m, csr, looked=True)
                 put(connection, ANSWER, json.dumps({"cert": cert}))
                 log(syslog.LOG_INFO, f"{m['name']} gets a new certificate")
             except Exception as e:

@@ -12,6 +12,7 @@ broken into cannot play this part. Only there goes the secret. The newcomer's ke
 import asyncio
 import base64
 import json
+import re
 import socket
 import ssl
 import time
@@ -22,13 +23,15 @@ import desired
 import files
 import group
 import invitation
-from host import Trouble
+import resp
+from host import Trouble, plain
 
 PORT = 7002
 LONGEST = 16 * 1024
-CONNECTION = 20  # seconds, all of it
+CONNECTION = 30  # seconds, all of it; nodes are asked meanwhile
 MOST_CONNECTIONS = 64
 CLOCKS = 300  # seconds apart
+ANSWER, LONGEST_ANSWER = 60, 1 << 20  # seconds from the connection to the answer; bytes
 
 
 # ---- the host that takes in ----
@@ -113,7 +116,7 @@ class Listener:
                 line = await reader.readline()
                 answer = self.enroller.answer(line) if line.endswith(b"\n") else {"error": "a line was cut short"}
                 if "error" in answer:
-                    self.tell(f"refused {peer}: {answer['error']}")
+                    self.tell(f"refused {peer}: {plain(answer['error'])}")
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
                 writer.close()
@@ -141,9 +144,8 @@ class Listener:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         key = authority.new_key()
         cert = authority.sign(e.ca_key, e.ca_cert, authority.request(key), "Dovelane enrollment", f"DNS:{authority.ENROLLER}", seconds=2 * 86400)
-        with authority.scratch() as d:
-            (d / "pem").write_text(cert + key)
-            context.load_cert_chain(d / "pem")
+        both = authority.Secret(cert + key)
+        context.load_cert_chain(str(both))
         return context
 
 
@@ -176,18 +178,29 @@ class Door:
         self.ca_cert = self.local_address = None
 
     def ask(self, context, asked, name=None):
+        """Its answer, an object. Whoever listens there may send anything."""
         try:
             with socket.create_connection((self.host, self.port), timeout=30) as raw, context.wrap_socket(raw, server_hostname=name) as tls:
                 self.local_address = tls.getsockname()[0]
-                tls.sendall(json.dumps(asked).encode() + b"\n")
-                answer = tls.makefile("rb").readline(1024 * 1024)
-            return json.loads(answer)
+                stream = resp.Timed(tls, ANSWER)
+                stream.send(json.dumps(asked).encode() + b"\n")
+                line = stream.line(LONGEST_ANSWER)
         except ssl.SSLCertVerificationError as e:
             raise Trouble(f"{self.where} could not prove that the group's authority lets it take hosts in ({e.verify_message}): somebody else may listen there. Nothing secret was told to it") from None
         except ConnectionRefusedError:
             raise Trouble(f"nobody listens at {self.where}: the invitation has ended or was used (`dovelane invite` there makes a new one), or the address is another host's") from None
         except (OSError, ValueError) as e:
-            raise Trouble(f"{self.where} cannot be reached: {e}. A firewall between must let this host reach that port") from None
+            raise Trouble(f"{self.where} cannot be reached: {plain(e)}. A firewall between must let this host reach that port") from None
+        try:
+            answer = json.loads(line)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise self.strange("its answer is no object of JSON")
+        return answer
+
+    def strange(self, what):
+        return Trouble(f"{self.where} does not answer as a host of Dovelane that has invited somebody ({what}): is it that host, and of this version?")
 
     def meet(self):
         """Whose door it is; nothing secret is said before."""
@@ -196,13 +209,16 @@ class Door:
         said = self.ask(anybody, {"op": "hello"})
         try:
             ca_cert = authority.openssl("x509", given=str(said["ca"]).encode()).decode()
-        except (Trouble, KeyError, TypeError):
-            raise Trouble(f"{self.where} does not answer as a host of Dovelane that has invited somebody") from None
+        except (Trouble, KeyError):
+            raise self.strange("it shows no certificate") from None
         if authority.fingerprint(ca_cert) != self.fingerprint:
             raise Trouble(f"{self.where} is of another group than the token: its authority has the SHA-256 {authority.fingerprint(ca_cert).hex()[:16]}..., the token's is {self.fingerprint.hex()[:16]}... "
                           f"Is the address right? Somebody may listen in its place. Nothing secret was told to it")
         self.ca_cert = ca_cert
-        apart = time.time() - float(said.get("time") or 0)
+        there = said.get("time")
+        if type(there) not in (int, float) or not abs(there) < 1e12:
+            raise self.strange(f"its time is {plain(there, 40)}")
+        apart = time.time() - there
         if abs(apart) > CLOCKS:
             raise Trouble(f"this host's clock is {abs(apart):.0f} s {'ahead of' if apart > 0 else 'behind'} that of {self.where}: set it (`timedatectl set-ntp true`), then join again")
 
@@ -210,19 +226,29 @@ class Door:
         context = ssl.create_default_context(cadata=self.ca_cert)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         said = self.ask(context, {**asked, "secret": base64.b64encode(self.secret).decode()}, authority.ENROLLER)
-        if not isinstance(said, dict) or "error" in said:
-            raise Trouble(f"{self.where} says: {said.get('error') if isinstance(said, dict) else said}")
+        if "error" in said:
+            raise Trouble(f"{self.where} says: {plain(said['error'])}")
         return said
 
     def look(self):
         said = self.verified(op="look")
-        return group.unseal(self.ca_cert, said["group"]), said["replace"]
+        return self.unsealed(said), str(said.get("replace") or "") or None
+
+    def unsealed(self, said):
+        try:
+            return group.unseal(self.ca_cert, str(said.get("group")))
+        except Trouble as e:
+            raise self.strange(f"its description of the group: {e}") from None
 
     def join(self, key, **wanted):
         said = self.verified(op="join", csr=authority.request(key), **wanted)
-        group.unseal(self.ca_cert, said["group"])
-        wrong = authority.belongs(said["cert"], self.ca_cert, key)
+        self.unsealed(said)
+        wrong = authority.belongs(str(said.get("cert")), self.ca_cert, key)
         if wrong:
-            raise Trouble(f"{self.where} answered with a certificate that cannot be used: {wrong}")
-        return said
+            raise Trouble(f"{self.where} answered with a certificate that cannot be used: {plain(wrong)}")
+        passwords = said.get("passwords")
+        expected = desired.programs({"gateway": wanted["gateway"], "site": wanted["site"]})
+        if not isinstance(passwords, dict) or not all(re.fullmatch(r"[\x21-\x7e]{8,256}", str(passwords.get(program))) for program in expected):
+            raise self.strange("passwords are missing")
+        return {"group": said["group"], "cert": said["cert"], "passwords": {program: passwords[program] for program in expected}}
 

@@ -7,12 +7,14 @@ change it nor bring an older one back.
     <signature, base64, of all that follows>
     <JSON>
 """
+import contextlib
+import fcntl
 import ipaddress
 import json
 import re
 
 import authority
-from host import Trouble
+from host import Trouble, plain
 
 FILE = "/etc/dovelane/group"
 CA_FILE = "/etc/dovelane/tls/ca.crt"
@@ -20,6 +22,7 @@ HEAD = "dovelane-group 1"
 LARGEST = 256 * 1024
 PORT = 7001
 MOST_MEMBERS = 64
+LOCK = "/var/lib/dovelane-provision/group.lock"
 
 
 def first(name):
@@ -33,13 +36,61 @@ def seal(key, description):
 
 def unseal(ca_cert, sealed):
     """The description, when the authority signed it."""
+    if len(sealed) > LARGEST:
+        raise Trouble(f"it has {len(sealed)} characters, more than {LARGEST}")
     head, _, rest = sealed.partition("\n")
     signature, _, text = rest.partition("\n")
     if head != HEAD:
         raise Trouble(f"it begins with {head[:40]!r} where {HEAD!r} is expected: this program is too old for it, or it is something else")
     if not authority.signed(authority.public_key(ca_cert), text.encode(), signature):
         raise Trouble("the signature is not that of the group's authority")
-    return json.loads(text)
+    try:
+        return check(json.loads(text))
+    except (ValueError, RecursionError) as e:
+        raise Trouble(f"it is signed, and cannot be read: {e}") from None
+
+
+def check(description):
+    """Itself, when all of it may be written into configuration files: whoever has the authority's key decides about the group, and not about root's files."""
+    d, wrong = description, []
+    try:
+        wrong += [f"{key} = {d[key]!r}" for key, most in (("serial", 2**53), ("copies", MOST_MEMBERS), ("next_site_id", 2**31)) if type(d[key]) is not int or not 0 <= d[key] <= most]
+        wrong += [f"replicate = {d['replicate']!r}"] if type(d["replicate"]) is not bool else []
+        wrong += [f"a namespace {name!r}" for name in d["namespaces"] if not re.fullmatch(r"[^\x00-\x1f\x7f]{1,255}", name)]
+        wrong += [f"a line of acl {line[:60]!r}" for line in d["acl"].splitlines() if not ACL_LINE.fullmatch(line)]
+        wrong += [f"{len(d['members'])} members"] if len(d["members"]) > MOST_MEMBERS else []
+        check_name(d["authority"])
+        for hop in d["divert"]:
+            check_next_hop(hop)
+        for m in d["members"]:
+            wrong += check_member(m)
+    except (KeyError, TypeError, AttributeError) as e:
+        wrong.append(f"what cannot be read ({e!r})")
+    except Trouble as e:
+        wrong.append(str(e))
+    if wrong:
+        raise Trouble(f"it is signed, and has {plain('; '.join(wrong))}: this program does not use that. Is the authority's host of another version, or not in your hands alone?")
+    return d
+
+
+ACL_LINE = re.compile(r"user default off resetchannels -@all|user dovelane[a-z-]* on #[0-9a-f]{64} resetchannels (?!.*nopass)[\x20-\x22\x24-\x3b\x3d\x3f-\x7e]*")
+
+
+def check_member(m):
+    check_name(m["name"])
+    if m["site"]:
+        check_name(m["site"], "site")
+    good = whole_address(m["address"]) == m["address"] and type(m["gateway"]) is bool and type(m["site"]) is str and type(m["site_id"]) is int
+    good = good and all(re.fullmatch(r"[0-9a-f]{64}", key) for key in m.get("keys", []))
+    return [] if good else [f"a member {m!r}"]
+
+
+@contextlib.contextmanager
+def lock(host):
+    """Held from the reading of the description to the writing of a newer one. Never while a node or an admin is asked."""
+    with open(host.path(LOCK), "w", encoding="ascii") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 def member(description, name):

@@ -10,9 +10,17 @@ import shutil
 import socket
 import subprocess
 
+import files
+
 
 class Trouble(Exception):
     """What the admin reads: the thing, the value, the way out."""
+
+
+def plain(text, longest=1000):
+    """What another host said, as one line for a terminal: no control characters, which could play what was not said."""
+    text = "".join(c if c.isprintable() else "?" for c in str(text))
+    return text if len(text) <= longest else text[:longest] + " ..."
 
 
 class Host:
@@ -28,9 +36,11 @@ class Host:
     def read(self, path):
         """The file's bytes; None where there is no file."""
         try:
-            return self.path(path).read_bytes()
+            return files.read(self.path(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except files.Unsafe as e:
+            raise Trouble(str(e)) from None
 
     def text(self, path):
         content = self.read(path)

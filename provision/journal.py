@@ -17,11 +17,19 @@ DIRECTORY = "/var/lib/dovelane-provision"
 WATCHED = ("/var/lib/dovelane", "/var/lib/redis/dovelane", "/etc/dovelane", "/etc/redis/dovelane")
 
 
+class Gone(Trouble):
+    """Nothing is set up here."""
+
+
 class Journal:
     def __init__(self, host):
         self.host = host
         self.directory = host.path(DIRECTORY)
         self.file = self.directory / "journal.json"
+        self.data = {}
+        self.load()
+
+    def load(self):
         self.data = {"before": {}, "after": {}, "units": {}, "pending": [], "watched": None, "undoing": False}
         try:
             self.data.update(json.loads(self.file.read_text()))
@@ -36,13 +44,16 @@ class Journal:
 
     def prepare(self):
         """Its directory. None of the rest may be changed before."""
-        if not self.directory.is_dir():
-            self.directory.parent.mkdir(parents=True, exist_ok=True)
-            files.make_directory(self.directory, 0o700)
+        self.make_directory()
         (self.directory / "before").mkdir(mode=0o700, exist_ok=True)
         if self.data["watched"] is None:
             self.data["watched"] = {top: sorted(self.below(top)) for top in WATCHED}
             self.save()
+
+    def make_directory(self):
+        if not self.directory.is_dir():
+            self.directory.parent.mkdir(parents=True, exist_ok=True)
+            files.make_directory(self.directory, 0o700)
 
     def below(self, top):
         top = self.host.path(top)
@@ -51,22 +62,36 @@ class Journal:
                 yield os.path.relpath(os.path.join(folder, name), top)
 
     @contextlib.contextmanager
-    def lock(self):
-        """One provisioning at a time: the timers' and the admin's."""
-        self.prepare()
-        with open(self.directory / "lock", "w", encoding="ascii") as held:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print("waiting for another `dovelane` that changes this host", flush=True)
-                fcntl.flock(held, fcntl.LOCK_EX)
-            self.reload()
+    def lock(self, first=False):
+        """One provisioning at a time: the timers' and the admin's. What decides about a change is read under it, and it is held until the change is done.
+
+        first: may be the first that changes this host. Others find nothing to do where an undo has just removed all.
+        """
+        if first:
+            self.make_directory()
+        with self.locked_file():
+            self.load()  # what another one wrote while this one waited
+            self.prepare()
             yield
 
-    def reload(self):
-        """What another one wrote while this one waited."""
-        with contextlib.suppress(FileNotFoundError):
-            self.data.update(json.loads(self.file.read_text()))
+    @contextlib.contextmanager
+    def locked_file(self):
+        path = self.directory / "lock"
+        while True:
+            try:
+                held = open(path, "w", encoding="ascii")
+            except FileNotFoundError:
+                raise Gone("this host is in no group (any more): `dovelane init` makes one, `dovelane join` enters one") from None
+            with held:
+                try:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    print("waiting for another `dovelane` that changes this host", flush=True)
+                    fcntl.flock(held, fcntl.LOCK_EX)
+                # An undo removes the file with all the rest: then it locks nobody out.
+                if path.exists() and os.path.samestat(os.fstat(held.fileno()), os.stat(path)):
+                    yield
+                    return
 
     def save(self):
         files.write(self.file, json.dumps(self.data, indent=1, sort_keys=True).encode(), 0o600)
@@ -104,7 +129,7 @@ class Journal:
         return self.edited(path) or path in self.data.get("foreign", {})
 
     def copy(self, path):
-        return (self.directory / "before" / self.data["before"][path]["copy"]).read_bytes()
+        return files.read(self.directory / "before" / self.data["before"][path]["copy"])
 
     # ---- units, and what is still to be done ----
 

@@ -18,8 +18,8 @@ import invitation
 import postfix
 import redis
 import undo
-from host import Host, Trouble
-from journal import DIRECTORY, Journal
+from host import Host, Trouble, plain
+from journal import DIRECTORY, Gone, Journal
 
 JOINED = DIRECTORY + "/joined.json"
 ENROLL_UNIT = "dovelane-enroll.service"
@@ -27,23 +27,51 @@ SETTINGS = DIRECTORY + "/enroll.json"
 
 
 def say(text=""):
-    print(text, flush=True)
+    """Lines; what is in them of others plays no tricks with the terminal."""
+    print("\n".join(plain(line.expandtabs(), 10000) for line in text.split("\n")), flush=True)
 
 
 # ---- asking ----
 
-def agreed(options, plan):
+def agreed(options, texts):
     """Shows all that would change. Whether it may be done."""
-    todo = plan.differences()
-    if not todo:
-        return True
-    for _, text in todo:
+    for text in texts:
         say(text if text.startswith("---") else f"* {text}")
     say()
     if options.dry_run:
-        say(f"{len(todo)} changes; nothing was done (--dry-run)")
+        say(f"{len(texts)} changes; nothing was done (--dry-run)")
         return False
-    return confirmed(options, f"Make these {len(todo)} changes? [y/N] ")
+    return confirmed(options, f"Make these {len(texts)} changes? [y/N] ")
+
+
+def change_host(journal, options, build, do):
+    """Shows build()'s plan, asks, and does it, under one lock from the last look at the host to the last write.
+
+    Nobody is asked under it. So the plan is made again when the lock is held: what somebody changed while the question waited is shown, and asked about.
+    Whether do(plan) was called; None when there is nothing to do.
+    """
+    shown = wanted(build)
+    if not shown:
+        say("nothing to do: this host is what it should be")
+        return None
+    while agreed(options, shown):
+        with journal.lock(first=True):
+            plan = build()
+            texts = wanted(lambda: plan)
+            if texts == shown or options.yes:
+                do(plan)
+                return True
+        shown = texts
+        say("\nthis host was changed while the question waited; what would be done now:\n")
+    return False
+
+
+def wanted(build):
+    """What a plan would do, as text; Trouble where something is in its way."""
+    plan = build()
+    if refused := plan.refused():
+        raise Trouble("\n".join(refused))
+    return plan.texts()
 
 
 def confirmed(options, question):
@@ -95,91 +123,120 @@ def refuse_undoing(journal):
 def init(host, journal, options):
     if options.undo:
         return undo_all(host, journal, options)
-    refuse_undoing(journal)
-    sealed, description = desired.read_group(host)
+    refuse_init(host, journal, options)
     local = desired.read_local(host)
-    if description and not desired.has_authority(host):
-        raise Trouble(f"this host joined the group of {description['authority']} as {local['name'] if local else '?'}: there is nothing to init. `dovelane group sync` looks for what is new")
-    secrets_ = desired.Secrets(host)
     if not local:
         if not options.address:
             raise Trouble("say --address: the address by which the group's other hosts reach this one, like --address 10.0.0.1")
-        address = group.whole_address(options.address)
-        local = new_local(host, options, options.name or host.name(), address)
+        local = new_local(host, options, options.name or host.name(), group.whole_address(options.address))
     elif options.address and group.whole_address(options.address) != local["address"]:
         raise Trouble(f"this host is {local['name']} at {local['address']}: `dovelane init --undo` first, to begin anew with {options.address}")
+
+    def build():
+        refuse_init(host, journal, options)
+        return plan_init(host, journal, desired.read_local(host) or local)
+    fresh = not host.exists(distribute.MARK)
+    done = change_host(journal, options, build, lambda plan: put_to_use(host, journal, plan))
+    if done is False:
+        return 0 if options.dry_run else 1
+    if done and fresh:
+        say("\nDiverting and replicating are off until you say otherwise (`dovelane group --help`).")
+        return invite(host, journal, options)
+    return 0
+
+
+def refuse_init(host, journal, options):
+    refuse_undoing(journal)
+    _, description = desired.read_group(host)
+    if description and not desired.has_authority(host) and options.address:
+        local = desired.read_local(host)
+        raise Trouble(f"this host joined the group of {description['authority']} as {local['name'] if local else '?'}, and makes none of its own: `dovelane init --undo` first. Without --address `dovelane init` mends what is here")
+
+
+def plan_init(host, journal, local):
+    """From the host as it is now."""
+    secrets_ = desired.Secrets(host)
+    sealed, description = desired.read_group(host)
+    if description and not desired.has_authority(host):  # it joined
+        return desired.plan(host, journal, sealed, description, local, secrets_)
     secrets_.make_authority()
-    sealed, description = first_description(host, local, secrets_, sealed, description)
+    acl = secrets_.acl()
+    if not description:
+        sealed, description = first_description(host, local, secrets_, acl)
+    elif description["acl"] != acl:
+        # Signed again when it is done: a host may join until then.
+        description = {**description, "acl": acl, "serial": description["serial"] + 1}
+        sealed = group.seal(secrets_.ca_key, description)
     if not secrets_.cert:
         me = group.member(description, local["name"])
         secrets_.cert = authority.sign(secrets_.ca_key, secrets_.ca_cert, authority.request(secrets_.key), me["name"],
                                        authority.alternatives(me["name"], group.split_address(me["address"])[0]))
-    fresh = not host.exists(distribute.MARK)
-    done = put_to_use(host, journal, options, desired.plan(host, journal, sealed, description, local, secrets_))
-    if done and fresh:
-        say("\nDiverting and replicating are off until you say otherwise (`dovelane group --help`).")
-        return invite(host, journal, options)
-    return 0 if done or options.dry_run else 1
+    return desired.plan(host, journal, sealed, description, local, secrets_)
 
 
-def first_description(host, local, secrets_, sealed, description):
-    """The group with this host in it, or as it is; with the users as this version's programs need them."""
-    acl = secrets_.acl()
-    if description and description["acl"] == acl:
-        return sealed, description
-    if not description:
-        description = group.add(group.first(local["name"]), local["name"], local["address"], local["gateway"], local["site"])
-        group.member(description, local["name"])["keys"] = [authority.key_id(authority.openssl("pkey", "-pubout", given=secrets_.key.encode()).decode())]
-        if local["site"]:
-            description["namespaces"] = dovecot.namespaces(host)
-    description = {**description, "acl": acl, "serial": description["serial"] + 1}
+def first_description(host, local, secrets_, acl):
+    """The group with this host in it."""
+    description = group.add(group.first(local["name"]), local["name"], local["address"], local["gateway"], local["site"])
+    group.member(description, local["name"])["keys"] = [authority.key_id(authority.openssl("pkey", "-pubout", given=secrets_.key.encode()).decode())]
+    if local["site"]:
+        description["namespaces"] = dovecot.namespaces(host)
+    description = {**description, "acl": acl, "serial": 1}
     return group.seal(secrets_.ca_key, description), description
 
 
-def put_to_use(host, journal, options, plan):
-    refused = plan.refused()
-    if refused:
-        raise Trouble("\n".join(refused))
-    if not plan.differences():
-        say("nothing to do: this host is what it should be")
-        return True
-    if not agreed(options, plan):
-        return False
+def put_to_use(host, journal, plan):
+    """Under the journal's lock."""
     started = time.monotonic()
-    with journal.lock():
-        plan.apply(lambda text: say(f"  {text}"))
-        distribute.apply(host, journal, always=True)
+    if desired.read_group(host)[1] and desired.has_authority(host):
+        # Its users, in the newest description: not in that of the plan, beside which somebody may have joined.
+        acl = desired.Secrets(host).acl()
+        distribute.change(host, lambda description: {**description, "acl": acl})
+        plan = plan_init(host, journal, desired.read_local(host))
+        if plan.refused():
+            raise Trouble("\n".join(plan.refused()))
+    plan.apply(lambda text: say(f"  {text}"))
+    distribute.apply(host, journal, always=True)
     with contextlib.suppress(Trouble):
         distribute.sync(host, journal)
     say(f"done in {time.monotonic() - started:.0f} s; `dovelane init --undo` brings all of it back as it was")
-    return True
 
 
 def undo_all(host, journal, options):
     if not journal.there:
         say("nothing to do: nothing was changed here, or all of it is as it was")
         return 0
+    shown, done = undo_lines(host, journal, options), False
+    _, description = desired.read_group(host)
+    local = desired.read_local(host)
+    while not done:
+        for line in shown:
+            say(f"* {line}")
+        if options.dry_run:
+            say("nothing was done (--dry-run)")
+            return 0
+        if not confirmed(options, "Undo all that? [y/N] "):
+            return 1
+        with journal.lock():
+            lines = undo_lines(host, journal, options)  # what was edited while the question waited is not lost
+            done = lines == shown or options.yes
+            if done:
+                undo.stop_own(host)
+                undo.run(host, journal, lambda text: say(f"  {text}"), options.lose_mail)
+        shown = lines
+    say("all is as it was")
+    if description and local and local["name"] != description["authority"]:
+        say(f"the group still counts on {local['name']}: `dovelane group remove {local['name']}` on {description['authority']} takes it out")
+    return 0
+
+
+def undo_lines(host, journal, options):
+    """All that an undo would do; Trouble where it must not."""
     if not journal.data["undoing"]:
         undo.refuse(host, options.force, options.lose_mail)
     edited = undo.edited_files(host, journal)
     if edited and not options.force:
         raise Trouble(f"changed by hand since: {', '.join(edited)}. --force brings these back, too; save first what you want to keep")
-    for line in undo.what(host, journal):
-        say(f"* {line}")
-    _, description = desired.read_group(host)
-    local = desired.read_local(host)
-    if options.dry_run:
-        say("nothing was done (--dry-run)")
-        return 0
-    if not confirmed(options, "Undo all that? [y/N] "):
-        return 1
-    undo.stop_own(host)
-    with journal.lock():
-        undo.run(host, journal, lambda text: say(f"  {text}"), options.lose_mail)
-    say("all is as it was")
-    if description and local and local["name"] != description["authority"]:
-        say(f"the group still counts on {local['name']}: `dovelane group remove {local['name']}` on {description['authority']} takes it out")
-    return 0
+    return undo.what(host, journal)
 
 
 # ---- invite ----
@@ -233,14 +290,13 @@ def join(host, journal, options):
     kept = json.loads(host.text(JOINED) or "{}")
     if kept.get("token") != files.digest(door.secret):
         kept = None
-    if desired.read_group(host)[1] and not kept:
-        raise Trouble("this host is in a group already: `dovelane init --undo` takes it out of that; `dovelane group` shows it")
-    if not kept:
-        kept = enter(host, journal, options, door)
-        if not kept:
-            return 0 if options.dry_run else 1
-        options.yes = True  # asked already
-    return settle(host, journal, options, kept)
+    if kept:
+        with journal.lock():
+            settle(host, journal, kept)
+        return 0
+    if not enter(host, journal, options, door):
+        return 0 if options.dry_run else 1
+    return 0
 
 
 def read_token(options):
@@ -250,7 +306,8 @@ def read_token(options):
 
 
 def enter(host, journal, options, door):
-    """What the group answered, kept so that a run that is killed from here on is finished by the same command."""
+    """Whether this host was let in. What the group answers is kept, so that a run that is killed after that is finished by the same command."""
+    refuse_second(host)
     door.meet()
     description, replace = door.look()
     name = options.name or replace or host.name()
@@ -259,41 +316,49 @@ def enter(host, journal, options, door):
     if replace and not options.site and local["site"]:
         local["site"] = group.member(description, replace)["site"] or local["site"]
     preview = group.add(description, name, address, local["gateway"], local["site"], bool(replace))
-    secrets_ = desired.Secrets(host)
-    secrets_.ca_cert = door.ca_cert
-    secrets_.passwords = {program: secrets.token_hex(24) for program in desired.GROUPS}
-    plan = desired.plan(host, journal, "the group's description, signed, with this host in it\n", preview, local, secrets_)
     say(f"group of {group.names(description)}; its authority, on {description['authority']}, is the one of the token")
-    refused = plan.refused()
-    if refused:
-        raise Trouble("\n".join(refused))
-    if not agreed(options, plan):
-        return None
-    journal.prepare()
-    said = door.join(secrets_.key, name=name, address=address, site=local["site"], gateway=local["gateway"])
-    kept = {"token": files.digest(door.secret), "key": secrets_.key, "ca": door.ca_cert, "local": local, **said}
-    files.write(host.path(JOINED), json.dumps(kept).encode(), 0o600)
-    return kept
+    key = desired.Secrets(host).key
+
+    def build():
+        refuse_undoing(journal)
+        refuse_second(host)
+        secrets_ = desired.Secrets(host)
+        secrets_.ca_cert = door.ca_cert
+        secrets_.passwords = {program: secrets.token_hex(24) for program in desired.GROUPS}
+        return desired.plan(host, journal, "the group's description, signed, with this host in it\n", preview, local, secrets_)
+
+    def let_in(_plan):
+        said = door.join(key, name=name, address=address, site=local["site"], gateway=local["gateway"])
+        kept = {"token": files.digest(door.secret), "key": key, "ca": door.ca_cert, "local": local, **said}
+        files.write(host.path(JOINED), json.dumps(kept).encode(), 0o600)
+        settle(host, journal, kept)
+    return change_host(journal, options, build, let_in)
 
 
-def settle(host, journal, options, kept):
+def refuse_second(host):
+    if desired.read_group(host)[1]:
+        raise Trouble("this host is in a group already: `dovelane init --undo` takes it out of that; `dovelane group` shows it")
+    if desired.has_authority(host):
+        raise Trouble(f"this host has an authority of its own ({desired.AUTHORITY}), and one host has one: `dovelane init --undo` first; or move that directory away, if no host needs it")
+
+
+def settle(host, journal, kept):
+    """Under the journal's lock."""
     secrets_ = desired.Secrets(host)
     secrets_.ca_cert, secrets_.key, secrets_.cert, secrets_.passwords = kept["ca"], kept["key"], kept["cert"], kept["passwords"]
     description = group.unseal(kept["ca"], kept["group"])
-    options.yes = True
     say("the group has let this host in")
     started = time.monotonic()
     plan = desired.plan(host, journal, kept["group"], description, kept["local"], secrets_)
-    with journal.lock():
-        plan.apply(lambda text: say(f"  {text}"))
-        distribute.apply(host, journal, always=True)
-    with contextlib.suppress(FileNotFoundError):
-        host.path(JOINED).unlink()
+    if refused := plan.refused():
+        raise Trouble("\n".join(refused))
+    plan.apply(lambda text: say(f"  {text}"))
+    distribute.apply(host, journal, always=True)
+    files.remove(host.path(JOINED))
     with contextlib.suppress(Trouble):
         distribute.sync(host, journal)
     say(f"done in {time.monotonic() - started:.0f} s: this host is {kept['local']['name']} of {group.names(description)}. `dovelane init --undo` brings it back as it was; the group must then be told, "
         f"too: `dovelane group remove {kept['local']['name']}` on {description['authority']}")
-    return 0
 
 
 # ---- group ----
@@ -375,12 +440,16 @@ def replicate(host, journal, options):
 def remove(host, journal, options):
     status = changed(host, journal, lambda description: group.remove(description, options.name), options.wait)
     say(f"a gateway's node is taken out of its group by `dovelane nodes --forget {options.name}`, a site by `doveadm dovelane peers --remove`: the guides say when")
+    say(f"{options.name} still knows the passwords of its programs, and its certificate is good for at most {authority.DAYS} days. Where that host is not in your hands any more: init.md, \"New passwords\"")
     return status
 
 
 def sync(host, journal, _options):
-    with journal.lock():
-        distribute.sync(host, journal)
+    try:
+        with journal.lock():
+            distribute.sync(host, journal)
+    except Gone as e:  # an undo was faster than the timer
+        say(str(e))
     return 0
 
 
@@ -489,9 +558,10 @@ def start(words=None, host=None):
         if os.geteuid() and str(host.root) == "/":
             raise Trouble("this is for root")
         sys.exit(options.run(host, Journal(host), options))
-    except Trouble as e:
+    except (Trouble, files.Unsafe) as e:
         # Of a timer: as an error, which the unit's LogLevelMax= lets through (sd-daemon(3)).
-        print(f"{'<3>' if os.environ.get('JOURNAL_STREAM') and not sys.stderr.isatty() else ''}dovelane: {e}", file=sys.stderr)
+        level = "<3>" if os.environ.get("JOURNAL_STREAM") and not sys.stderr.isatty() else ""
+        print(f"{level}dovelane: " + "\n".join(map(plain, str(e).split("\n"))), file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, EOFError):
         print("\ndovelane: interrupted; the same command goes on where this one ended", file=sys.stderr)

@@ -7,19 +7,37 @@ import difflib
 import files
 
 
-class Directory:
+class Step:
+    """What is not for everybody (no bits for others) has its mode and owner mended; what is public keeps those that an admin gave it."""
+
+    path, mode, owner, group = "", 0o755, "root", "root"
+
+    def wrong_access(self, host, now):
+        """now: as files.state() says it."""
+        if self.mode & 0o007 or now["kind"] == "link":
+            return None
+        has = (now["mode"], now["uid"], now["gid"])
+        return None if has == (self.mode, host.uid(self.owner), host.gid(self.group)) else f"set {self.path} to {self.access()}; it is {has[1]}:{has[2]} {has[0]:04o}"
+
+    def access(self):
+        return f"{self.owner}:{self.group} {self.mode:04o}"
+
+
+class Directory(Step):
     def __init__(self, path, mode=0o755, owner="root", group="root"):
         self.path, self.mode, self.owner, self.group = path, mode, owner, group
 
     def difference(self, host, _journal, _changed):
-        return None if host.path(self.path).is_dir() else f"make the directory {self.path} ({self.owner}:{self.group} {self.mode:04o})"
+        if not host.path(self.path).is_dir():
+            return f"make the directory {self.path} ({self.access()})"
+        return self.wrong_access(host, files.state(host.path(self.path)))
 
     def apply(self, host, journal):
         journal.remember(self.path)
         files.make_directory(host.path(self.path), self.mode, host.uid(self.owner), host.gid(self.group))
 
 
-class File:
+class File(Step):
     """note: shown in the place of its content ("secret"). edits: what becomes of another's changes: "merged" (content was made from the file as it is),
     "kept" (a file that is the admin's once it is there), or "refused": nothing is written over them."""
 
@@ -29,18 +47,24 @@ class File:
 
     def difference(self, host, journal, _changed):
         old = host.read(self.path)
-        if old == self.content or (self.edits == "kept" and journal.edited(self.path)):
+        if self.edits == "kept" and (old == self.content or journal.edited(self.path)):
             return None
+        if old == self.content:
+            return self.wrong_access(host, files.state(host.path(self.path)))
         if self.note:
-            return f"{'write' if old is None else 'replace'} {self.path} ({self.owner}:{self.group} {self.mode:04o}): {self.note}"
+            return f"{'write' if old is None else 'replace'} {self.path} ({self.access()}): {self.note}"
         lines = difflib.unified_diff((old or b"").decode("utf-8", "replace").splitlines(), self.content.decode("utf-8", "replace").splitlines(),
-                                     self.path if old is not None else "/dev/null", f"{self.path} ({self.owner}:{self.group} {self.mode:04o})", lineterm="")
+                                     self.path if old is not None else "/dev/null", f"{self.path} ({self.access()})", lineterm="")
         return "\n".join(lines)
 
     def apply(self, host, journal):
+        keeps = self.mode & 0o007 and (self.edits == "merged" or self.path in journal.data["after"])
         journal.remember(self.path)
         journal.writes(self.path, self.content)
-        files.write(host.path(self.path), self.content, self.mode, host.uid(self.owner), host.gid(self.group))
+        now, access = files.state(host.path(self.path)), (self.mode, host.uid(self.owner), host.gid(self.group))
+        if now and now["kind"] == "file" and keeps:
+            access = (now["mode"], now["uid"], now["gid"])
+        files.write(host.path(self.path), self.content, *access)
 
 
 class Missing:
@@ -53,8 +77,7 @@ class Missing:
         return f"remove {self.path}" if host.exists(self.path) and self.path in journal.data["after"] else None
 
     def apply(self, host, journal):
-        host.path(self.path).unlink()
-        files.sync_directory(host.path(self.path).parent)
+        files.remove(host.path(self.path))
 
 
 class Unit:
@@ -91,8 +114,12 @@ class Reaction:
 
 
 class Plan:
-    def __init__(self, host, journal, steps, conflicts=()):
-        self.host, self.journal, self.steps, self.conflicts = host, journal, steps, list(conflicts)
+    def __init__(self, host, journal, steps, conflicts=(), whole=True):
+        """whole: all that a host is to be, and not only what the group decides."""
+        self.host, self.journal, self.steps, self.conflicts, self.whole = host, journal, steps, list(conflicts), whole
+
+    def texts(self):
+        return [text for _, text in self.differences()]
 
     def differences(self):
         """[(step, text)] of what is not as it should be."""
@@ -133,7 +160,9 @@ class Plan:
                 if isinstance(step, Unit):
                     tell(f"started {step.name}")
                     started.add(step.name)
-        # Reactions of units that do not run: their next start reads the files anyhow.
+        # Reactions of units that do not run: their next start reads the files anyhow. What only a whole plan does waits for it.
+        own = {step.name for step in self.steps if isinstance(step, Reaction)}
         for name in list(self.journal.data["pending"]):
-            self.journal.done(name)
+            if self.whole or name in own:
+                self.journal.done(name)
         return True

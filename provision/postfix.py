@@ -97,26 +97,27 @@ def edited(host, local):
             pathlib.Path(d, name).write_bytes(host.read(f"{DIRECTORY}/{name}"))
             os.utime(pathlib.Path(d, name), (0, 0))
         wanted = dict(re.findall(r"^(\w+) = (.*)$", templates.read("main.cf"), re.M))
-        changed = [f"{name}={value}" for name, value in wanted.items() if postconf(host, d, "-hx", name).strip() != value]
-        if changed:
-            postconf(host, d, "-e", *changed)
+        for name, value in wanted.items():
+            if postconf(host, d, "-hx", name).strip() != value:
+                postconf(host, d, "-e", f"{name}={value}")  # one by one: several are added in an order that no two runs have
         add_services(host, d, local)
         add_milter(host, d)
         return {name: pathlib.Path(d, name).read_text() for name in FILES}
 
 
+def own_services(local):
+    """As entries(): the example's, with this host's ports."""
+    ports = {f"127.0.0.1:{REINJECT}": local["reinject_port"], f"127.0.0.1:{BOUNCE}": local["bounce_port"]}
+    return [(ports.get(name, name), kind, words.replace(name, ports.get(name, name), 1)) for name, kind, words in entries(templates.read("master.cf"))[1:]]
+
+
 def add_services(host, d, local):
     have = {(name, kind): words for name, kind, words in entries(pathlib.Path(d, "master.cf").read_text())}
-    for name, kind, words in entries(templates.read("master.cf"))[1:]:
-        ours = name
-        for port, where in ((REINJECT, local["reinject_port"]), (BOUNCE, local["bounce_port"])):
-            if name == f"127.0.0.1:{port}":
-                ours = where
-        words = words.replace(name, ours, 1)
-        old = have.get((ours, kind))
+    for name, kind, words in own_services(local):
+        old = have.get((name, kind))
         # Compared as postconf(1) writes it, so that a second run finds nothing to do.
         if old is None or tidy(old) != tidy(words):
-            postconf(host, d, "-M", f"{ours}/{kind}={words}")
+            postconf(host, d, "-M", f"{name}/{kind}={words}")
 
 
 def tidy(words):
@@ -130,6 +131,46 @@ def add_milter(host, d):
     if MILTER in has:
         return
     postconf(host, d, "-P", f"{service}/smtpd_milters={','.join(filter(None, [tight(has), milter_line()]))}")
+
+
+# ---- taking it out again, of files that somebody changed since ----
+
+def take_out(host, path, old, local):
+    """What is ours out of main.cf or master.cf; what others put there since stays. old: the file's text before ours came."""
+    if path.endswith("main.cf"):
+        return take_out_settings(host, old)
+    return take_out_services(host, host.text(path), old, local)
+
+
+def take_out_settings(host, old):
+    for name, ours in re.findall(r"^(\w+) = (.*)$", templates.read("main.cf"), re.M):
+        if host.run("postconf", "-hx", name).stdout.strip() != ours:
+            continue  # somebody chose another value since
+        was = [line for line in old.splitlines() if line.split("=")[0].strip() == name]
+        host.run("postconf", *(["-e", was[-1]] if was else ["-X", name]))
+
+
+def take_out_services(host, text, old, local):
+    known = {(name, kind): words for name, kind, words in entries(old)}
+    ours = {(name, kind) for name, kind, _ in own_services(local or {"reinject_port": f"127.0.0.1:{REINJECT}", "bounce_port": f"127.0.0.1:{BOUNCE}"})}
+    for name, kind, words in entries(text):
+        service = f"{name}/{kind}"
+        if (name, kind) in ours and (name, kind) not in known:
+            host.run("postconf", "-MX", service)
+        elif MILTER in words:
+            has = host.run("postconf", "-P", f"{service}/smtpd_milters", check=False).stdout.partition(" = ")[2].strip()
+            rest = ",".join(element for element in elements(tight(has)) if MILTER not in element)
+            # Where the service had no list of its own, ours began as that of main.cf, which counts again unless somebody changed it here.
+            of_all = tight(host.run("postconf", "-h", "smtpd_milters").stdout)
+            if "smtpd_milters" not in known.get((name, kind), "") and rest in ("", of_all):
+                host.run("postconf", "-PX", f"{service}/smtpd_milters")
+            else:
+                host.run("postconf", "-P", f"{service}/smtpd_milters={rest}")
+
+
+def elements(milters):
+    """Of a list without blanks: commas within braces divide nothing."""
+    return re.findall(r"(?:\{[^{}]*\}|[^,{}])+", milters)
 
 
 def reload(host):

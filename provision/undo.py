@@ -70,6 +70,7 @@ def stop_own(host):
     """What would make anew what is taken away."""
     for unit in OWN:
         host.run("systemctl", "stop", unit, check=False)
+        host.run("systemctl", "reset-failed", unit, check=False)  # one that was stopped in the middle
 
 
 def run(host, journal, tell, lose_mail=False):
@@ -128,15 +129,12 @@ def restore(host, journal, path):
     if before is None:
         if there.is_dir() and not there.is_symlink():
             return False  # with what is in it, at the end
-        if os.path.lexists(there):
-            there.unlink()
+        files.remove(there)
     elif before["kind"] == "file":
         files.write(there, journal.copy(path), before["mode"], before["uid"], before["gid"])
     elif before["kind"] == "link":
-        if os.path.lexists(there):
-            there.unlink()
-        os.symlink(before["to"], there)
-    else:
+        files.link(before["to"], there)
+    elif before["kind"] == "directory":
         files.make_directory(there, before["mode"], before["uid"], before["gid"])
     return True
 
@@ -150,21 +148,7 @@ def restore_postfix(host, journal, path):
         restore(host, journal, path)
         return
     old = journal.copy(path).decode("utf-8", "replace")
-    if path.endswith("main.cf"):
-        for name in ("in_flow_delay", "enable_long_queue_ids"):
-            was = [line for line in old.splitlines() if line.split("=")[0].strip() == name]
-            host.run("postconf", *(["-e", was[-1]] if was else ["-X", name]))
-        return
-    known = {(name, kind) for name, kind, _ in postfix.entries(old)}
-    for name, kind, _ in postfix.entries(host.text(path)):
-        if (name, kind) not in known and (name.startswith("127.0.0.1:") or name.startswith("dovelane-")):
-            host.run("postconf", "-MX", f"{name}/{kind}")
-    service = postfix.public_service(host.text(path))
-    was = next((words for name, kind, words in postfix.entries(old) if f"{name}/{kind}" == service), "")
-    if "smtpd_milters" not in was:
-        host.run("postconf", "-PX", f"{service}/smtpd_milters")
-    else:
-        host.run("postconf", "-M", f"{service}={was}")
+    postfix.take_out(host, path, old, desired.read_local(host))
 
 
 def remove_below(top, kept):
@@ -201,5 +185,5 @@ def remove_made(host, journal):
                                                                                       if before is not None and path.startswith(top + "/")})
     for path in sorted((p for p, before in journal.data["before"].items() if before is None), key=len, reverse=True):
         full = host.path(path)
-        if full.is_dir() and not full.is_symlink() and full != journal.directory and not os.listdir(full):
-            full.rmdir()
+        if full != journal.directory:
+            files.remove_directory(full)

@@ -326,3 +326,61 @@ def test_the_number_of_a_site_that_is_gone_is_not_given_again(opened):
     opened.listen()
     opened.join(token, site="two")
     assert group.member(desired.read_group(opened.host)[1], "mx2")["site_id"] == number + 1
+
+
+# ---- somebody else's answers ----
+
+def test_a_strange_answer_is_named(opened):
+    """Whoever listens there may say anything; a newcomer ends with a sentence."""
+    token = opened.invite()
+    opened.listen()
+    for line in ("[]", '"x"', "7", "null", "{}", '{"ca": 7}', '{"ca": ["x"]}', "[" * 20000, "no JSON"):
+        opened.enroller.answer = lambda _asked, line=line: Raw(line)
+        with pytest.raises(Trouble, match="does not answer as a host of Dovelane"):
+            opened.door(token).meet()
+
+
+class Raw(dict):
+    """An answer that json.dumps() writes as it is."""
+
+    def __init__(self, line):
+        super().__init__()
+        self.line = line
+
+
+@pytest.fixture(autouse=True)
+def raw_answers(monkeypatch):
+    real = json.dumps
+    monkeypatch.setattr(enroll.json, "dumps", lambda what, **more: what.line if isinstance(what, Raw) else real(what, **more))
+
+
+def test_a_time_that_is_none_is_named(opened):
+    token = opened.invite()
+    opened.listen()
+    for there in ("x", None, [1], 1e400, float("nan"), True, "\x1b[2J"):
+        opened.enroller.now = lambda there=there: there
+        with pytest.raises(Trouble, match="its time is") as said:
+            opened.door(token).meet()
+        assert "\x1b" not in str(said.value)
+
+
+def test_an_answer_that_lacks_what_a_host_needs_is_named(opened):
+    opened.invite()  # keeps the door open
+    opened.listen()
+    real = opened.enroller.join
+    lacks = [{"group": None}, {"group": 7}, {"group": "x"}, {"cert": None}, {"cert": ["x"]}, {"passwords": None}, {"passwords": {"dovelane": "x y"}}, {"passwords": {}}]
+    for n, change in enumerate(lacks, 2):
+        opened.enroller.join = lambda asked, change=change: {**real(asked), **change}
+        with pytest.raises(Trouble, match="does not answer as a host of Dovelane|cannot be used"):
+            opened.join(opened.invite(), name=f"mx{n}", address=f"192.0.2.{n}")
+
+
+def test_an_error_of_the_other_end_is_one_plain_line(opened):
+    token = opened.invite()
+    opened.listen()
+    opened.enroller.look = lambda asked: {"error": "no\x1b[2J\nall is well"}
+    door = opened.door(token)
+    door.meet()
+    with pytest.raises(Trouble) as said:
+        door.look()
+    assert "\x1b" not in str(said.value) and "\n" not in str(said.value)

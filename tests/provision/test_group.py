@@ -10,6 +10,7 @@ import group
 import redis
 from host import Trouble
 
+
 class Nodes:
     """The small keys in the nodes' Redis, by member."""
 
@@ -81,6 +82,19 @@ def test_forged_and_old_descriptions_change_nothing(ready, dovelane, nodes, forg
         assert any("node mx2" in line and "refused" in line for line in nodes.log), nodes.log
 
 
+def test_new_passwords_reach_all_nodes(ready, dovelane, nodes):
+    """Of a program that runs here, and of one that does not: the authority's host has it for others."""
+    for path in (desired.user_file("dovelane-relay"), desired.kept_user_file("dovelane-replicator")):
+        program = ready.text(path).split()[0]
+        ready.path(path).write_text(f"{program} new-password-of-{program}\n")
+    status, said = dovelane("init", "--yes")
+    assert status == 0 and "serial 2" in said, said
+    for program in ("dovelane-relay", "dovelane-replicator"):
+        assert redis.hashed(f"new-password-of-{program}") in ready.text(redis.USERS)
+        assert redis.hashed(f"new-password-of-{program}").encode() in nodes.keys["mx1"][distribute.KEY]
+    assert "nothing to do" in dovelane("init", "--yes")[1]
+
+
 def test_only_the_authoritys_host_changes_the_group(ready, dovelane):
     host = ready
     host.path(f"{desired.AUTHORITY}/ca.key").unlink()
@@ -96,6 +110,45 @@ def test_a_host_that_was_taken_out_is_told_so(ready, dovelane, nodes):
     host.path(group.FILE).write_text(seal(host, gone))
     status, said = dovelane("group", "sync")
     assert status == 2 and "mx1 is in the group no more" in said
+
+
+def changed(description, path, value):
+    d = json.loads(json.dumps(description))
+    at = d
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    return d
+
+
+@pytest.mark.parametrize("path, value", [
+    (["members", 0, "name"], "mx1\n}"), (["members", 0, "name"], 7), (["members", 0, "address"], "192.0.2.1:7001\" }"), (["members", 0, "address"], "127.0.0.1:7001"), (["members", 0, "site"], "a b"),
+    (["members", 0, "site_id"], "1"), (["members", 0, "gateway"], "yes"), (["members", 0, "keys"], ["x"]), (["members"], None), (["authority"], "mx1\x1b[2J"), (["divert"], ["example.org"]),
+    (["divert"], "lmtp:[192.0.2.5]:24"), (["namespaces"], ["in\nbox"]), (["copies"], "2"), (["copies"], True), (["serial"], 1.5), (["replicate"], "on"),
+    (["acl"], "user default on nopass ~* &* +@all"), (["acl"], "user dovelane on nopass resetchannels +@all"), (["acl"], f"user dovelane on #{'0' * 64} resetchannels nopass +@all"),
+    (["acl"], f"user dovelane on #{'0' * 64} resetchannels >x +@all"), (["acl"], "user operator on #" + "0" * 64 + " resetchannels +@all"), (["acl"], "include /etc/passwd")])
+def test_what_may_not_come_into_a_configuration_file_is_named(first, path, value):
+    description = desired.read_group(first)[1]
+    assert group.check(description) is description
+    with pytest.raises(Trouble, match="this program does not use that") as said:
+        group.check(changed(description, path, value))
+    assert "\x1b" not in str(said.value) and "\n" not in str(said.value)
+
+
+def test_what_is_signed_is_checked_before_root_writes_it(ready, dovelane, nodes):
+    good, description = ready.text(group.FILE), desired.read_group(ready)[1]
+    bad = changed({**description, "serial": 9}, ["acl"], "user default on nopass ~* &* +@all")
+    nodes.keys["mx1"] = {distribute.KEY: seal(ready, bad).encode()}
+    assert dovelane("group", "sync")[0] == 0
+    assert ready.text(group.FILE) == good
+    assert any("mx1" in line and "this program does not use that" in line for line in nodes.log), nodes.log
+
+
+@pytest.mark.parametrize("text", ["[" * 200000, "no JSON", "7", "null"], ids=["nested", "text", "number", "null"])
+def test_what_is_signed_and_no_description_is_refused(ready, text):
+    key = ready.text(f"{desired.AUTHORITY}/ca.key")
+    with pytest.raises(Trouble, match="it is signed, and|this program does not use that"):
+        group.unseal(ready.text(group.CA_FILE), f"{group.HEAD}\n{authority.sign_text(key, text.encode())}\n{text}")
 
 
 # ---- renewal ----

@@ -81,6 +81,31 @@ def test_undo_keeps_what_an_admin_did_to_postfix_since(host, dovelane):
     assert [words.split() for _, _, words in postfix.entries(master_cf.read_text())] == [words.split() for _, _, words in postfix.entries(MASTER + "extra unix - - n - - smtp\n")]
 
 
+def test_undo_takes_out_of_postfix_only_what_is_ours(host, dovelane):
+    """Services, milters and values that an admin chose later stay, also where they look like ours."""
+    host.path("/etc/postfix/main.cf").write_text(MAIN + "smtpd_milters = inet:127.0.0.1:11332\n")
+    dovelane(*INIT)
+    ours = milters(host)
+    host.run("postconf", "-M", "127.0.0.1:10030/inet=127.0.0.1:10030 inet n - n - - smtpd -o syslog_name=own")
+    host.run("postconf", "-P", f"smtp/inet/smtpd_milters=inet:127.0.0.1:1,{ours},inet:127.0.0.1:2")
+    host.run("postconf", "-P", "smtp/inet/smtpd_tls_security_level=may")
+    host.run("postconf", "-e", "in_flow_delay=2s")
+    status, said = dovelane("init", "--undo", "--yes")
+    assert status == 0, said
+    services = {name: words for name, _, words in postfix.entries(host.text("/etc/postfix/master.cf"))}
+    assert set(services) == {"smtp", "submission", "cleanup", "127.0.0.1:10030"} and "smtpd_tls_security_level=may" in services["smtp"]
+    assert milters(host) == "inet:127.0.0.1:1,inet:127.0.0.1:11332,inet:127.0.0.1:2"
+    assert "in_flow_delay = 2s" in host.text("/etc/postfix/main.cf") and "enable_long_queue_ids" not in host.text("/etc/postfix/main.cf")
+
+
+def test_undo_keeps_a_list_of_milters_that_the_service_had(host, dovelane):
+    host.path("/etc/postfix/master.cf").write_text(MASTER.replace("smtpd\nsubmission", "smtpd -o smtpd_milters=inet:127.0.0.1:3\nsubmission"))
+    dovelane(*INIT)
+    host.run("postconf", "-M", "extra/unix=extra unix - - n - - smtp")
+    assert dovelane("init", "--undo", "--yes")[0] == 0
+    assert milters(host) == "inet:127.0.0.1:3"
+
+
 def test_undo_refuses_while_mail_waits(host, dovelane, monkeypatch):
     dovelane(*INIT)
     before = tree(host.root)
@@ -208,7 +233,7 @@ def test_a_run_that_was_killed_is_finished_or_undone(tmp_path, monkeypatch, dove
             assert "PRIVATE" in key and "CERTIFICATE" in cert
         status, said = dovelane("init", "--undo", "--yes", on=host)
         assert status == 0, (n, said)
-        left = tree(host.root, [r"var/lib/dovelane-provision$", r"var/lib/dovelane-provision/before$"])
+        left = tree(host.root, [r"var/lib/dovelane-provision(/before|/lock)?$"])
         assert left == fresh, (n, sorted(set(left) ^ set(fresh)))
 
 
@@ -290,7 +315,7 @@ def test_a_setting_that_is_wrong_is_said_before_anything_is_written(host, dovela
 # ---- Postfix ----
 
 def milters(host, service="smtp/inet"):
-    return host.run("postconf", "-P", f"{service}/smtpd_milters").stdout.split(" = ", 1)[1].strip()
+    return host.run("postconf", "-P", f"{service}/smtpd_milters", check=False).stdout.partition(" = ")[2].strip()
 
 
 @pytest.mark.parametrize("own, begins", [("inet:127.0.0.1:11332", "inet:127.0.0.1:11332,{unix:dovelane"), ("inet:127.0.0.1:1 inet:127.0.0.1:2", "inet:127.0.0.1:1,inet:127.0.0.1:2,{unix:dovelane"),
