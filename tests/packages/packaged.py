@@ -138,7 +138,7 @@ class Mail:
         assert self.sink.stdout.readline() == "ready\n"
 
     def hold(self, on):
-        self.hold_file.touch() if on else self.hold_file.unlink()
+        self.hold_file.touch() if on else self.hold_file.unlink(missing_ok=True)
 
     def send(self, hosts, mails=-1, rate=20):
         return self.world.popen(sys.executable, MAIL, "send", "--to", ",".join(h.address for h in hosts), "--rcpt", "u@next.example", "--journal", self.sent,
