@@ -368,7 +368,9 @@ static void judge_unit(struct ctl *ctl, const char *unit, const char *text)
     char *pid_file = property(text, "PIDFile"), *after = property(text, "ExecStartPost");
     char *start = mem_printf("journalctl -u %s says why; then systemctl restart %s", unit, unit), *enable = mem_printf("systemctl enable %s", unit);
     bool on = !strncmp(enabled, "enabled", 7), loops = !strcmp(sub, "auto-restart") || (!strcmp(active, "activating") && atol(restarts) > 0);
-    if (loops)
+    if (loops && atol(restarts) < 3)
+        check_say(ctl, FINDING_WARNING, FOUND_UNIT_RESTARTS, unit, start, "it ended and is being restarted (%s times so far)", restarts);
+    else if (loops)
         check_say(ctl, FINDING_CRITICAL, FOUND_UNIT_RESTARTS, unit, start, "it is restarted again and again (%s times so far)", restarts);
     else if (on && strcmp(active, "active") && strcmp(active, "reloading"))
         check_say(ctl, FINDING_CRITICAL, FOUND_UNIT_DOWN, unit, start, "it is enabled and %s", active);

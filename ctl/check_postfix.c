@@ -201,7 +201,7 @@ static void check_answer(struct look *l, const struct postconf_service *s, const
     const char *expected = postconf_get(l->conf, s->key, "smtpd_banner"), *why = host ? check_greeting(host, colon + 1, banner, sizeof banner) : NULL;
     const char *words = expected + strcspn(expected, " "); /* without its name, which another main.cf than the running one's may have */
     if (why)
-        check_say(l->ctl, FINDING_CRITICAL, FOUND_PORT_SILENT, about, "postfix reload, when the lines of master.cf are right", "nothing answers there: %s", why);
+        check_say(l->ctl, FINDING_CRITICAL, FOUND_PORT_SILENT, about, "systemctl start postfix; where it runs: postfix reload, when the lines of master.cf are right", "nothing answers there: %s", why);
     else if (host && (strncmp(banner, "220 ", 4) || !strstr(banner, words)))
         check_say(l->ctl, FINDING_CRITICAL, FOUND_PORT_STRANGER, about, "another port, here and in master.cf; ss -lntp says what has that one", "something else than this Postfix answers there: %.200s", banner);
     else

@@ -35,7 +35,7 @@ static const struct command {
     {"divert", "on|off|status", "whether the milters divert at all; every one obeys within a second", divert_command},
     {"drain", "--to-postfix", "diverting off, and all that lies in lanes into Postfix's own queue", drain_command},
     {NULL, NULL, "Is all well?", NULL},
-    {"check", "[-v] [config] [nodes] [postfix] [dovecot]", "names every trap with the setting that mends it; status for monitoring", check_command, "--list"},
+    {"check", "[-v] [config] [nodes] [postfix] [dovecot] [host]", "names every trap with the setting that mends it; status for monitoring", check_command, "--list"},
     {"nodes", "[-v | --forget NODE | --join NODE]", "who is alive, who holds all it promised, who took over whom", nodes_command},
     {"acl", "", "the users of a node's Redis, with the rights that each program needs", acl_command},
     {"route", "[--sender S] ADDRESS", "what would become of a mail to it: next hop, diverted or not, and why", route_command},
@@ -165,6 +165,8 @@ static void perform(struct ctl *ctl, const struct command *command, int nargs, c
     char *error = NULL;
     if (configured) {
         ctl->config = config_read(ctl->config_path, &error);
+        if (!ctl->config && access(ctl->config_path, F_OK) < 0)
+            ctl_usage("%s: this host is not set up yet: dovelane init or dovelane join (man dovelane-init), or write that file (admin guide)", error);
         if (!ctl->config)
             ctl_usage("%s", error);
         ctl->nconns = ctl->config->nnodes;

@@ -148,6 +148,11 @@ static void conclude(struct route_query *q)
     if (config_destination(c, q->destination)->placement == PLACEMENT_ORDERED)
         out("  ordered    yes: mail of one host goes to it one after the other (placement = ordered)\n");
     print_holds(q);
+    if (q->ctl->nconns && (size_t)c->copies > q->ctl->nconns) {
+        out("  diverted   no: copies = %lld, and this file names %zu node%s: Postfix's own queue\n", (long long)c->copies, q->ctl->nconns, ctl_s(q->ctl->nconns));
+        ctl_status(q->ctl, STATUS_LOOK);
+        return;
+    }
     out("  diverted   yes: to lanes on %lld node%s\n", (long long)c->copies, ctl_s((unsigned long long)c->copies));
 }
 

@@ -78,6 +78,22 @@ def test_one_node_more(conf):
     conf.check.lacks("copies-all", "config")
 
 
+@mends("copies-more")
+def test_a_group_of_one_host(conf, tmp_path):
+    """As `dovelane init` leaves it: the others join later."""
+    spare = {name: conf.nodes.pop(name) for name in list(conf.nodes)[1:]}
+    conf.write(copies=2, membership="learned")
+    conf.check.lacks("copies-more", "config")
+    conf.path.with_name("group").write_text("")
+    mend = conf.check.finds("copies-more", "config").mend
+    assert mend == "dovelane invite, and dovelane join on the next host; or copies = 1"
+    conf.write(copies=1, membership="learned")
+    conf.check.lacks("copies-more", "config")
+    conf.nodes.update(spare)
+    conf.write(copies=2, membership="learned")
+    conf.check.lacks("copies-more", "config")
+
+
 @mends("node-in-dead")
 def test_a_node_that_is_dead(conf):
     conf.write(dead='{ "mx2" }')
@@ -351,7 +367,7 @@ def test_a_port_that_is_not_there_and_then_not_yet(postfix):
     lines = block.replace(postfix.entry["postfix"].note["reinject"], address)
     postfix.master.write_text(postfix.master.read_text() + lines)
     postfix.lacks("port-missing")
-    assert postfix.finds("port-silent").mend.startswith("postfix reload, when the lines of master.cf are right")
+    assert postfix.finds("port-silent").mend.startswith("systemctl start postfix; where it runs: postfix reload, when the lines of master.cf are right")
     master = Path(real) / "master.cf"
     before = master.read_text()
     master.write_text(before + lines)
