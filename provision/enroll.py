@@ -23,6 +23,7 @@ import desired
 import files
 import group
 import invitation
+import network
 import resp
 from host import Trouble, plain
 

@@ -15,6 +15,7 @@ import enroll
 import files
 import group
 import invitation
+import network
 import postfix
 import redis
 import undo
@@ -24,6 +25,7 @@ from journal import DIRECTORY, Gone, Journal
 JOINED = DIRECTORY + "/joined.json"
 ENROLL_UNIT = "dovelane-enroll.service"
 SETTINGS = DIRECTORY + "/enroll.json"
+ANSWERS = 10  # seconds within which the node of this host answers, when all is done
 
 
 def say(text=""):
@@ -128,7 +130,9 @@ def init(host, journal, options):
     if not local:
         if not options.address:
             raise Trouble("say --address: the address by which the group's other hosts reach this one, like --address 10.0.0.1")
-        local = new_local(host, options, options.name or host.name(), group.whole_address(options.address))
+        address = group.whole_address(options.address)
+        network.check_listen(host, address)
+        local = new_local(host, options, options.name or host.name(), address)
     elif options.address and group.whole_address(options.address) != local["address"]:
         raise Trouble(f"this host is {local['name']} at {local['address']}: `dovelane init --undo` first, to begin anew with {options.address}")
 
@@ -139,6 +143,8 @@ def init(host, journal, options):
     done = change_host(journal, options, build, lambda plan: put_to_use(host, journal, plan))
     if done is False:
         return 0 if options.dry_run else 1
+    if not options.dry_run:
+        redis.wait(host, local["address"], ANSWERS)
     if done and fresh:
         say("\nDiverting and replicating are off until you say otherwise (`dovelane group --help`).")
         return invite(host, journal, options)
@@ -307,9 +313,11 @@ def enter(host, journal, options, door):
     """Whether this host was let in. What the group answers is kept, so that a run that is killed after that is finished by the same command."""
     refuse_second(host)
     door.meet()
+    # Before the token is used, and the group knows this host by that address.
+    address = group.whole_address(options.address or group.join_address(door.local_address, group.PORT))
+    network.check_listen(host, address)
     description, replace = door.look()
     name = options.name or replace or host.name()
-    address = group.whole_address(options.address or group.join_address(door.local_address, group.PORT))
     local = new_local(host, options, name, address)
     if replace and not options.site and local["site"]:
         local["site"] = group.member(description, replace)["site"] or local["site"]
@@ -352,6 +360,7 @@ def settle(host, journal, kept):
         raise Trouble("\n".join(refused))
     plan.apply(lambda text: say(f"  {text}"))
     distribute.apply(host, journal, always=True)
+    redis.wait(host, kept["local"]["address"], ANSWERS)
     files.remove(host.path(JOINED))
     with contextlib.suppress(Trouble):
         distribute.sync(host, journal)

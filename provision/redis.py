@@ -70,7 +70,7 @@ def wait(host, address, seconds=60):
                 return
         except Trouble as e:
             if time.monotonic() > end:
-                raise Trouble(f"the node's Redis was started and does not answer ({e}): `journalctl -u {UNIT}` and /var/log/redis say more") from None
+                raise Trouble(f"the node of this host does not answer at {address} ({e}). `journalctl -u {UNIT}` says more{host.last_lines(UNIT)}") from None
             time.sleep(0.2)
 
 

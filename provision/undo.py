@@ -13,6 +13,7 @@ import files
 import group
 import postfix
 import redis
+import resp
 from host import Trouble
 from journal import WATCHED
 
@@ -32,18 +33,23 @@ def refuse(host, force, lose_mail):
     me = group.member(description, local["name"])
     if lose_mail:
         return
-    if me and host.active(redis.UNIT):
+    if me and host.running(redis.UNIT):
         refuse_mail(host, me["address"])
     elif me and host.exists("/var/lib/redis/dovelane/dump.rdb"):
-        raise Trouble(f"{redis.UNIT} is stopped, and its dump.rdb may hold mail: start it, so that this can be looked at; --lose-mail gives up what is in it")
+        raise Trouble(f"{redis.UNIT} is stopped, and its dump.rdb may hold mail: start it, so that this can be looked at (`systemctl start {redis.UNIT}`); "
+                      f"or give up what is in it: `dovelane init --undo --lose-mail`")
 
 
 def refuse_mail(host, address):
-    waiting = redis.waiting(host, address)
+    try:
+        waiting = redis.waiting(host, address)
+    except resp.Unreached as e:
+        raise Trouble(f"{e}. So it cannot be asked whether mail waits in its lanes. `journalctl -u {redis.UNIT}` says more; `systemctl restart {redis.UNIT}` "
+                      f"starts it anew. If its mail is lost anyhow: `dovelane init --undo --lose-mail`{host.last_lines(redis.UNIT)}") from None
     if waiting:
         lanes = ", ".join(f"{name} ({n})" for name, n in waiting[:5])
         raise Trouble(f"{sum(n for _, n in waiting)} entries wait in {len(waiting)} lanes of this node: {lanes}. `dovelane divert off` and `dovelane drain --to-postfix` empty those of mail; "
-                      f"`doveadm dovelane lag -A` shows those of replicas. Nothing was changed. --lose-mail gives them up")
+                      f"`doveadm dovelane lag -A` shows those of replicas. Nothing was changed. `dovelane init --undo --lose-mail` gives them up")
 
 
 def what(host, journal):
@@ -103,7 +109,7 @@ def wait_until_empty(host, tell, seconds=60):
     local, (_, description) = desired.read_local(host), desired.read_group(host)
     me = local and description and group.member(description, local["name"])
     end = time.monotonic() + seconds
-    while me and host.active(redis.UNIT):
+    while me and host.running(redis.UNIT):
         try:
             return refuse_mail(host, me["address"])
         except Trouble:
