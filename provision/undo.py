@@ -4,6 +4,7 @@ Postfix first, so that no mail comes; then Dovecot; then the programs; the node'
 """
 import contextlib
 import os
+import re
 import shutil
 import time
 
@@ -34,15 +35,22 @@ def refuse(host, force, lose_mail):
     if lose_mail:
         return
     if me and host.running(redis.UNIT):
-        refuse_mail(host, me["address"])
+        refuse_mail(host, me["address"], description)
     elif me and host.exists("/var/lib/redis/dovelane/dump.rdb"):
         raise Trouble(f"{redis.UNIT} is stopped, and its dump.rdb may hold mail: start it, so that this can be looked at (`systemctl start {redis.UNIT}`); "
                       f"or give up what is in it: `dovelane init --undo --lose-mail`")
 
 
-def refuse_mail(host, address):
+def counts(description, lane):
+    """Whether somebody can still empty it. What waits for a replica is in the mailboxes here, too: it is lost with them alone."""
+    found = re.match(r"dovelane:replica:([^>]+)>([^:]+)", lane)
+    sites = [m["site"] for m in description["members"]]
+    return not found or (description["replicate"] and found[1] in sites and found[2] in sites)
+
+
+def refuse_mail(host, address, description):
     try:
-        waiting = redis.waiting(host, address)
+        waiting = [each for each in redis.waiting(host, address) if counts(description, each[0])]
     except resp.Unreached as e:
         raise Trouble(f"{e}. So it cannot be asked whether mail waits in its lanes. `journalctl -u {redis.UNIT}` says more; `systemctl restart {redis.UNIT}` "
                       f"starts it anew. If its mail is lost anyhow: `dovelane init --undo --lose-mail`{host.last_lines(redis.UNIT)}") from None
@@ -111,7 +119,7 @@ def wait_until_empty(host, tell, seconds=60):
     end = time.monotonic() + seconds
     while me and host.running(redis.UNIT):
         try:
-            return refuse_mail(host, me["address"])
+            return refuse_mail(host, me["address"], description)
         except Trouble:
             if time.monotonic() > end:
                 raise
