@@ -137,12 +137,12 @@ def key_steps(secrets_):
     return [Directory(redis.DIRECTORY, 0o750, *OF_REDIS), File(redis.CA, secrets_.ca_cert, 0o640, *OF_REDIS, note=CERTIFICATE), File(redis.NODE, pem, 0o640, *OF_REDIS, note=SECRET)]
 
 
-def redis_steps(host, description, local, secrets_):
+def redis_steps(host, description, local, secrets_, whole):
     me = group.member(description, local["name"])
     address, (where, port) = me["address"], group.split_address(me["address"])
     own = OF_REDIS
-    return [File(redis.USERS, redis.users(host.text(redis.USERS), description["acl"], secrets_.operator), 0o640, *own, note=SECRET, edits="merged"),
-            File(redis.FILE, redis.config(host, local, where, port), 0o640, *own, edits="kept"), Directory("/var/lib/redis/dovelane", 0o750, *own),
+    server = [File(redis.FILE, redis.config(host, local, where, port), 0o640, *own, edits="kept"), Directory("/var/lib/redis/dovelane", 0o750, *own)] if whole else []
+    return [File(redis.USERS, redis.users(host.text(redis.USERS), description["acl"], secrets_.operator), 0o640, *own, note=SECRET, edits="merged"), *server,
             Unit(redis.UNIT, then=lambda: redis.wait(host, address)),
             Reaction("restart the node's Redis with its new configuration", [redis.FILE], lambda: (host.systemctl("restart", redis.UNIT), redis.wait(host, address)), redis.UNIT),
             Reaction("the node's Redis reads its users (ACL LOAD)", [redis.USERS], lambda: redis.load_users(host, address), redis.UNIT),
@@ -173,13 +173,14 @@ def neighbour_steps(host, local):
     return steps + [Reaction("check and reload Postfix", [f"{postfix.DIRECTORY}/{name}" for name in postfix.FILES], lambda: postfix.reload(host))]
 
 
-def replica_steps(host, description, old, new, local):
+def replica_steps(host, description, old, new, local, whole):
     watched = [dovecot.REPLICATION]
     if not description["replicate"]:
         return [Missing(dovecot.REPLICATION)] + [Reaction("restart Dovecot: without replication", watched, lambda: dovecot.restart(host), "dovecot.service")]
     if sections(old, "replica") != sections(new, "replica"):
         watched.append(conf.FILE)
-    return [File(dovecot.REPLICATION, dovecot.replication_file(host, local["site"]), edits="kept"),
+    there = host.exists(dovecot.REPLICATION) and not whole
+    return ([] if there else [File(dovecot.REPLICATION, dovecot.replication_file(host, local["site"]), edits="kept")]) + [
             Reaction("restart Dovecot: replication", watched, lambda: dovecot.restart(host), "dovecot.service")]
 
 
@@ -196,7 +197,8 @@ def wrong_settings(host, text):
 def plan(host, journal, sealed, description, local, secrets_, whole=True):
     """All that this host is to be. A host that is what it should be has nothing to do.
 
-    whole=False: only what follows from the group, as the timers do it. An admin may have stopped a unit, or taken the milter out of Postfix, and that stays.
+    whole=False: only what follows from the group, as the timers do it. An admin may have stopped a unit, or taken the milter out of Postfix, and that
+    stays; and what an upgrade brought waits for an admin's `dovelane init`.
     """
     if not group.member(description, local["name"]):
         raise Trouble(f"{local['name']} is in the group no more: `dovelane init --undo` takes it apart")
@@ -212,11 +214,11 @@ def plan(host, journal, sealed, description, local, secrets_, whole=True):
         new = old
     conflicts += wrong_settings(host, new)
     steps += [File(conf.FILE, new or "", edits="merged")]
-    steps += redis_steps(host, description, local, secrets_)
+    steps += redis_steps(host, description, local, secrets_, whole)
     if local["gateway"]:
-        steps += [File("/etc/default/dovelane", f"DOVELANE_NODE={local['name']}\n")]
+        steps += [File("/etc/default/dovelane", f"DOVELANE_NODE={local['name']}\n")] if whole else []
         steps += gateway_steps(journal, host, old, new) + (neighbour_steps(host, local) if whole else [])
     if local["site"] and dovecot.has_replicator(host):  # a removed package leaves Dovecot without it
-        steps += replica_steps(host, description, old, new, local)
+        steps += replica_steps(host, description, old, new, local, whole)
     steps += [Unit(timer) for timer in TIMERS]
     return Plan(host, journal, [step for step in steps if whole or not isinstance(step, Unit)], conflicts, whole)

@@ -68,7 +68,7 @@ def refuse_undoing(journal):
 def init(host, journal, options):
     if options.undo:
         return undo_all(host, journal, options)
-    refuse_init(host, journal)
+    refuse_init(host, journal, options)
     local = desired.read_local(host)
     if not local:
         if not options.address:
@@ -80,7 +80,7 @@ def init(host, journal, options):
         raise Trouble(f"this host is {local['name']} at {local['address']}: `dovelane init --undo` first, to begin anew with {options.address}")
 
     def build():
-        refuse_init(host, journal)
+        refuse_init(host, journal, options)
         return plan_init(host, journal, desired.read_local(host) or local)
     fresh = not host.exists(distribute.MARK)
     done = change_host(journal, options, build, lambda plan: put_to_use(host, journal, plan))
@@ -94,19 +94,21 @@ def init(host, journal, options):
     return 0
 
 
-def refuse_init(host, journal):
+def refuse_init(host, journal, options):
     refuse_undoing(journal)
     _, description = desired.read_group(host)
-    if description and not desired.has_authority(host):
+    if description and not desired.has_authority(host) and options.address:
         local = desired.read_local(host)
-        raise Trouble(f"this host joined the group of {description['authority']} as {local['name'] if local else '?'}: there is nothing to init. `dovelane group sync` looks for what is new")
+        raise Trouble(f"this host joined the group of {description['authority']} as {local['name'] if local else '?'}, and makes none of its own: `dovelane init --undo` first. Without --address `dovelane init` mends what is here")
 
 
 def plan_init(host, journal, local):
     """From the host as it is now."""
     secrets_ = desired.Secrets(host)
-    secrets_.make_authority()
     sealed, description = desired.read_group(host)
+    if description and not desired.has_authority(host):  # it joined
+        return desired.plan(host, journal, sealed, description, local, secrets_)
+    secrets_.make_authority()
     acl = secrets_.acl()
     if not description:
         sealed, description = first_description(host, local, secrets_, acl)
@@ -134,7 +136,7 @@ def first_description(host, local, secrets_, acl):
 def put_to_use(host, journal, plan):
     """Under the journal's lock."""
     started = time.monotonic()
-    if desired.read_group(host)[1]:
+    if desired.read_group(host)[1] and desired.has_authority(host):
         # Its users, in the newest description: not in that of the plan, beside which somebody may have joined.
         acl = desired.Secrets(host).acl()
         distribute.change(host, lambda description: {**description, "acl": acl})

@@ -97,9 +97,9 @@ def edited(host, local):
             pathlib.Path(d, name).write_bytes(host.read(f"{DIRECTORY}/{name}"))
             os.utime(pathlib.Path(d, name), (0, 0))
         wanted = dict(re.findall(r"^(\w+) = (.*)$", templates.read("main.cf"), re.M))
-        changed = [f"{name}={value}" for name, value in wanted.items() if postconf(host, d, "-hx", name).strip() != value]
-        if changed:
-            postconf(host, d, "-e", *changed)
+        for name, value in wanted.items():
+            if postconf(host, d, "-hx", name).strip() != value:
+                postconf(host, d, "-e", f"{name}={value}")  # one by one: several are added in an order that no two runs have
         add_services(host, d, local)
         add_milter(host, d)
         return {name: pathlib.Path(d, name).read_text() for name in FILES}

@@ -3,6 +3,7 @@ import hashlib
 import re
 import time
 
+import group
 import resp
 import templates
 from host import Trouble
@@ -58,7 +59,7 @@ def users(old, acl, operator_password):
 def operator(host, address, seconds=5):
     """A connection to this host's own Redis, as the one who may change its settings."""
     name, password = (host.text(OPERATOR_FILE) or " ").split()
-    return resp.Redis(address, host.path(CA), name, password, seconds)
+    return resp.Redis(address, host.path(group.CA_FILE), name, password, seconds)
 
 
 def wait(host, address, seconds=60):

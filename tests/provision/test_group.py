@@ -128,13 +128,21 @@ def changed(description, path, value):
     (["acl"], "user default on nopass ~* &* +@all"), (["acl"], "user dovelane on nopass resetchannels +@all"), (["acl"], f"user dovelane on #{'0' * 64} resetchannels nopass +@all"),
     (["gone_sites"], {"a b": 1}), (["gone_sites"], {"two": "1"}), (["gone_sites"], ["two"]),
     (["acl"], f"user dovelane on #{'0' * 64} resetchannels >x +@all"), (["acl"], "user operator on #" + "0" * 64 + " resetchannels +@all"), (["acl"], "include /etc/passwd")])
-def test_what_is_signed_is_checked_before_root_writes_it(ready, dovelane, nodes, path, value):
+def test_what_may_not_come_into_a_configuration_file_is_named(first, path, value):
+    description = desired.read_group(first)[1]
+    assert group.check(description) is description
+    with pytest.raises(Trouble, match="this program does not use that") as said:
+        group.check(changed(description, path, value))
+    assert "\x1b" not in str(said.value) and "\n" not in str(said.value)
+
+
+def test_what_is_signed_is_checked_before_root_writes_it(ready, dovelane, nodes):
     good, description = ready.text(group.FILE), desired.read_group(ready)[1]
-    bad = changed({**description, "serial": 9}, path, value)
+    bad = changed({**description, "serial": 9}, ["acl"], "user default on nopass ~* &* +@all")
     nodes.keys["mx1"] = {distribute.KEY: seal(ready, bad).encode()}
     assert dovelane("group", "sync")[0] == 0
     assert ready.text(group.FILE) == good
-    assert any("mx1" in line and "this program does not use that" in line and "\x1b" not in line for line in nodes.log), nodes.log
+    assert any("mx1" in line and "this program does not use that" in line for line in nodes.log), nodes.log
 
 
 @pytest.mark.parametrize("text", ["[" * 200000, "no JSON", "7", "null"], ids=["nested", "text", "number", "null"])

@@ -4,12 +4,11 @@ import sys
 import pytest
 from conftest import MAIN, PlayedHost
 from test_enroll import Open
-from test_plan import Killed, killed_after
+from test_plan import Killed, killed_after, milters
 from test_races import asked  # noqa: F401 (a fixture)
 
 import conf
 import desired
-import distribute
 import files
 import group
 import main
@@ -40,11 +39,24 @@ def test_a_host_joins_and_belongs_to_one_group(opened, second, dovelane):
     assert second.text(group.FILE) == opened.host.text(group.FILE) and "node mx1" in second.text(conf.FILE)
     assert second.active("dovelane-group.timer") and not desired.has_authority(second)
     status, said = dovelane("init", "--address", "192.0.2.2", "--yes", on=second)
-    assert status == 2 and "joined the group of mx1 as mx2: there is nothing to init" in said
+    assert status == 2 and "joined the group of mx1 as mx2, and makes none of its own" in said
     another = opened.invite()
     status, said = dovelane(*words(opened.listen(), another, "--yes"), on=second)
     assert status == 2 and "is in a group already" in said and "init --undo" in said
     assert opened.invitations.look(enroll_secret(another)) is None, "the invitation is still good"
+
+
+def test_init_mends_a_host_that_joined(opened, second, dovelane):
+    """As it does where the group was made: after an upgrade, or when something was stopped and shall run again."""
+    token = opened.invite()
+    assert dovelane(*words(opened.listen(), token, "--yes"), on=second)[0] == 0
+    assert "nothing to do" in dovelane("init", "--yes", on=second)[1]
+    sealed = second.text(group.FILE)
+    second.systemctl("stop", "dovelane-milter.service")
+    second.run("postconf", "-PX", "smtp/inet/smtpd_milters")
+    status, said = dovelane("init", "--yes", on=second)
+    assert status == 0 and "started dovelane-milter.service" in said and "join" not in said, said
+    assert milters(second).count("dovelane/milter.sock") == 1 and second.text(group.FILE) == sealed and not desired.has_authority(second)
 
 
 def enroll_secret(token):

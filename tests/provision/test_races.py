@@ -37,6 +37,12 @@ def asked(monkeypatch):
 ATTENDED = tuple(word for word in INIT if word != "--yes")
 
 
+def test_who_is_asked_once_is_not_asked_again(host, dovelane, asked):
+    """A plan that is made again is the same, to the letter."""
+    questions = asked()
+    assert dovelane(*ATTENDED)[0] == 0 and len(questions) == 1
+
+
 def test_an_edit_while_the_question_waits_is_shown_and_kept(host, dovelane, asked):
     main_cf = host.path("/etc/postfix/main.cf")
     questions = asked(lambda: main_cf.write_text(MAIN + "relayhost = [192.0.2.9]\n"))
@@ -154,6 +160,18 @@ def test_what_an_admin_stopped_stays_stopped(ready, dovelane, nodes):  # noqa: F
     assert host.units == before and not host.did and "dovelane" not in milters(host)
     assert dovelane("init", "--yes")[0] == 0  # an admin's word
     assert host.active("dovelane-milter.service") and host.enabled("dovelane-milter.service") and "dovelane" in milters(host)
+
+
+def test_the_timer_leaves_to_init_what_an_upgrade_brought(ready, dovelane, nodes, monkeypatch):  # noqa: F811
+    """Another example configuration would restart the node's Redis, whenever the group changes next."""
+    import templates
+    real = templates.read
+    monkeypatch.setattr(templates, "read", lambda name: real(name) + ("# new\n" if name == "redis-dovelane.conf" else ""))
+    ready.did = []
+    assert dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0")[0] == 0
+    assert "# new" not in ready.text("/etc/redis/redis-dovelane.conf") and ["restart", "redis-server@dovelane.service"] not in ready.did
+    status, said = dovelane("init", "--yes")
+    assert status == 0 and "+# new" in said and "# new" in ready.text("/etc/redis/redis-dovelane.conf")
 
 
 def test_the_timer_leaves_to_init_what_a_killed_init_has_still_to_do(ready, dovelane, nodes):  # noqa: F811

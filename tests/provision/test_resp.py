@@ -1,13 +1,20 @@
 """Redis' protocol, spoken with a node that means harm or is broken: an end to waiting, and no tricks with the terminal."""
 import contextlib
+import re
 import socket
 import ssl
+import subprocess
 import threading
 
 import pytest
+from conftest import BUILD
 
 import authority
+import desired
+import distribute
+import group
 import main
+import redis
 import resp
 from host import Trouble
 
@@ -88,3 +95,51 @@ def test_a_nodes_words_play_no_tricks_with_the_terminal(node, capsys):
     assert "\x1b" not in str(refused.value) and "all is well" in str(refused.value)
     main.say("one\x1b]0;x\x07\ntwo")
     assert capsys.readouterr().out == "one?]0;x?\ntwo\n"
+
+
+# ---- a real Redis, with the configuration and the users that init writes ----
+
+@pytest.fixture
+def real(ready, tmp_path, monkeypatch):
+    """(host, member): the node of a host after init, as init configured it; only its address and its places are others."""
+    module = BUILD / "redis-module/lane.so"
+    assert module.exists(), f"{module} is not built: make"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    key = desired.Secrets(ready).key
+    cert = authority.sign(ready.text(f"{desired.AUTHORITY}/ca.key"), ready.text(group.CA_FILE), authority.request(key), "mx1", authority.alternatives("mx1", "127.0.0.1"))
+    ready.path(redis.NODE).write_text(cert + key)
+    text = re.sub(r"^tls-port .*", f"tls-port {port}", re.sub(r"^bind .*", "bind 127.0.0.1", ready.text(redis.FILE), flags=re.M), flags=re.M)
+    text = text.replace("/etc/redis/dovelane", str(ready.path("/etc/redis/dovelane")))
+    for name, value in (("dir", tmp_path), ("loadmodule", module), ("maxmemory", "100mb"), ("pidfile", tmp_path / "pid"), ("logfile", tmp_path / "log"), ("daemonize", "no"), ("supervised", "no")):
+        text = re.sub(rf"^{name} .*\n", "", text, flags=re.M) + f"{name} {value}\n"
+    (tmp_path / "redis.conf").write_text(text)
+    server = subprocess.Popen(["redis-server", tmp_path / "redis.conf"])
+    monkeypatch.undo()  # the real functions, in the place of those that play servers
+    try:
+        redis.wait(ready, f"127.0.0.1:{port}", GUARD)
+        yield ready, {"name": "mx1", "address": f"127.0.0.1:{port}"}
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_a_real_node_takes_what_is_said_to_it(real):
+    host, me = real
+    for who in ("mx1", "another"):  # as the operator, and as another host's `dovelane`
+        with distribute.connect(host, me, who) as connection:
+            distribute.put(connection, distribute.KEY, f"by {who} \r\n")
+            assert connection.call("GET", distribute.KEY) == f"by {who} \r\n".encode()
+            assert connection.call("GET", distribute.REQUEST) is None
+    assert distribute.gather(host, {"members": [me]}, "mx1") == [(me, "by another \r\n", None)]
+    with distribute.connect(host, me, "another") as connection, pytest.raises(resp.Refused, match="NOPERM"):
+        connection.call("CONFIG", "SET", "maxmemory", "1")
+    assert redis.waiting(host, me["address"]) == []
+    redis.load_users(host, me["address"])
+    with redis.operator(host, me["address"]) as connection:
+        for name in ("lmtp:x", "smtp:y"):
+            connection.call("LANE.CREATE", f"dovelane:{name}|mx1>mx2")
+    assert redis.waiting(host, me["address"]) == []
+    host.path(desired.user_file("dovelane")).write_text("dovelane wrong\n")
+    with pytest.raises(Trouble, match="WRONGPASS"):
+        distribute.connect(host, me, "another")
