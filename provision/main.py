@@ -55,7 +55,7 @@ def new_local(host, options, name, address):
     gateway, site = roles(host, options, name)
     reinject, bounce = postfix.ports(host) if gateway else ("", "")
     return {"name": group.check_name(name), "address": address, "gateway": gateway, "site": site and group.check_name(site, "site"), "reinject_port": reinject, "bounce_port": bounce,
-            "maxmemory": options.maxmemory or redis.most_memory(host)}
+            "maxmemory": redis.check_memory(host, options.maxmemory) if options.maxmemory else redis.most_memory(host)}
 
 
 def refuse_undoing(journal):
@@ -78,6 +78,9 @@ def init(host, journal, options):
         local = new_local(host, options, options.name or host.name(), address)
     elif options.address and group.whole_address(options.address) != local["address"]:
         raise Trouble(f"this host is {local['name']} at {local['address']}: `dovelane init --undo` first, to begin anew with {options.address}")
+
+    if options.maxmemory and options.maxmemory.lower() != local["maxmemory"]:
+        raise Trouble(f"--maxmemory counts when the node is made. Now edit maxmemory in {redis.FILE}, and restart {redis.UNIT} when `dovelane nodes` ends with 0")
 
     def build():
         refuse_init(host, journal, options)
@@ -201,19 +204,33 @@ def invite(host, journal, options):
         raise Trouble(f"the group has no host {replace} to be replaced; it has {group.names(description)}")
     address, _ = group.split_address(local["address"])
     settings = json.loads(host.text(SETTINGS) or "{}")
-    port = getattr(options, "port", None) or settings.get("port") or enroll.PORT
-    minutes = getattr(options, "minutes", None) or invitation.LIFE // 60
+    minutes = getattr(options, "minutes", None)
+    minutes = invitation.LIFE // 60 if minutes is None else minutes
     if not 1 <= minutes <= 1440:
         raise Trouble(f"--minutes {minutes}: 1 to 1440 are allowed; a token is better used soon")
+    port = port_of_invitation(host, settings, getattr(options, "port", None), address)
     files.write(host.path(SETTINGS), json.dumps({"address": address, "port": port}).encode(), 0o600)
     secret = invitation.Invitations(host).new(replace, minutes * 60)
     host.systemctl("restart" if settings.get("port", port) != port else "start", ENROLL_UNIT)
     enroll.wait_open(address, port)
     token = invitation.make_token(authority.fingerprint(host.text(group.CA_FILE)), secret)
     what = f"on the host that takes {replace}'s place" if replace else "on the next host"
-    say(f"\nFor {minutes} minutes, and once, {what} (port {port} must be open for it, and {redis_port(local)} between all hosts):\n")
+    say(f"\nFor {minutes} minute{'' if minutes == 1 else 's'}, and once, {what} (port {port} must be open for it, and {redis_port(local)} between all hosts):\n")
     say(f"    dovelane join {group.join_address(address, port)} --token {token}{f' --name {replace}' if replace else ''}\n")
     return 0
+
+
+def port_of_invitation(host, settings, asked, address):
+    """Where the listener goes. Before a token is printed that nobody could use."""
+    open_at = settings.get("port") if invitation.Invitations(host).any_open() else None
+    port = asked if asked is not None else open_at or enroll.PORT
+    if not 1 <= port <= 65535:
+        raise Trouble(f"--port {port}: 1 to 65535 are allowed")
+    if open_at and port != open_at:
+        say(f"the invitations that are open were for port {open_at}: in their lines write {port} now")
+    if port != open_at or not host.running(ENROLL_UNIT):
+        network.check_port(host, address, port, "say another --port")
+    return port
 
 
 def redis_port(local):

@@ -66,6 +66,16 @@ def check_listen(host, address):
         try_to_listen(host, family, at, address)
 
 
+def check_port(host, where, port, way_out):
+    """Trouble unless this host can listen on that port of that address of its own."""
+    for family, at in resolved(where, port):
+        try:
+            listen_once(family, at)
+        except OSError as e:
+            why = f"is taken{holder(host, port)}" if e.errno == errno.EADDRINUSE else f"cannot be listened on ({said(e)})"
+            raise Trouble(f"port {port} of {where} {why}: {way_out}") from None
+
+
 def say_one(host):
     have = own_addresses(host)
     return f"say --address with one that they reach{'; this host has ' + ', '.join(have) if have else ''}"

@@ -28,7 +28,7 @@ cleanup   unix  n       -       y       -       0       cleanup
 MAIN = "compatibility_level = 3.6\nmyhostname = mx1.example.org\n"
 
 
-CHECK_LISTEN, WAIT, FOLLOW = network.check_listen, redis.wait, relay.follow  # which tests of their own ask for
+CHECK_LISTEN, CHECK_PORT, WAIT, FOLLOW = network.check_listen, network.check_port, redis.wait, relay.follow  # which tests of their own ask for
 
 
 class PlayedHost(Host):
@@ -109,6 +109,7 @@ def servers(monkeypatch):
     monkeypatch.setattr(redis, "waiting", lambda *_: [])
     monkeypatch.setattr(enroll, "wait_open", lambda *_: None)
     monkeypatch.setattr(network, "check_listen", lambda *_: None)
+    monkeypatch.setattr(network, "check_port", lambda *_: None)
     monkeypatch.setattr(relay, "follow", lambda *_: None)
 
 
@@ -127,6 +128,7 @@ def first(tmp_path_factory):
         patch.setattr(distribute, "connect", away)
         patch.setattr(enroll, "wait_open", lambda *_: None)
         patch.setattr(network, "check_listen", lambda *_: None)
+        patch.setattr(network, "check_port", lambda *_: None)
         patch.setattr(relay, "follow", lambda *_: None)
         with pytest.raises(SystemExit) as end:
             main.start(["init", "--address", "192.0.2.1", "--name", "mx1", "--gateway", "--yes"], made)

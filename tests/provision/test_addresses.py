@@ -1,12 +1,18 @@
 """An address, a port or a size that cannot be is said before anything is written or a token is used, with the way out."""
+import errno
+import json
 import socket
+import ssl
+import threading
 
 import pytest
-from conftest import CHECK_LISTEN, WAIT, PlayedHost, tree
+from conftest import CHECK_LISTEN, CHECK_PORT, WAIT, PlayedHost, tree
 from test_enroll import Open
 from test_join import enroll_secret, words
 from test_plan import INIT
 
+import enroll
+import invitation
 import network
 import redis
 from host import Trouble
@@ -143,3 +149,78 @@ def test_an_undo_that_cannot_ask_the_node_names_the_whole_way_out(host, dovelane
     assert status == 2 and "dovelane init --undo --lose-mail" in said and f"systemctl restart {redis.UNIT}" in said
     assert tree(host.root) == before
     assert dovelane("init", "--undo", "--yes", "--lose-mail")[0] == 0
+
+
+# ---- sizes, ports and times ----
+
+@pytest.mark.parametrize("size, why", [("lots", "'lots' is no size: write it like 4gb or 800mb"), ("500gb", "more than 80% of this host's memory (16384mb)"), ("1mb", "less than 64mb"), ("-1gb", "is no size"),
+                                       ("4 gb", "is no size"), ("4gib", "is no size")])
+def test_a_size_that_no_node_can_have_is_refused(host, dovelane, monkeypatch, size, why):
+    monkeypatch.setattr(host, "memory", lambda: 16 << 30)
+    before = tree(host.root)
+    status, said = dovelane(*INIT, f"--maxmemory={size}")
+    assert status == 2 and why in said and tree(host.root) == before, said
+
+
+def test_a_size_is_taken_and_counts_once(host, dovelane, monkeypatch):
+    monkeypatch.setattr(host, "memory", lambda: 16 << 30)
+    assert dovelane(*INIT, "--maxmemory", "4GB")[0] == 0 and "\nmaxmemory 4gb\n" in host.text(redis.FILE)
+    assert dovelane(*INIT, "--maxmemory", "4gb")[0] == 0
+    status, said = dovelane(*INIT, "--maxmemory", "5gb")
+    assert status == 2 and f"edit maxmemory in {redis.FILE}" in said
+
+
+@pytest.mark.parametrize("words, why", [(("--minutes", "0"), "--minutes 0: 1 to 1440"), (("--minutes", "-5"), "1 to 1440"), (("--port", "0"), "--port 0: 1 to 65535"), (("--port", "70000"), "1 to 65535")])
+def test_an_invitation_that_cannot_be_is_refused(ready, dovelane, words, why):
+    before = ready.text(invitation.FILE)
+    status, said = dovelane("invite", *words)
+    assert status == 2 and why in said and "--token" not in said and ready.text(invitation.FILE) == before
+
+
+def test_a_port_of_an_invitation_that_is_taken_is_said_before_a_token(ready, dovelane, monkeypatch):
+    monkeypatch.setattr(network, "check_port", CHECK_PORT)
+    monkeypatch.setattr(network, "resolved", lambda where, port: [(socket.AF_INET, ("127.0.0.1", port))])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        status, said = dovelane("invite", "--port", str(taken.getsockname()[1]))
+    assert status == 2 and "is taken (by" in said and "say another --port" in said and "--token" not in said
+
+
+def test_a_port_of_an_invitation_stays_while_that_is_open(ready, dovelane):
+    status, said = dovelane("invite", "--port", "7005", "--minutes", "1")
+    assert status == 0 and "192.0.2.1:7005" in said and "For 1 minute, and once" in said and "were for port 7002: in their lines write 7005 now" in said
+    assert "192.0.2.1:7005" in dovelane("invite")[1]
+    ready.path(invitation.FILE).unlink()
+    assert "192.0.2.1:7002" in dovelane("invite")[1]
+
+
+# ---- words of the network ----
+
+@pytest.mark.parametrize("error, words", [
+    (OSError(errno.EHOSTUNREACH, "No route to host"), "no route to host"), (TimeoutError("timed out"), "no answer"), (socket.gaierror(-2, "Name or service not known"), "that name has no address"),
+    (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "nobody listens there"), (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:992)"), "it speaks no TLS: another program has that port"),
+    (ssl.SSLError(1, "[SSL: SOMETHING] some words (_ssl.c:992)"), "some words"), (ssl.SSLEOFError(8, "EOF occurred in violation of protocol (_ssl.c:992)"), "the connection was closed")])
+def test_errors_of_the_network_have_plain_words(error, words):
+    assert network.said(error) == words
+
+
+def test_a_join_at_the_port_of_another_program_says_so(opened):
+    token = opened.invite()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def play():
+            with server.accept()[0] as raw:
+                raw.recv(999)
+                raw.sendall(b"220 mx1 ESMTP\r\n")
+        threading.Thread(target=play, daemon=True).start()
+        with pytest.raises(Trouble, match="answers, and is no listener of an invitation .it speaks no TLS.*port 7002"):
+            enroll.Door(f"127.0.0.1:{server.getsockname()[1]}", token).meet()
+
+
+def test_a_join_at_the_port_of_a_node_says_so(opened):
+    token = opened.invite()
+    opened.listen()
+    opened.enroller.answer = lambda line: {}
+    door = opened.door(token)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json, "dumps", lambda what, real=json.dumps: "-NOAUTH Authentication required." if what == {} else real(what))
+        with pytest.raises(Trouble, match="is no listener of an invitation: it is the port of a node"):
+            door.meet()
