@@ -2,7 +2,7 @@
 
     key                      who writes                 who reads          what
     dovelane.group           any host                   all hosts          the description, signed, with its serial
-    dovelane.group.applied   that node's host           `dovelane group`   the serial that this host has put to use
+    dovelane.group.applied   that node's host           `dovelane group`   the serial that this host has put to use, and why it takes no newer one
     dovelane.group.request   that node's host           the authority's    a request for a new certificate, signed with the key of the present one
     dovelane.group.answer    the authority's host       that node's host   the new certificate
 
@@ -19,10 +19,12 @@ import syslog
 import time
 
 import authority
+import conf
 import desired
 import files
 import group
 import redis
+import relay
 import resp
 from host import Trouble, plain
 from journal import DIRECTORY
@@ -153,22 +155,48 @@ def publish(host, sealed, found, me):
     each(give, [m for m, text, _ in found if text != sealed])
 
 
+def mark_of(host, sealed):
+    """What this host was made of: also an edit of dovelane.conf is looked at, within a minute."""
+    return files.digest(sealed.encode()) + files.digest(host.read(conf.FILE) or b"")
+
+
 def apply(host, journal, tell=lambda text: None, always=False):
     """Makes of this host what the description decides; whether something was changed. Under the journal's lock."""
     sealed, description = desired.read_group(host)
-    mark = files.digest(sealed.encode())
-    if not always and host.text(MARK) == mark and not journal.data["pending"]:
+    me = group.member(description, desired.read_local(host)["name"])
+    if not always and host.text(MARK) == mark_of(host, sealed) and not journal.data["pending"]:
+        tell_applied(host, me, description["serial"])  # a Redis that was started anew has forgotten it
         return False
+    try:
+        changed = make(host, journal, sealed, description, tell, always)
+    except Trouble as e:
+        if me:
+            tell_applied(host, me, None, str(e).splitlines()[0])
+        raise
+    files.write(host.path(MARK), mark_of(host, sealed).encode(), 0o600)
+    tell_applied(host, me, description["serial"])
+    return changed
+
+
+def make(host, journal, sealed, description, tell, fresh):
+    """fresh: the relay may have been told or started just before."""
     local = desired.read_local(host)
     plan = desired.plan(host, journal, sealed, description, local, desired.Secrets(host), whole=False)
     refused = plan.refused()
     if refused:
         raise Trouble("\n".join(refused))
     changed = plan.apply(tell)
-    files.write(host.path(MARK), mark.encode(), 0o600)
-    with contextlib.suppress(Trouble), connect(host, group.member(description, local["name"]), local["name"]) as own:
-        put(own, APPLIED, description["serial"])
+    if local["gateway"]:
+        relay.follow(host, group.member(description, local["name"]), tell, changed or fresh)
     return changed
+
+
+def tell_applied(host, me, serial, trouble=""):
+    """The serial that this host has put to use (None: as before), and behind it why it takes no newer one."""
+    with contextlib.suppress(Trouble), connect(host, me, me["name"]) as own:
+        if serial is None:
+            serial = (own.call("GET", APPLIED) or b"0").split()[0].decode("ascii", "replace")
+        put(own, APPLIED, f"{serial} {trouble}".rstrip())
 
 
 def sync(host, journal):

@@ -23,6 +23,7 @@ import desired
 import files
 import group
 import invitation
+import network
 import resp
 from host import Trouble, plain
 
@@ -31,6 +32,7 @@ LONGEST = 16 * 1024
 CONNECTION = 30  # seconds, all of it; nodes are asked meanwhile
 MOST_CONNECTIONS = 64
 CLOCKS = 300  # seconds apart
+AS_PRINTED = f"write the line as `dovelane invite` printed it (mostly port {PORT})"
 ANSWER, LONGEST_ANSWER = 60, 1 << 20  # seconds from the connection to the answer; bytes
 
 
@@ -162,7 +164,7 @@ def wait_open(address, port, seconds=30):
             return
         except OSError as e:
             if time.monotonic() > end:
-                raise Trouble(f"the listener at {group.join_address(address, port)} does not come up ({e}): `journalctl -u dovelane-enroll` says why") from None
+                raise Trouble(f"the listener at {group.join_address(address, port)} does not come up ({network.said(e)}): `journalctl -u dovelane-enroll` says why") from None
             time.sleep(0.1)
 
 
@@ -189,8 +191,12 @@ class Door:
             raise Trouble(f"{self.where} could not prove that the group's authority lets it take hosts in ({e.verify_message}): somebody else may listen there. Nothing secret was told to it") from None
         except ConnectionRefusedError:
             raise Trouble(f"nobody listens at {self.where}: the invitation has ended or was used (`dovelane invite` there makes a new one), or the address is another host's") from None
+        except ssl.SSLError as e:
+            raise Trouble(f"{self.where} answers, and is no listener of an invitation ({plain(network.said(e))}): {AS_PRINTED}") from None
         except (OSError, ValueError) as e:
-            raise Trouble(f"{self.where} cannot be reached: {plain(e)}. A firewall between must let this host reach that port") from None
+            raise Trouble(f"{self.where} cannot be reached: {plain(network.said(e))}. A firewall between must let this host reach that port") from None
+        if line.startswith(b"-"):
+            raise Trouble(f"{self.where} answers, and is no listener of an invitation: it is the port of a node. {AS_PRINTED.capitalize()}")
         try:
             answer = json.loads(line)
         except (ValueError, RecursionError):

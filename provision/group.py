@@ -64,6 +64,9 @@ def check(description):
             check_next_hop(hop)
         for m in d["members"]:
             wrong += check_member(m)
+        for site, number in d.get("gone_sites", {}).items():
+            check_name(site, "site")
+            wrong += [f"the number {number!r} of a site"] if type(number) is not int or not 1 <= number < 2**31 else []
     except (KeyError, TypeError, AttributeError) as e:
         wrong.append(f"what cannot be read ({e!r})")
     except Trouble as e:
@@ -170,9 +173,12 @@ def add(description, name, address, gateway, site, replace=False):
     new = {"name": name, "address": address, "gateway": bool(gateway), "site": site or "", "site_id": 0}
     description = {**description, "members": others + [new]}
     if site:
-        # A number is never given again, also not after its site is gone; one that is made anew keeps its own.
+        # A number belongs to its site's name: users' state.db is that number's, also when the site comes back. No other site gets it.
+        back = description.get("gone_sites", {}).get(site)
         if old and old.get("site_id"):
             new["site_id"] = old["site_id"]
+        elif back and back not in [m["site_id"] for m in others]:
+            new["site_id"] = back
         else:
             new["site_id"] = description["next_site_id"]
             description["next_site_id"] += 1
@@ -185,7 +191,11 @@ def remove(description, name):
         raise Trouble(f"the group has no host {name}; it has {names(description)}")
     if name == description["authority"]:
         raise Trouble(f"{name} has the group's authority and cannot be taken out")
-    return {**description, "members": [m for m in description["members"] if m["name"] != name]}
+    gone = member(description, name)
+    new = {**description, "members": [m for m in description["members"] if m["name"] != name]}
+    if gone["site"]:
+        new["gone_sites"] = {**description.get("gone_sites", {}), gone["site"]: gone["site_id"]}
+    return new
 
 
 NEXT_HOP = re.compile(r"(smtp|relay|lmtp):(unix:[^\s\"\\{}]+|\[[^\s\"\\{}\[\]]+\](:\d+)?)")

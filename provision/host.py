@@ -6,6 +6,7 @@ import grp
 import os
 import pathlib
 import pwd
+import re
 import shutil
 import socket
 import subprocess
@@ -91,8 +92,24 @@ class Host:
     def active(self, unit):
         return self.run("systemctl", "is-active", unit, check=False).stdout.strip() in ("active", "activating", "reloading")
 
+    def running(self, unit):
+        """Not while it waits for its next try to start, which systemctl(1) calls activating."""
+        return self.run("systemctl", "is-active", unit, check=False).stdout.strip() in ("active", "reloading")
+
     def systemctl(self, verb, *words):
-        return self.run("systemctl", verb, *words)
+        """A failure has the last log lines of the unit: systemctl(1) says only that it failed."""
+        try:
+            return self.run("systemctl", verb, *words)
+        except Trouble as e:
+            text = re.sub(r"Created symlink \S+ → \S+ ?/? ?", "", str(e))
+            raise Trouble(text + self.last_lines(words[-1])) from None
+
+    def last_lines(self, unit, n=5):
+        """What the unit's own programs logged last, for the end of an error; "" where there is nothing."""
+        unit = unit if "." in unit else f"{unit}.service"
+        done = self.run("journalctl", "-q", "-b", f"_SYSTEMD_UNIT={unit}", "-n", n, "-o", "cat", "--no-pager", check=False)
+        lines = [line for line in done.stdout.splitlines() if line.strip()]
+        return "".join(f"\n  {unit}: {plain(line, 300)}" for line in lines)
 
     # ---- what it is ----
 

@@ -1,4 +1,4 @@
-"""dovelane init, join, invite, cert and group: the command line. The C program `dovelane` starts this for these words."""
+"""dovelane init, join, invite and cert, and the command line; members.py has `dovelane group`. The C program `dovelane` starts this for these words."""
 import argparse
 import contextlib
 import json
@@ -7,6 +7,7 @@ import secrets
 import sys
 import time
 
+import ask
 import authority
 import desired
 import distribute
@@ -15,75 +16,19 @@ import enroll
 import files
 import group
 import invitation
+import members
+import network
 import postfix
 import redis
 import undo
+from ask import change_host, confirmed, say
 from host import Host, Trouble, plain
-from journal import DIRECTORY, Gone, Journal
+from journal import DIRECTORY, Journal
 
 JOINED = DIRECTORY + "/joined.json"
 ENROLL_UNIT = "dovelane-enroll.service"
 SETTINGS = DIRECTORY + "/enroll.json"
-
-
-def say(text=""):
-    """Lines; what is in them of others plays no tricks with the terminal."""
-    print("\n".join(plain(line.expandtabs(), 10000) for line in text.split("\n")), flush=True)
-
-
-# ---- asking ----
-
-def agreed(options, texts):
-    """Shows all that would change. Whether it may be done."""
-    for text in texts:
-        say(text if text.startswith("---") else f"* {text}")
-    say()
-    if options.dry_run:
-        say(f"{len(texts)} changes; nothing was done (--dry-run)")
-        return False
-    return confirmed(options, f"Make these {len(texts)} changes? [y/N] ")
-
-
-def change_host(journal, options, build, do):
-    """Shows build()'s plan, asks, and does it, under one lock from the last look at the host to the last write.
-
-    Nobody is asked under it. So the plan is made again when the lock is held: what somebody changed while the question waited is shown, and asked about.
-    Whether do(plan) was called; None when there is nothing to do.
-    """
-    shown = wanted(build)
-    if not shown:
-        say("nothing to do: this host is what it should be")
-        return None
-    while agreed(options, shown):
-        with journal.lock(first=True):
-            plan = build()
-            texts = wanted(lambda: plan)
-            if texts == shown or options.yes:
-                do(plan)
-                return True
-        shown = texts
-        say("\nthis host was changed while the question waited; what would be done now:\n")
-    return False
-
-
-def wanted(build):
-    """What a plan would do, as text; Trouble where something is in its way."""
-    plan = build()
-    if refused := plan.refused():
-        raise Trouble("\n".join(refused))
-    return plan.texts()
-
-
-def confirmed(options, question):
-    if options.yes:
-        return True
-    if not sys.stdin.isatty():
-        raise Trouble("nobody is there to be asked: run it in a terminal, or with --yes; --dry-run only shows")
-    if input(question).strip().lower() not in ("y", "yes"):
-        say("nothing was done")
-        return False
-    return True
-
+ANSWERS = 10  # seconds within which the node of this host answers, when all is done
 
 # ---- what this host is ----
 
@@ -110,7 +55,7 @@ def new_local(host, options, name, address):
     gateway, site = roles(host, options, name)
     reinject, bounce = postfix.ports(host) if gateway else ("", "")
     return {"name": group.check_name(name), "address": address, "gateway": gateway, "site": site and group.check_name(site, "site"), "reinject_port": reinject, "bounce_port": bounce,
-            "maxmemory": options.maxmemory or redis.most_memory(host)}
+            "maxmemory": redis.check_memory(host, options.maxmemory) if options.maxmemory else redis.most_memory(host)}
 
 
 def refuse_undoing(journal):
@@ -128,9 +73,14 @@ def init(host, journal, options):
     if not local:
         if not options.address:
             raise Trouble("say --address: the address by which the group's other hosts reach this one, like --address 10.0.0.1")
-        local = new_local(host, options, options.name or host.name(), group.whole_address(options.address))
+        address = group.whole_address(options.address)
+        network.check_listen(host, address)
+        local = new_local(host, options, options.name or host.name(), address)
     elif options.address and group.whole_address(options.address) != local["address"]:
         raise Trouble(f"this host is {local['name']} at {local['address']}: `dovelane init --undo` first, to begin anew with {options.address}")
+
+    if options.maxmemory and options.maxmemory.lower() != local["maxmemory"]:
+        raise Trouble(f"--maxmemory counts when the node is made. Now edit maxmemory in {redis.FILE}, and restart {redis.UNIT} when `dovelane nodes` ends with 0")
 
     def build():
         refuse_init(host, journal, options)
@@ -139,6 +89,8 @@ def init(host, journal, options):
     done = change_host(journal, options, build, lambda plan: put_to_use(host, journal, plan))
     if done is False:
         return 0 if options.dry_run else 1
+    if not options.dry_run:
+        redis.wait(host, local["address"], ANSWERS)
     if done and fresh:
         say("\nDiverting and replicating are off until you say otherwise (`dovelane group --help`).")
         return invite(host, journal, options)
@@ -252,19 +204,33 @@ def invite(host, journal, options):
         raise Trouble(f"the group has no host {replace} to be replaced; it has {group.names(description)}")
     address, _ = group.split_address(local["address"])
     settings = json.loads(host.text(SETTINGS) or "{}")
-    port = getattr(options, "port", None) or settings.get("port") or enroll.PORT
-    minutes = getattr(options, "minutes", None) or invitation.LIFE // 60
+    minutes = getattr(options, "minutes", None)
+    minutes = invitation.LIFE // 60 if minutes is None else minutes
     if not 1 <= minutes <= 1440:
         raise Trouble(f"--minutes {minutes}: 1 to 1440 are allowed; a token is better used soon")
+    port = port_of_invitation(host, settings, getattr(options, "port", None), address)
     files.write(host.path(SETTINGS), json.dumps({"address": address, "port": port}).encode(), 0o600)
     secret = invitation.Invitations(host).new(replace, minutes * 60)
     host.systemctl("restart" if settings.get("port", port) != port else "start", ENROLL_UNIT)
     enroll.wait_open(address, port)
     token = invitation.make_token(authority.fingerprint(host.text(group.CA_FILE)), secret)
     what = f"on the host that takes {replace}'s place" if replace else "on the next host"
-    say(f"\nFor {minutes} minutes, and once, {what} (port {port} must be open for it, and {redis_port(local)} between all hosts):\n")
+    say(f"\nFor {minutes} minute{'' if minutes == 1 else 's'}, and once, {what} (port {port} must be open for it, and {redis_port(local)} between all hosts):\n")
     say(f"    dovelane join {group.join_address(address, port)} --token {token}{f' --name {replace}' if replace else ''}\n")
     return 0
+
+
+def port_of_invitation(host, settings, asked, address):
+    """Where the listener goes. Before a token is printed that nobody could use."""
+    open_at = settings.get("port") if invitation.Invitations(host).any_open() else None
+    port = asked if asked is not None else open_at or enroll.PORT
+    if not 1 <= port <= 65535:
+        raise Trouble(f"--port {port}: 1 to 65535 are allowed")
+    if open_at and port != open_at:
+        say(f"the invitations that are open were for port {open_at}: in their lines write {port} now")
+    if port != open_at or not host.running(ENROLL_UNIT):
+        network.check_port(host, address, port, "say another --port")
+    return port
 
 
 def redis_port(local):
@@ -309,9 +275,11 @@ def enter(host, journal, options, door):
     """Whether this host was let in. What the group answers is kept, so that a run that is killed after that is finished by the same command."""
     refuse_second(host)
     door.meet()
+    # Before the token is used, and the group knows this host by that address.
+    address = group.whole_address(options.address or group.join_address(door.local_address, group.PORT))
+    network.check_listen(host, address)
     description, replace = door.look()
     name = options.name or replace or host.name()
-    address = group.whole_address(options.address or group.join_address(door.local_address, group.PORT))
     local = new_local(host, options, name, address)
     if replace and not options.site and local["site"]:
         local["site"] = group.member(description, replace)["site"] or local["site"]
@@ -354,103 +322,15 @@ def settle(host, journal, kept):
         raise Trouble("\n".join(refused))
     plan.apply(lambda text: say(f"  {text}"))
     distribute.apply(host, journal, always=True)
+    redis.wait(host, kept["local"]["address"], ANSWERS)
+    if kept["local"]["gateway"]:
+        # One that was forgotten (`dovelane group remove`) takes nothing until this is said; of others it says that there is nothing to do.
+        host.run("dovelane", "nodes", "--join", kept["local"]["name"], check=False)
     files.remove(host.path(JOINED))
     with contextlib.suppress(Trouble):
         distribute.sync(host, journal)
     say(f"done in {time.monotonic() - started:.0f} s: this host is {kept['local']['name']} of {group.names(description)}. `dovelane init --undo` brings it back as it was; the group must then be told, "
         f"too: `dovelane group remove {kept['local']['name']}` on {description['authority']}")
-
-
-# ---- group ----
-
-def show_group(host, _journal, _options):
-    _, description = desired.read_group(host)
-    if not description:
-        raise Trouble("this host is in no group yet: `dovelane init` makes one, `dovelane join` enters one")
-    local, status = desired.read_local(host), 0
-    say(f"serial {description['serial']}, authority on {description['authority']}; diverted: {', '.join(description['divert']) or 'nothing'}; replication: {'on' if description['replicate'] else 'off'}")
-    for m in description["members"]:
-        state = applied(host, m, local["name"])
-        what = ", ".join(filter(None, ["gateway" if m["gateway"] else "", f"site {m['site']} ({m['site_id']})" if m["site"] else ""]))
-        good = state == description["serial"]
-        status = status if good else 1
-        say(f"  {m['name']:<16} {m['address']:<24} {what:<30} {'has it' if good else f'has serial {state}' if isinstance(state, int) else state}")
-    return status
-
-
-def applied(host, m, me):
-    try:
-        with distribute.connect(host, m, me) as connection:
-            return int(connection.call("GET", distribute.APPLIED) or 0)
-    except (Trouble, ValueError) as e:
-        return str(e)
-
-
-def changed(host, journal, fn, seconds):
-    """Puts a change to use here, and waits until the others have it."""
-    before = desired.read_group(host)[1] or {}
-    _, description = distribute.change(host, fn)
-    if description.get("serial") == before.get("serial"):
-        say("nothing to do: it is so already")
-    with journal.lock():
-        distribute.sync(host, journal)
-    me, end = desired.read_local(host)["name"], time.monotonic() + seconds
-    waiting = [m for m in description["members"] if m["name"] != me]
-    while waiting:
-        states = [(m, applied(host, m, me)) for m in waiting]
-        for m, state in states:
-            if isinstance(state, int) and state >= description["serial"]:
-                say(f"  {m['name']} has it")
-        waiting = [m for m, state in states if not (isinstance(state, int) and state >= description["serial"])]
-        if waiting and time.monotonic() > end:
-            say(f"  not yet: {', '.join(m['name'] for m in waiting)} (each host looks once a minute; one that is away learns it when it is back; `dovelane group` shows it)")
-            return 1
-        if waiting:
-            time.sleep(1)
-    say("all hosts have it")
-    return 0
-
-
-def divert(host, journal, options):
-    hops = [group.check_next_hop(hop) for hop in options.next_hop]
-
-    def fn(description):
-        if not any(m["gateway"] for m in description["members"]):
-            raise Trouble("the group has no gateway: nothing can be diverted")
-        for hop in hops:
-            if options.what == "remove" and hop not in description["divert"]:
-                raise Trouble(f"{hop} is not diverted; these are: {', '.join(description['divert']) or 'none'}")
-        keep = [hop for hop in description["divert"] if hop not in hops]
-        return {**description, "divert": keep + (hops if options.what == "add" else [])}
-    return changed(host, journal, fn, options.wait)
-
-
-def replicate(host, journal, options):
-    def fn(description):
-        sites = [m for m in description["members"] if m["site"]]
-        if options.what == "on" and len(sites) < 2:
-            raise Trouble(f"the group has {len(sites)} sites: two are needed to replicate")
-        return {**description, "replicate": options.what == "on"}
-    if options.what == "on":
-        say("Dovecot is restarted on all sites. Where one site is empty and another has mail, no client and no delivery may come to the empty one\n"
-            "before `doveadm dovelane status -A` there shows no exchange-first and `doveadm dovelane lag -A` is 0.")
-    return changed(host, journal, fn, options.wait)
-
-
-def remove(host, journal, options):
-    status = changed(host, journal, lambda description: group.remove(description, options.name), options.wait)
-    say(f"a gateway's node is taken out of its group by `dovelane nodes --forget {options.name}`, a site by `doveadm dovelane peers --remove`: the guides say when")
-    say(f"{options.name} still knows the passwords of its programs, and its certificate is good for at most {authority.DAYS} days. Where that host is not in your hands any more: init.md, \"New passwords\"")
-    return status
-
-
-def sync(host, journal, _options):
-    try:
-        with journal.lock():
-            distribute.sync(host, journal)
-    except Gone as e:  # an undo was faster than the timer
-        say(str(e))
-    return 0
 
 
 # ---- cert ----
@@ -485,11 +365,6 @@ def renew(host, journal, options):
 
 # ---- the command line ----
 
-def common(parser):
-    parser.add_argument("--dry-run", action="store_true", help="show what would be changed, and change nothing")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-
-
 def host_options(parser, address_help):
     parser.add_argument("--address", metavar="A[:PORT]", help=address_help)
     parser.add_argument("--name", help="this host's name in the group (default: the host's, up to the first dot)")
@@ -497,7 +372,7 @@ def host_options(parser, address_help):
     parser.add_argument("--replicas", action="store_true", help="beside Dovecot: mailboxes can be replicated")
     parser.add_argument("--site", metavar="NAME", help="the replica's name (default: the host's; implies --replicas)")
     parser.add_argument("--maxmemory", metavar="SIZE", help="of the node's Redis, like 4gb (default: a quarter of the memory)")
-    common(parser)
+    ask.common(parser)
 
 
 def parser():
@@ -525,30 +400,10 @@ def parser():
     more.add_argument("--now", action="store_true", help="also before that")
     more.add_argument("--wait", type=int, default=0, metavar="SECONDS", help="wait for the answer of the authority's host")
     more.set_defaults(run=renew)
-    group_verbs(verbs.add_parser("group", help="who is in the group, what is diverted, whether mailboxes are replicated"))
+    members.options(verbs.add_parser("group", help="who is in the group, what is diverted, whether mailboxes are replicated"))
     p = verbs.add_parser("enroll")
     p.set_defaults(run=listen)
     return top
-
-
-def group_verbs(p):
-    p.set_defaults(run=show_group)
-    verbs = p.add_subparsers(metavar="[divert|replicate|remove|sync]")
-    wait = {"type": int, "default": 90, "metavar": "SECONDS", "help": "how long to wait for the other hosts (default 90)"}
-    d = verbs.add_parser("divert", help="what is diverted, on all hosts")
-    d.add_argument("what", choices=["add", "remove"])
-    d.add_argument("next_hop", nargs="+", help="as Postfix resolves it: lmtp:unix:private/dovecot-lmtp, lmtp:[10.0.0.5]:24")
-    d.add_argument("--wait", **wait)
-    d.set_defaults(run=divert)
-    d = verbs.add_parser("replicate", help="whether mailboxes are replicated, on all sites")
-    d.add_argument("what", choices=["on", "off"])
-    d.add_argument("--wait", **wait)
-    d.set_defaults(run=replicate)
-    d = verbs.add_parser("remove", help="take a host out")
-    d.add_argument("name")
-    d.add_argument("--wait", **wait)
-    d.set_defaults(run=remove)
-    verbs.add_parser("sync", help="look for what is new, now (dovelane-group.timer does it every minute)").set_defaults(run=sync)
 
 
 def start(words=None, host=None):

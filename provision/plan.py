@@ -87,7 +87,7 @@ class Unit:
         self.name, self.then = name, then
 
     def difference(self, host, _journal, _changed):
-        words = [word for word, is_so in (("enable", host.enabled(self.name)), ("start", host.active(self.name))) if not is_so]
+        words = [word for word, is_so in (("enable", host.enabled(self.name)), ("start", host.running(self.name))) if not is_so]
         return f"systemctl {' and '.join(words)} {self.name}" if words else None
 
     def apply(self, host, journal):

@@ -27,6 +27,24 @@ def module(host):
     raise Trouble(f"there is no {MODULES[0]}: install the package redis-module-lane, or `make install`")
 
 
+SIZES = {"": 1, "b": 1, "k": 1000, "kb": 1 << 10, "m": 10**6, "mb": 1 << 20, "g": 10**9, "gb": 1 << 30}  # as redis.conf has them
+LEAST, MOST_PERCENT = 64 << 20, 80
+
+
+def check_memory(host, size):
+    """A value of maxmemory, when the node can have it; else Trouble, before anything is written."""
+    found = re.fullmatch(r"(\d{1,15})(b|kb?|mb?|gb?|)", size.strip().lower())
+    if not found:
+        raise Trouble(f"--maxmemory {size!r} is no size: write it like 4gb or 800mb")
+    asked, has = int(found[1]) * SIZES[found[2]], host.memory()
+    if asked < LEAST:
+        raise Trouble(f"--maxmemory {size} is less than {LEAST >> 20}mb: no mail fits in")
+    if asked > has * MOST_PERCENT // 100:
+        raise Trouble(f"--maxmemory {size} is more than {MOST_PERCENT}% of this host's memory ({has >> 20}mb): when memory ends, the kernel ends the Redis, and all that it holds is gone. "
+                      f"At most {has * MOST_PERCENT // 100 >> 20}mb")
+    return size.strip().lower()
+
+
 def most_memory(host):
     return f"{max(64, host.memory() // FOR_MAIL // (1 << 20) // 64 * 64)}mb"
 
@@ -71,7 +89,7 @@ def wait(host, address, seconds=60):
                 return
         except Trouble as e:
             if time.monotonic() > end:
-                raise Trouble(f"the node's Redis was started and does not answer ({e}): `journalctl -u {UNIT}` and /var/log/redis say more") from None
+                raise Trouble(f"the node of this host does not answer at {address} ({e}). `journalctl -u {UNIT}` says more{host.last_lines(UNIT)}") from None
             time.sleep(0.2)
 
 

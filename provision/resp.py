@@ -4,6 +4,7 @@ import ssl
 import time
 
 import group
+import network
 from host import Trouble, plain
 
 LARGEST = 1 << 20  # bytes of one reply; none that is asked for comes near it
@@ -11,6 +12,10 @@ LARGEST = 1 << 20  # bytes of one reply; none that is asked for comes near it
 
 class Refused(Trouble):
     """Redis answered, and said no."""
+
+
+class Unreached(Trouble):
+    """Redis did not answer: whether it has anything is not known."""
 
 
 class Timed:
@@ -75,7 +80,7 @@ class Redis:
             self.command("AUTH", user, password)
         except (OSError, ValueError) as e:
             self.close()
-            raise Trouble(f"the Redis at {address} cannot be reached: {plain(e)}") from None
+            raise Unreached(f"the Redis at {address} cannot be reached: {plain(network.said(e))}") from None
         except Trouble:
             self.close()
             raise
@@ -95,7 +100,7 @@ class Redis:
         try:
             return self.command(*words)
         except (OSError, ValueError) as e:
-            raise Trouble(f"the Redis at {self.address} does not answer: {plain(e)}") from None
+            raise Unreached(f"the Redis at {self.address} does not answer: {plain(network.said(e))}") from None
 
     def command(self, *words):
         words = [word if isinstance(word, bytes) else str(word).encode() for word in words]

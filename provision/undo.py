@@ -4,6 +4,7 @@ Postfix first, so that no mail comes; then Dovecot; then the programs; the node'
 """
 import contextlib
 import os
+import re
 import shutil
 import time
 
@@ -13,6 +14,7 @@ import files
 import group
 import postfix
 import redis
+import resp
 from host import Trouble
 from journal import WATCHED
 
@@ -32,18 +34,30 @@ def refuse(host, force, lose_mail):
     me = group.member(description, local["name"])
     if lose_mail:
         return
-    if me and host.active(redis.UNIT):
-        refuse_mail(host, me["address"])
+    if me and host.running(redis.UNIT):
+        refuse_mail(host, me["address"], description)
     elif me and host.exists("/var/lib/redis/dovelane/dump.rdb"):
-        raise Trouble(f"{redis.UNIT} is stopped, and its dump.rdb may hold mail: start it, so that this can be looked at; --lose-mail gives up what is in it")
+        raise Trouble(f"{redis.UNIT} is stopped, and its dump.rdb may hold mail: start it, so that this can be looked at (`systemctl start {redis.UNIT}`); "
+                      f"or give up what is in it: `dovelane init --undo --lose-mail`")
 
 
-def refuse_mail(host, address):
-    waiting = redis.waiting(host, address)
+def counts(description, lane):
+    """Whether somebody can still empty it. What waits for a replica is in the mailboxes here, too: it is lost with them alone."""
+    found = re.match(r"dovelane:replica:([^>]+)>([^:]+)", lane)
+    sites = [m["site"] for m in description["members"]]
+    return not found or (description["replicate"] and found[1] in sites and found[2] in sites)
+
+
+def refuse_mail(host, address, description):
+    try:
+        waiting = [each for each in redis.waiting(host, address) if counts(description, each[0])]
+    except resp.Unreached as e:
+        raise Trouble(f"{e}. So it cannot be asked whether mail waits in its lanes. `journalctl -u {redis.UNIT}` says more; `systemctl restart {redis.UNIT}` "
+                      f"starts it anew. If its mail is lost anyhow: `dovelane init --undo --lose-mail`{host.last_lines(redis.UNIT)}") from None
     if waiting:
         lanes = ", ".join(f"{name} ({n})" for name, n in waiting[:5])
         raise Trouble(f"{sum(n for _, n in waiting)} entries wait in {len(waiting)} lanes of this node: {lanes}. `dovelane divert off` and `dovelane drain --to-postfix` empty those of mail; "
-                      f"`doveadm dovelane lag -A` shows those of replicas. Nothing was changed. --lose-mail gives them up")
+                      f"`doveadm dovelane lag -A` shows those of replicas. Nothing was changed. `dovelane init --undo --lose-mail` gives them up")
 
 
 def what(host, journal):
@@ -103,9 +117,9 @@ def wait_until_empty(host, tell, seconds=60):
     local, (_, description) = desired.read_local(host), desired.read_group(host)
     me = local and description and group.member(description, local["name"])
     end = time.monotonic() + seconds
-    while me and host.active(redis.UNIT):
+    while me and host.running(redis.UNIT):
         try:
-            return refuse_mail(host, me["address"])
+            return refuse_mail(host, me["address"], description)
         except Trouble:
             if time.monotonic() > end:
                 raise

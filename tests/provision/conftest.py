@@ -15,7 +15,9 @@ sys.path.insert(0, str(ROOT / "provision"))
 import distribute  # noqa: E402
 import enroll  # noqa: E402
 import main  # noqa: E402
+import network  # noqa: E402
 import redis  # noqa: E402
+import relay  # noqa: E402
 from host import Host, Trouble  # noqa: E402
 
 MASTER = """# as Debian has it
@@ -26,12 +28,15 @@ cleanup   unix  n       -       y       -       0       cleanup
 MAIN = "compatibility_level = 3.6\nmyhostname = mx1.example.org\n"
 
 
+CHECK_LISTEN, CHECK_PORT, WAIT, FOLLOW = network.check_listen, network.check_port, redis.wait, relay.follow  # which tests of their own ask for
+
+
 class PlayedHost(Host):
     def __init__(self, root, like=None):
         """like: another one, of which it is a copy."""
         super().__init__(root)
         self.units = dict(like.units) if like else {"postfix": (True, True), "dovecot.service": (True, True)}
-        self.did = []
+        self.did, self.logged = [], ""
         if like:
             shutil.copytree(like.root, self.root, symlinks=True)
             return
@@ -57,15 +62,23 @@ class PlayedHost(Host):
         words = [str(word) for word in words]
         if words[0] == "systemctl":
             return self.played(words[1], [word for word in words[2:] if not word.startswith("-")])
+        if words[:2] == ["dovelane", "nodes"]:
+            return self.forgets(words[2:])
         if words[0] == "dovelane":
             return super().run(BUILD / "ctl/dovelane", *words[1:], check=check)
         if words[0] == "postconf" and "-c" not in words:
             return super().run("postconf", "-c", self.path("/etc/postfix"), *words[1:], check=check)
         if words[0] in ("doveconf", "postfix"):
             return said("namespace inbox {\n  inbox = yes\n}\n")
+        if words[0] == "journalctl":
+            return said(self.logged)
         if words[0] == "dovecot":
             return said("2.3.19.1 (9b53102964)\n")
         return super().run(*words, check=check, given=given, seconds=seconds)
+
+    def forgets(self, words):
+        self.did.append(["nodes", *words])
+        return said("")
 
     def played(self, verb, units):
         for unit in units:
@@ -95,6 +108,9 @@ def servers(monkeypatch):
     monkeypatch.setattr(redis, "load_certificate", lambda *_: None)
     monkeypatch.setattr(redis, "waiting", lambda *_: [])
     monkeypatch.setattr(enroll, "wait_open", lambda *_: None)
+    monkeypatch.setattr(network, "check_listen", lambda *_: None)
+    monkeypatch.setattr(network, "check_port", lambda *_: None)
+    monkeypatch.setattr(relay, "follow", lambda *_: None)
 
 
 @pytest.fixture
@@ -111,6 +127,9 @@ def first(tmp_path_factory):
         patch.setattr(distribute, "sync", lambda *_: None)
         patch.setattr(distribute, "connect", away)
         patch.setattr(enroll, "wait_open", lambda *_: None)
+        patch.setattr(network, "check_listen", lambda *_: None)
+        patch.setattr(network, "check_port", lambda *_: None)
+        patch.setattr(relay, "follow", lambda *_: None)
         with pytest.raises(SystemExit) as end:
             main.start(["init", "--address", "192.0.2.1", "--name", "mx1", "--gateway", "--yes"], made)
     assert not end.value.code

@@ -324,8 +324,24 @@ def test_the_number_of_a_site_that_is_gone_is_not_given_again(opened):
     opened.thread.join(GUARD)
     token = opened.invite()
     opened.listen()
-    opened.join(token, site="two")
+    opened.join(token, site="other")
     assert group.member(desired.read_group(opened.host)[1], "mx2")["site_id"] == number + 1
+
+
+def test_a_site_that_comes_back_gets_its_old_number(opened):
+    """Its users' state.db is of that number, and is refused under another one."""
+    for _ in range(2):
+        token = opened.invite()
+        opened.listen()
+        opened.join(token, site="two")
+        number = group.member(desired.read_group(opened.host)[1], "mx2")["site_id"]
+        distribute.change(opened.host, lambda description: group.remove(description, "mx2"))
+        opened.thread.join(GUARD)
+    another = opened.invite()
+    opened.listen()
+    opened.join(another, name="mx3", address="192.0.2.3", site="three")
+    again = group.add(desired.read_group(opened.host)[1], "mx2", "192.0.2.2", True, "two")
+    assert number == 1 and [m["site_id"] for m in again["members"] if m["site"]] == [1, 2]
 
 
 # ---- somebody else's answers ----

@@ -85,7 +85,7 @@ def test_a_mode_that_an_admin_gave_a_public_file_stays(host, dovelane):
     assert host.path("/etc/postfix/main.cf").stat().st_mode & 0o777 == 0o640
     host.path(conf.FILE).chmod(0o640)
     assert "nothing to do" in dovelane(*INIT)[1]
-    assert dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0")[0] == 0
+    assert dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0", "--yes")[0] == 0
     assert "192.0.2.5" in host.text(conf.FILE) and host.path(conf.FILE).stat().st_mode & 0o777 == 0o640
 
 

@@ -98,7 +98,7 @@ def test_new_passwords_reach_all_nodes(ready, dovelane, nodes):
 def test_only_the_authoritys_host_changes_the_group(ready, dovelane):
     host = ready
     host.path(f"{desired.AUTHORITY}/ca.key").unlink()
-    for words in (("invite",), ("group", "divert", "add", "lmtp:[192.0.2.5]:24"), ("group", "remove", "mx2")):
+    for words in (("invite",), ("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--yes"), ("group", "remove", "mx2", "--yes")):
         status, said = dovelane(*words)
         assert status == 2 and "authority is on mx1: run this there" in said
 
@@ -126,6 +126,7 @@ def changed(description, path, value):
     (["members", 0, "site_id"], "1"), (["members", 0, "gateway"], "yes"), (["members", 0, "keys"], ["x"]), (["members"], None), (["authority"], "mx1\x1b[2J"), (["divert"], ["example.org"]),
     (["divert"], "lmtp:[192.0.2.5]:24"), (["namespaces"], ["in\nbox"]), (["copies"], "2"), (["copies"], True), (["serial"], 1.5), (["replicate"], "on"),
     (["acl"], "user default on nopass ~* &* +@all"), (["acl"], "user dovelane on nopass resetchannels +@all"), (["acl"], f"user dovelane on #{'0' * 64} resetchannels nopass +@all"),
+    (["gone_sites"], {"a b": 1}), (["gone_sites"], {"two": "1"}), (["gone_sites"], ["two"]),
     (["acl"], f"user dovelane on #{'0' * 64} resetchannels >x +@all"), (["acl"], "user operator on #" + "0" * 64 + " resetchannels +@all"), (["acl"], "include /etc/passwd")])
 def test_what_may_not_come_into_a_configuration_file_is_named(first, path, value):
     description = desired.read_group(first)[1]

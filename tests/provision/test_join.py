@@ -120,8 +120,8 @@ def test_a_join_that_was_killed_is_finished_by_the_same_command(opened, second, 
 def test_a_host_that_is_taken_out_is_named_with_what_it_still_knows(opened, second, dovelane):
     token = opened.invite()
     assert dovelane(*words(opened.listen(), token, "--yes"), on=second)[0] == 0
-    status, said = dovelane("group", "remove", "mx2", "--wait", "0", on=opened.host)
+    status, said = dovelane("group", "remove", "mx2", "--wait", "0", "--yes", on=opened.host)
     assert status == 0 and "mx2 still knows the passwords" in said and "New passwords" in said, said
     assert "node mx2" not in opened.host.text(conf.FILE)
-    status, said = dovelane("group", "remove", "mx2", "--wait", "0", on=opened.host)
+    status, said = dovelane("group", "remove", "mx2", "--wait", "0", "--yes", on=opened.host)
     assert status == 2 and "the group has no host mx2" in said

@@ -49,12 +49,12 @@ def test_nobody_else_can_read_what_is_secret(host, dovelane):
 def test_nothing_is_diverted_nor_replicated_until_told(host, dovelane):
     dovelane(*INIT)
     assert "divert = { }" in host.text(conf.FILE) and not host.exists("/etc/dovecot/conf.d/11-dovelane.conf")
-    status, said = dovelane("group", "divert", "add", "lmtp:unix:private/dovecot-lmtp", "--wait", "0")
+    status, said = dovelane("group", "divert", "add", "lmtp:unix:private/dovecot-lmtp", "--wait", "0", "--yes")
     assert status == 0 and 'divert = { "lmtp:unix:private/dovecot-lmtp" }' in host.text(conf.FILE), said
     assert ["reload", "dovelane-milter.service"] in host.did
-    status, said = dovelane("group", "replicate", "on")
+    status, said = dovelane("group", "replicate", "on", "--yes")
     assert status == 2 and "two are needed" in said
-    status, said = dovelane("group", "divert", "add", "example.org")
+    status, said = dovelane("group", "divert", "add", "example.org", "--yes")
     assert status == 2 and "cannot be diverted" in said
 
 
@@ -281,7 +281,7 @@ def test_an_admins_own_settings_stay(host, dovelane):
     dovelane(*INIT)
     path = host.path(conf.FILE)
     path.write_text(path.read_text() + "lane_time = 2h\ncopies = 3\n")
-    assert dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0")[0] == 0
+    assert dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0", "--yes")[0] == 0
     text = path.read_text()
     assert text.endswith("lane_time = 2h\ncopies = 3\n") and text.count("copies") == 1 and "192.0.2.5" in text
 
@@ -291,7 +291,7 @@ def test_an_edited_group_part_is_never_written_over(host, dovelane):
     path = host.path(conf.FILE)
     edited = path.read_text().replace("divert = { }", 'divert = { "lmtp:[192.0.2.7]:24" }')
     path.write_text(edited)
-    status, said = dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0")
+    status, said = dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0", "--yes")
     assert status == 2 and "changed by hand" in said and "below <<<" in said
     assert path.read_text() == edited
 
@@ -308,7 +308,7 @@ def test_a_setting_that_is_wrong_is_said_before_anything_is_written(host, dovela
     dovelane(*INIT)
     path = host.path(conf.FILE)
     path.write_text(path.read_text() + "lane_tme = 2h\n")
-    status, said = dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0")
+    status, said = dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0", "--yes")
     assert status == 2 and "lane_tme" in said and "would not be good" in said
 
 

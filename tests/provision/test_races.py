@@ -154,7 +154,7 @@ def test_what_an_admin_stopped_stays_stopped(ready, dovelane, nodes):  # noqa: F
         host.systemctl("disable", unit)
     host.run("postconf", "-PX", "smtp/inet/smtpd_milters")
     before, host.did = dict(host.units), []
-    assert dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0")[0] == 0
+    assert dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0", "--yes")[0] == 0
     assert dovelane("cert", "renew", "--now")[0] == 0
     assert "192.0.2.5" in host.text(conf.FILE)
     assert host.units == before and not host.did and "dovelane" not in milters(host)
@@ -177,7 +177,7 @@ def test_the_timer_leaves_to_init_what_an_upgrade_brought(ready, dovelane, nodes
 def test_the_timer_leaves_to_init_what_a_killed_init_has_still_to_do(ready, dovelane, nodes):  # noqa: F811
     kept = journal.Journal(ready)
     kept.expect(["check and reload Postfix"])
-    assert dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0")[0] == 0
+    assert dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0", "--yes")[0] == 0
     assert "check and reload Postfix" in journal.Journal(ready).data["pending"]
     status, said = dovelane("init", "--yes")
     assert status == 0 and "check and reload Postfix" in said
