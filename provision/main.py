@@ -100,6 +100,9 @@ def init(host, journal, options):
 def refuse_init(host, journal, options):
     refuse_undoing(journal)
     _, description = desired.read_group(host)
+    if not description and desired.has_authority(host) and not journal.there:
+        raise Trouble(f"{desired.AUTHORITY} has the key of a group, and {group.FILE} is not there: bring all of /etc/dovelane back from the same copy, and the "
+                      f"group goes on; or move {desired.AUTHORITY} away to make a new group, which no host of the old one is in")
     if description and not desired.has_authority(host) and options.address:
         local = desired.read_local(host)
         raise Trouble(f"this host joined the group of {description['authority']} as {local['name'] if local else '?'}, and makes none of its own: `dovelane init --undo` first. Without --address `dovelane init` mends what is here")
@@ -139,7 +142,7 @@ def first_description(host, local, secrets_, acl):
 def put_to_use(host, journal, plan):
     """Under the journal's lock."""
     started = time.monotonic()
-    if desired.read_group(host)[1] and desired.has_authority(host):
+    if desired.read_group(host)[1] and desired.has_authority(host) and desired.read_local(host):  # no local: /etc/dovelane came back from a copy
         # Its users, in the newest description: not in that of the plan, beside which somebody may have joined.
         acl = desired.Secrets(host).acl()
         distribute.change(host, lambda description: {**description, "acl": acl})
