@@ -296,7 +296,7 @@ typedef struct {
     X(GetCurrentUserName, RedisModuleString *, (RedisModuleCtx * ctx))                                       \
     X(GetModuleUserFromUserName, RedisModuleUser *, (RedisModuleString * name))                              \
     X(ACLCheckCommandPermissions, int, (RedisModuleUser * user, RedisModuleString * *argv, int argc))        \
-    X(FreeModuleUser, int, (RedisModuleUser * user))                                                         \
+    X(FreeModuleUser, void, (RedisModuleUser * user))                                                        \
     X(BlockClientOnKeys, RedisModuleBlockedClient *,                                                         \
       (RedisModuleCtx * ctx, RedisModuleCmdFunc reply_callback, RedisModuleCmdFunc timeout_callback,         \
        void (*free_privdata)(RedisModuleCtx *, void *), long long timeout_ms, RedisModuleString **keys,      \

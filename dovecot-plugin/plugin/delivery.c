@@ -4,8 +4,9 @@
  * after us, never does. So ours is set when a user is created, when all of that user's plugins have been loaded. */
 #include "../compat.h"
 
+#include "../delivery/delivery_id.h"
+
 #include "delivery.h"
-#include "delivery_id.h"
 #include "user.h"
 
 #include <hex-binary.h>

@@ -25,8 +25,9 @@ WALLS = {
     "dovecot-plugin/state": ["dovecot-plugin/orset"],
     "dovecot-plugin": [],  # compat.h
     "dovecot-plugin/kept": ["dovecot-plugin"],
-    "dovecot-plugin/plugin": ["lib", "dovecot-plugin", "dovecot-plugin/kept"],
-    "dovecot-plugin/replicator": ["lib", "dovecot-plugin", "dovecot-plugin/kept", "dovecot-plugin/orset", "dovecot-plugin/state"],
+    "dovecot-plugin/delivery": ["dovecot-plugin"],
+    "dovecot-plugin/plugin": ["lib", "dovecot-plugin", "dovecot-plugin/delivery", "dovecot-plugin/kept"],
+    "dovecot-plugin/replicator": ["lib", "dovecot-plugin", "dovecot-plugin/delivery", "dovecot-plugin/kept", "dovecot-plugin/orset", "dovecot-plugin/state"],
     "dovecot-plugin/doveadm": ["lib", "dovecot-plugin"],
 }
 # The pure cores do no I/O and read no clock: of the C library just these.

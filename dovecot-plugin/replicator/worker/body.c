@@ -1,7 +1,7 @@
 /* body - mails as bytes: always the CRLF form, so that the hash does not depend on how a storage ends its lines. */
 #include "worker.h"
 
-#include "../../plugin/delivery_id.h"
+#include "../../delivery/delivery_id.h"
 
 #include <hash.h>
 #include <hex-binary.h>
