@@ -48,7 +48,7 @@ test-long:
 test-machines:
 	./setup test
 	$(MAKE) --no-print-directory all
-	DOVELANE_BUILD=$(CURDIR)/$(BUILD) $(PYTHON) -m pytest -q -s tests/machines
+	DOVELANE_BUILD=$(CURDIR)/$(BUILD) DOVELANE_DEBS=$${DOVELANE_DEBS-$(CURDIR)/build/deb} $(PYTHON) -m pytest -q -s tests/machines
 
 # Random faults under load, ROUNDS of them, told by SEED: nothing that was answered 250 is lost.
 SEED   := 1
