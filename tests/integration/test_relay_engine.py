@@ -1,6 +1,4 @@
 """What the delivery engine does with what a next hop offers: BDAT, TLS, XCLIENT, 8BITMIME, and Dovelane-Id."""
-import hashlib
-import hmac
 import os
 import re
 import ssl
@@ -12,7 +10,7 @@ import pytest
 import scripted_hops
 from relay_peer import ALL, CHUNKS, CLOSE, HANG, RAW, RESET
 from relay_world import BODY, World, eventually, timeouts
-from stack import resp
+from stack import delivery_id, resp
 from stack.shape import SinkShape
 
 pytestmark = pytest.mark.core
@@ -468,9 +466,8 @@ def key(tmp_path):
     return path
 
 
-def id_line(key, name):
-    mac = hmac.new(bytes.fromhex(key.read_text()), b"dovelane-id:" + name.hex().encode(), hashlib.sha256).hexdigest()[:32]
-    return f"Dovelane-Id: {name.hex()} {mac}\r\n".encode()
+def id_line(key, name, *recipients):
+    return delivery_id.line(bytes.fromhex(key.read_text()), BODY, *recipients, entry=name.hex())[1]
 
 
 @pytest.mark.parametrize("offers", [ALL, CHUNKS], ids=["data", "bdat"])
@@ -479,11 +476,13 @@ def test_our_own_dovecot_is_told_which_mail_it_is(world, key, offers):
     ours, others = w.peer(lmtp=True, offers=offers), w.peer(lmtp=True, offers=offers)
     w.configure(destinations={ours.destination: {"delivery_id": "yes"}})
     w.logged("config read again")
-    name = store(w, ours)
+    people = [f"{n}@Example.net" for n in range(3)]
+    name = store(w, ours, *people)
     store(w, others)
     w.empty()
-    assert ours.bodies() == [id_line(key, name) + BODY] and others.bodies() == [BODY]
-    assert f"SIZE={len(id_line(key, name) + BODY)}" in ours.seen("^MAIL")[0]
+    line = id_line(key, name, *people)
+    assert ours.bodies() == [line + BODY] * 3 and others.bodies() == [BODY]
+    assert f"SIZE={len(line + BODY)}" in ours.seen("^MAIL")[0]
 
 
 def test_a_second_delivery_says_the_same(world, key):
@@ -492,7 +491,7 @@ def test_a_second_delivery_says_the_same(world, key):
     peer.say("DOT", CLOSE, times=1)
     name = store(w, peer)
     w.empty()
-    assert peer.bodies() == [id_line(key, name) + BODY]
+    assert peer.bodies() == [id_line(key, name, "b@example.net") + BODY]
     w.logged("why=unknown-reply")
 
 

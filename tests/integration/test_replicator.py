@@ -56,7 +56,7 @@ def test_hints_are_coalesced(world):
         w[0].change("u", "x")
     wait_for(lambda: not w[0].site.state("u").mailbox, what="a look")
     wait_for(lambda: w[0].metric("replicator_hints") == 200, what="all hints read")
-    wait_for(lambda: w[0].admin("status")[0][1][4].startswith("0 "), what="an end of the work")
+    wait_for(lambda: w[0].admin("status")[0][1][4].endswith(", 0 wait"), what="an end of the work")
     assert w[0].site.state("u").looks <= 2 + (time.monotonic() - begun) / 0.3
 
 

@@ -17,7 +17,7 @@ def code(key, entry, text, recipient):
 def line(key, text, *recipients, entry=None):
     """(entry, the line) in front of text."""
     entry = entry or secrets.token_hex(16)
-    codes = "".join(f"\r\n {code(key, entry, text, one)}" for one in recipients)
+    codes = "".join(("\r\n " if n % 2 == 0 else " ") + code(key, entry, text, one) for n, one in enumerate(recipients))
     return entry, f"Dovelane-Id: {entry}{codes}\r\n".encode()
 
 
