@@ -4,7 +4,6 @@ from conftest import FOLLOW, said
 from test_group import nodes, with_second  # noqa: F401 (a fixture)
 
 import conf
-import desired
 import distribute
 import group
 import relay

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 from conftest import said
-from test_group import nodes, seal, with_second  # noqa: F401 (a fixture)
+from test_group import nodes  # noqa: F401 (a fixture)
 from test_races import asked  # noqa: F401 (a fixture)
 
 import conf

@@ -168,7 +168,7 @@ def test_the_timer_leaves_to_init_what_an_upgrade_brought(ready, dovelane, nodes
     real = templates.read
     monkeypatch.setattr(templates, "read", lambda name: real(name) + ("# new\n" if name == "redis-dovelane.conf" else ""))
     ready.did = []
-    assert dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0")[0] == 0
+    assert dovelane("group", "divert", "add", "lmtp:[192.0.2.5]:24", "--wait", "0", "--yes")[0] == 0
     assert "# new" not in ready.text("/etc/redis/redis-dovelane.conf") and ["restart", "redis-server@dovelane.service"] not in ready.did
     status, said = dovelane("init", "--yes")
     assert status == 0 and "+# new" in said and "# new" in ready.text("/etc/redis/redis-dovelane.conf")
