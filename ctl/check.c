@@ -99,22 +99,30 @@ static void check_places(struct ctl *ctl)
                   c->state_directory);
 }
 
+/* `dovelane init` made this file, and keeps its description of the group beside it: what is in the group's part is changed by its commands. */
+static bool in_group(const struct ctl *ctl)
+{
+    const char *slash = strrchr(ctl->config_path, '/');
+    char *group = mem_printf("%.*sgroup", (int)(slash ? slash + 1 - ctl->config_path : 0), ctl->config_path);
+    bool there = !access(group, F_OK);
+    free(group);
+    return there;
+}
+
 void check_config(struct ctl *ctl)
 {
     const struct config *c = ctl->config;
+    bool made = in_group(ctl), known = c->membership != MEMBERSHIP_LEARNED || made; /* else nodes are learned of */
     char digest[CONFIG_DIGEST];
     config_digest(c, digest);
     check_good(ctl, "config", "%s can be read; what must be equal on all hosts has the digest %s", ctl->config_path, digest);
     if (!c->divert.n)
-        check_say(ctl, FINDING_WARNING, FOUND_DIVERT_EMPTY, "config", "divert = { \"lmtp:[10.0.0.5]:24\" }, as the milter's log names next hops (reason=not-in-divert)", "divert is empty: nothing is diverted (right until you choose next hops)");
-    char *group = mem_printf("%.*sgroup", (int)(strrchr(ctl->config_path, '/') ? strrchr(ctl->config_path, '/') + 1 - ctl->config_path : 0), ctl->config_path);
-    bool known = c->membership != MEMBERSHIP_LEARNED || !access(group, F_OK); /* the file of `dovelane init`; else nodes are learned of */
-    free(group);
+        check_say(ctl, FINDING_WARNING, FOUND_DIVERT_EMPTY, "config", made ? "dovelane group divert add HOP, as the milter's log names next hops (reason=not-in-divert)" : "divert = { \"lmtp:[10.0.0.5]:24\" }, as the milter's log names next hops (reason=not-in-divert)", "divert is empty: nothing is diverted (right until you choose next hops)");
     if (known && (size_t)c->copies > c->nnodes)
         check_say(ctl, FINDING_CRITICAL, FOUND_COPIES_MORE, "config", "dovelane invite, and dovelane join on the next host; or copies = 1",
                   "copies = %lld, and the group has %zu node%s: all mail goes to Postfix's queue", (long long)c->copies, c->nnodes, ctl_s(c->nnodes));
     else if (c->copies == 1)
-        check_say(ctl, FINDING_WARNING, FOUND_COPIES_ONE, "config", "copies = 2", "copies = 1: the loss of one node loses mail");
+        check_say(ctl, FINDING_WARNING, FOUND_COPIES_ONE, "config", made ? "take copies = 1 out below # <<<" : "copies = 2", "copies = 1: the loss of one node loses mail");
     else if ((size_t)c->copies == c->nnodes)
         check_say(ctl, FINDING_WARNING, FOUND_COPIES_ALL, "config", "one node more than copies", "%zu nodes and copies = %lld: while one is away all mail goes to Postfix's queue (right where no host more is to be had)", c->nnodes, (long long)c->copies);
     for (size_t i = 0; i < c->dead.n; i++)
