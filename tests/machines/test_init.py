@@ -83,7 +83,7 @@ class Group:
     def type(self, name, words):
         """What an admin types on that host."""
         self.commands.append(f"{name}# {words}")
-        return self[name].run(f"{words} --yes" if re.match("dovelane (init|join)", words) else words, timeout=300)
+        return self[name].run(f"{words} --yes" if re.match("dovelane (init|join|group (divert|replicate|remove))", words) else words, timeout=300)
 
     def send(self, name, subject):
         self.world.run("python3", "-c", SEND, ADDRESSES[name], subject)
@@ -246,5 +246,5 @@ def test_an_undo_leaves_the_host_as_it_was(group):
     machine.wait("ss -ltn | grep -q :25")
     group.send("mx3", "by Postfix alone")
     machine.wait("grep -a 'status=sent.*Saved' /var/log/mail.log | tail -1 | grep postfix/lmtp", 60, "Postfix delivers as before")
-    group["mx1"].run("dovelane group remove mx3 --wait 150", timeout=300)
+    group["mx1"].run("dovelane group remove mx3 --yes --wait 150", timeout=300)
     group["mx2"].wait("! grep -q mx3 /etc/dovelane/dovelane.conf", 120)
