@@ -158,7 +158,7 @@ def test_another_uid_is_not_given_to_another_mail(pair):
 
 
 def test_other_bytes_do_not_replace_another_mail_under_their_uid(tmp_path_factory):
-    """Two sites saved one GUID, which a Maildir takes from the file's name, with different bytes."""
+    """Two sites saved one GUID, which a Maildir takes from the file's name, with other trace lines: one gives way to the other."""
     for first, second in (("a", "b"), ("b", "a")):     # whose SHA-256 is the smaller one
         world = make_world(tmp_path_factory, ["maildir", "maildir"])
         try:
@@ -168,7 +168,7 @@ def test_other_bytes_do_not_replace_another_mail_under_their_uid(tmp_path_factor
             world.settle()
             keep_mailboxes(world[2])
             for site, body in ((world[1], first), (world[2], second)):
-                drop_file(site, "1700000000.M1P1.host", f"Subject: X\r\n\r\nbytes {body}\r\n".encode())
+                drop_file(site, "1700000000.M1P1.host", f"Received: by {body}; now\r\nSubject: X\r\n\r\nbytes\r\n".encode())
                 site.ingest()
             new_mail_under_the_uid_of(world[2], "X")
             assert sorted(heal(world)) == ["NEW", "X", "m0", "m1", "m2"]
