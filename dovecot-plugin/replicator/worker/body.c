@@ -294,7 +294,7 @@ static int same_message(struct istream *one, struct istream *two)
     return one->stream_errno != 0 || two->stream_errno != 0 ? -1 : a == b;
 }
 
-int body_same_mail(struct mail *mail, struct istream *in)
+static int same_as(struct mail *mail, struct istream *in)
 {
     mail_storage_clear_error(mail->box->storage);
     struct istream *own = crlf_stream(mail);
@@ -302,6 +302,12 @@ int body_same_mail(struct mail *mail, struct istream *in)
         return -1;
     int r = same_message(own, in);
     i_stream_unref(&own);
+    return r;
+}
+
+int body_same_mail(struct mail *mail, struct istream *in)
+{
+    int r = same_as(mail, in);
     i_stream_seek(in, 0);
     return r;
 }
@@ -309,10 +315,10 @@ int body_same_mail(struct mail *mail, struct istream *in)
 int body_same_mails(struct mail *one, struct mail *two)
 {
     mail_storage_clear_error(one->box->storage);
-    struct istream *in = crlf_stream(one);
+    struct istream *in = crlf_stream(one); /* cannot go back */
     if (in == NULL)
         return -1;
-    int r = body_same_mail(two, in);
+    int r = same_as(two, in);
     i_stream_unref(&in);
     return r;
 }

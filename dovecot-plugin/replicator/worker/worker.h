@@ -238,7 +238,8 @@ int body_read(struct mail *, const uint8_t sha256[32], uint64_t offset, size_t m
 bool body_is_of(struct mail *, const uint8_t sha256[32]);
 
 /* Whether two mails are one message: their bytes are equal below the lines that a delivery puts in front (Return-Path, Delivered-To,
- * Received), CRs aside. 1, 0; -1: one cannot be read. A stream is given at its start, and is there again afterwards. */
+ * Received), CRs aside. 1, 0; -1: one cannot be read. A stream is one that can go back: it is given at its start, and is there
+ * again afterwards. */
 int body_same_mail(struct mail *, struct istream *);
 int body_same_mails(struct mail *, struct mail *);
 
