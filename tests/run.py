@@ -104,7 +104,7 @@ class Beside:
     """A part that runs beside all that follows, and gives way to it; its output comes when it ends."""
 
     def __init__(self, name, log, command, tell, nice, env=None):
-        self.name, self.tell, self.start = name, tell, time.monotonic()
+        self.name, self.tell, self.begun = name, tell, time.time()
         self.log = open(log, "w+", encoding="utf-8", errors="replace")
         command = ["nice", "-n", str(nice), *map(str, command)]
         print("+", " ".join(command), "&", flush=True)
@@ -112,9 +112,10 @@ class Beside:
 
     def finish(self, tally):
         code = self.process.wait()
+        took = os.path.getmtime(self.log.name) - self.begun  # it may have ended long ago
         self.log.seek(0)
         print(self.log.read(), flush=True)
-        self.tell(self.name, code, self.start, tally)
+        self.tell(self.name, code, time.monotonic() - took, tally)
 
 
 def long_computations(folder):

@@ -129,7 +129,8 @@ int orset_local_rename(struct orset *os, uint32_t folder, const char *name, size
     return r < 0 ? r : any ? ORSET_OK : ORSET_KNOWN;
 }
 
-/* A dot of a message that the mailbox shows, and the bytes that its site saved are those there, so that who removes the mail has seen it. */
+/* A dot of a message that the mailbox shows, and the bytes that its site saved are those there: who removes the
+ * mail has seen it. */
 static int was_seen(struct orset *os, const struct orset_message *m)
 {
     struct orset_dot speaker;
@@ -345,8 +346,8 @@ int orset_unplaced_guid(struct orset *os, uint32_t home, const uint8_t guid[16])
     return r < 0 ? r : find_unplaced(os, home, &g, &folder);
 }
 
-/* The dots of the message in m[0] whose sites saved these bytes are removed: they stand for another mail, or for the one that the others
- * stand for. The others stay. */
+/* The dots of the message in m[0] whose sites saved these bytes are removed: they stand for another mail, or for
+ * the one that the others stand for. The others stay. */
 int orset_drop_bytes(struct orset *os, const uint8_t sha256[32])
 {
     struct orset_dot dots[ORSET_SAME_MESSAGE_MAX];
@@ -362,16 +363,17 @@ int orset_drop_bytes(struct orset *os, const uint8_t sha256[32])
     return n < 0 ? n : gone == 0 || gone == n ? 0 : orset_emit_remove(os, f, dots, (unsigned)gone);
 }
 
-/* A message of that GUID in that folder: its UID, 0 where it waits to be placed. 1, 0, error. */
-static int find_parted(struct orset *os, struct folder *f, const uint8_t guid[16], uint32_t *uid_r, struct orset_dot *dot_r)
+/* A message of that GUID and these bytes in that folder: its UID, 0 where it waits to be placed. 1, 0, error. */
+static int find_parted(struct orset *os, struct folder *f, const struct orset_facts *facts, uint32_t *uid_r, struct orset_dot *dot_r)
 {
+    const uint8_t *guid = facts->guid;
     int n = orset_guid_dots(os, guid, f->index);
     for (int i = 0; i < n; i++) {
         struct message *o = &os->m[2];
         int r = orset_message_load(os, f->index, os->group[i], o);
         if (r < 0)
             return r;
-        if (r == 0 || memcmp(o->p.facts.guid, guid, 16) != 0)
+        if (r == 0 || memcmp(o->p.facts.guid, guid, 16) != 0 || memcmp(o->p.facts.sha256, facts->sha256, 32) != 0)
             continue;
         *uid_r = o->p.uid;
         *dot_r = o->p.dot;
@@ -393,7 +395,7 @@ int orset_local_part(struct orset *os, uint32_t folder, uint32_t uid, const uint
     if (!facts_valid(uid, given))
         return orset_fail(os, ORSET_E_LIMIT, "UID %u of folder %u: its UID, dates, size or GUID are out of bounds", uid, folder);
     facts.guid_text_len = 0;
-    int known = find_parted(os, home, facts.guid, &same_uid, &same);
+    int known = find_parted(os, home, &facts, &same_uid, &same);
     if (known < 0 || (known > 0 && same_uid != 0))
         return known < 0 ? known : ORSET_KNOWN;
     if ((r = orset_message_by_uid(os, folder, uid, NULL)) <= 0)
