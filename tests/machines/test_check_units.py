@@ -21,7 +21,7 @@ node mx1 {
 @pytest.fixture(params=["bookworm", "trixie"])
 def host(world, request):
     """A node: its Redis and its relay, enabled and started by systemd; Dovelane's units as the install has them."""
-    tree, programs = tree_with_programs(request.param, world.folder)
+    tree, programs = tree_with_programs(request.param, world.folder, "install")
     machine = world.machine("mx1", hosts.ADDRESSES["mx1"], tree)
     furnish(machine, programs)
     example = machine.read("/usr/share/doc/dovelane/examples/redis-dovelane.conf")
