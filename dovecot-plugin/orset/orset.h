@@ -130,9 +130,9 @@ struct orset_flags {
  * where it is not the hex form of guid (Maildir base names), else NULL. Owned by whoever fills it in. */
 struct orset_facts {
     uint8_t guid[16];
-    uint8_t sha256[32];      /* of the CRLF form */
+    uint8_t sha256[32];      /* of the canonical form (docs/replication-protocol.md) */
     int64_t received, saved; /* INTERNALDATE and save date, seconds since 1970 */
-    uint64_t size;           /* bytes of the CRLF form */
+    uint64_t size;           /* bytes of that form */
     const char *guid_text;
     size_t guid_text_len;
 };
@@ -363,6 +363,8 @@ struct orset_todo {
 /* 1 and the next row behind *todo, 0 when there is no more. Order: by kind as in the enum, then folder, then
  * UID or dot. Rows stay until the matching done call, over any crash. */
 int orset_todo_next(struct orset *, struct orset_todo *todo);
+/* Messages that have no UID here, at most so many: what ORSET_TODO_PLACE gives. */
+int orset_unplaced(struct orset *, unsigned most);
 /* The very row that todo->at names, as orset_todo_next() left it there. 0: it is not there any more. */
 int orset_todo_get(struct orset *, struct orset_todo *todo);
 /* 1: a mail that has the GUID `there` in its mailbox is one that the state knows under guid: the same, or joined with it by its bytes

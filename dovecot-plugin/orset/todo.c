@@ -401,6 +401,22 @@ int orset_todo_next_removal(struct orset *os, struct orset_todo *t)
     return r > 0 && t->kind != ORSET_TODO_REMOVE ? 0 : r;
 }
 
+int orset_unplaced(struct orset *os, unsigned most)
+{
+    struct orset_todo *t = os->alloc.resize(os->alloc.ctx, NULL, sizeof *t);
+    unsigned n = 0;
+    int got = 0;
+    if (!t)
+        return orset_fail(os, ORSET_E_MEMORY, "out of memory");
+    memset(t, 0, sizeof *t);
+    t->at[0] = ORSET_TODO_PLACE;
+    t->at_len = 1;
+    while (n < most && (got = orset_todo_next(os, t)) > 0 && t->kind == ORSET_TODO_PLACE)
+        n++;
+    os->alloc.resize(os->alloc.ctx, t, 0);
+    return got < 0 ? got : (int)n;
+}
+
 int orset_todo_get(struct orset *os, struct orset_todo *t)
 {
     struct next n = {.t = t};

@@ -264,3 +264,33 @@ def test_a_replicator_that_is_stopped_or_dies_answers_nobody_for_ever(pair):
         except StackError:
             assert time.monotonic() < end
             time.sleep(0.2)
+
+
+def test_what_waits_is_told_of_users_whom_no_worker_has_open(group):
+    """Mails in a folder that B's Maildir cannot hold: status and lag tell of them, also when nobody has looked since a restart."""
+    user = "deep@example.org"
+    there = group("sdbox", "maildir")
+    a, b = there.replicas
+    folder = "/".join(letter * 100 for letter in "pqr")
+    with Site(a, user) as site:
+        site.append("INBOX", "m")
+        site.create(folder)
+        for n in range(3):
+            site.append(folder, f"m{n}")
+    wait_shape(b, user, {"INBOX": {"m": [()]}}, 420)
+
+    def told(verb):
+        said = b.doveadm("dovelane", verb, "-u", user).decode()
+        if verb == "status":
+            return int(re.search(r"unplaced=(\d+)", said)[1])
+        title, row = (line.split() for line in said.splitlines()[:2])
+        return int(row[title.index("unplaced")])
+
+    end = time.monotonic() + 420
+    while told("status") != 3 or told("lag") != 3:
+        assert time.monotonic() < end, (told("status"), told("lag"))
+        time.sleep(0.2)
+    for _ in range(5):      # each opens the user anew
+        assert told("status") == told("lag") == 3
+    there.restart(b.name)
+    assert told("lag") == 3

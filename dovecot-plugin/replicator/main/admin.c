@@ -372,17 +372,20 @@ static void lag_user(struct client *c, const char *name)
 {
     struct replicator *r = c->admin->r;
     struct user *u = user_find(r->users, name, strlen(name));
+    uint64_t unplaced, held;
+    ledger_get_waiting(r->ledger, name, &unplaced, &held);
     titles(c, "replica\tsite\tchanges\toldest\tbehind\tunplaced\theld\tparcels");
     for (size_t i = 0; i < r->group.npeers; i++) {
         const struct peer *p = &r->group.peer[i];
+        uint64_t ops;
+        int64_t since;
+        ledger_get_unconfirmed(r->ledger, p->site, name, &ops, &since);
         put(c, "+", 1);
         if (c->all) {
             put_escaped(c, name);
             put(c, "\t", 1);
         }
-        row(c, "%s\t%llu\t%llu\t%.1f\t%s\t%llu\t%llu\t%zu\n", p->name, (unsigned long long)p->site, u ? (unsigned long long)u->peer[i].unconfirmed : 0,
-            u ? age(u->peer[i].since) : 0., u && u->peer[i].behind ? "yes" : "no", u ? (unsigned long long)u->unplaced : 0, u ? (unsigned long long)u->held : 0,
-            u ? u->nparcels : 0);
+        row(c, "%s\t%llu\t%llu\t%.1f\t%s\t%llu\t%llu\t%zu\n", p->name, (unsigned long long)p->site, (unsigned long long)ops, age(since), u && u->peer[i].behind ? "yes" : "no", (unsigned long long)unplaced, (unsigned long long)held, u ? u->nparcels : 0);
     }
 }
 

@@ -254,6 +254,7 @@ void job_unknown(struct user *u)
 {
     double now = clock_monotonic();
     user_forget_work(u);
+    user_waits(u, 0, 0);
     ledger_forget_user(u->r->ledger, u->name);
     u->known = false;
     u->active_at = 0; /* nobody's: a name that was made up stays no longer than that */

@@ -13,7 +13,7 @@
 #define LOOKS_PAGE 1000
 #define GATHER 1. /* seconds for which writes are gathered */
 
-enum { ADD_USER, KNOWS_USER, DROP_USER, DROP_USERS_OPS, SET_OPS, DROP_OPS, REMOVE_PEER, DROP_PEERS_OPS, SET_META, ADD_LOOK, DROP_LOOKS, GET_LOOKS, GET_USERS, GET_OPS, GET_TOTALS, STATEMENTS };
+enum { ADD_USER, KNOWS_USER, DROP_USER, DROP_USERS_OPS, SET_OPS, DROP_OPS, REMOVE_PEER, DROP_PEERS_OPS, SET_META, SET_WAITING, DROP_WAITING, ADD_LOOK, DROP_LOOKS, GET_LOOKS, GET_USERS, GET_OPS, GET_TOTALS, GET_UNCONFIRMED, GET_WAITING, STATEMENTS };
 
 static const char *const sql[STATEMENTS] = {
     "INSERT OR IGNORE INTO users VALUES (?1)",
@@ -25,12 +25,16 @@ static const char *const sql[STATEMENTS] = {
     "INSERT OR IGNORE INTO peers VALUES (?1)",
     "DELETE FROM unconfirmed WHERE site = ?1",
     "INSERT OR REPLACE INTO meta VALUES (?1, ?2)",
+    "INSERT OR REPLACE INTO waiting VALUES (?1, ?2, ?3)",
+    "DELETE FROM waiting WHERE name = ?1",
     "INSERT OR IGNORE INTO look VALUES (?1)",
     "DELETE FROM look WHERE name <= ?1",
     "SELECT name, 0, 0 FROM look WHERE name > ?1 ORDER BY name LIMIT ?2",
     "SELECT name, 0, 0 FROM users WHERE name > ?1 ORDER BY name LIMIT ?2",
     "SELECT name, ops, since FROM unconfirmed WHERE site = ?3 AND name > ?1 ORDER BY name LIMIT ?2",
     "SELECT count(*), coalesce(sum(ops), 0), coalesce(min(since), 0) FROM unconfirmed WHERE site = ?1",
+    "SELECT ops, since FROM unconfirmed WHERE site = ?2 AND name = ?1",
+    "SELECT coalesce(sum(unplaced), 0), coalesce(sum(held), 0) FROM waiting WHERE name = ?1 OR ?1 IS NULL",
 };
 
 static const char schema[] =
@@ -38,6 +42,7 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS users (name TEXT PRIMARY KEY) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS unconfirmed (site INTEGER, name TEXT, ops INTEGER, since INTEGER, PRIMARY KEY (site, name)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS waiting (name TEXT PRIMARY KEY, unplaced INTEGER, held INTEGER) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS look (name TEXT PRIMARY KEY) WITHOUT ROWID;"
     "CREATE INDEX IF NOT EXISTS of_user ON unconfirmed (name);"
     "CREATE TABLE IF NOT EXISTS peers (site INTEGER PRIMARY KEY);";
@@ -367,6 +372,7 @@ void ledger_forget_user(struct ledger *l, const char *name)
 {
     write_row(l, DROP_USER, "s", name);
     write_row(l, DROP_USERS_OPS, "s", name);
+    write_row(l, DROP_WAITING, "s", name);
 }
 
 void ledger_unconfirmed(struct ledger *l, uint64_t site, const char *name, uint64_t ops, int64_t since)
@@ -375,6 +381,46 @@ void ledger_unconfirmed(struct ledger *l, uint64_t site, const char *name, uint6
         write_row(l, SET_OPS, "nsnn", (int64_t)site, name, (int64_t)ops, since);
     else
         write_row(l, DROP_OPS, "ns", (int64_t)site, name);
+}
+
+void ledger_waiting(struct ledger *l, const char *name, uint64_t unplaced, uint64_t held)
+{
+    if (unplaced || held)
+        write_row(l, SET_WAITING, "snn", name, (int64_t)unplaced, (int64_t)held);
+    else
+        write_row(l, DROP_WAITING, "s", name);
+}
+
+static void two_numbers(struct ledger *l, int which, const char *name, uint64_t site, int64_t *one_r, int64_t *two_r)
+{
+    sqlite3_stmt *s = prepared(l, which);
+    *one_r = *two_r = 0;
+    if (!s)
+        return;
+    sqlite3_bind_text(s, 1, name, -1, SQLITE_STATIC); /* NULL is bound as such */
+    if (which == GET_UNCONFIRMED)
+        sqlite3_bind_int64(s, 2, (int64_t)site);
+    if (next_row(l, s)) {
+        *one_r = sqlite3_column_int64(s, 0);
+        *two_r = sqlite3_column_int64(s, 1);
+    }
+    sqlite3_reset(s);
+    sqlite3_clear_bindings(s);
+}
+
+void ledger_get_unconfirmed(struct ledger *l, uint64_t site, const char *name, uint64_t *ops_r, int64_t *since_r)
+{
+    int64_t ops;
+    two_numbers(l, GET_UNCONFIRMED, name, site, &ops, since_r);
+    *ops_r = (uint64_t)ops;
+}
+
+void ledger_get_waiting(struct ledger *l, const char *name, uint64_t *unplaced_r, uint64_t *held_r)
+{
+    int64_t unplaced, held;
+    two_numbers(l, GET_WAITING, name, 0, &unplaced, &held);
+    *unplaced_r = (uint64_t)unplaced;
+    *held_r = (uint64_t)held;
 }
 
 bool ledger_remove_peer(struct ledger *l, uint64_t site)

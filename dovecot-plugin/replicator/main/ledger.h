@@ -2,6 +2,7 @@
  *
  *     users        (name)                        who was ever seen here, for sweeps
  *     unconfirmed  (site, name, ops, since)      whose changes a peer has not confirmed
+ *     waiting      (name, unplaced, held)        whose mails wait here: for their bytes or a mailbox, for an admin
  *     look         (name)                        who was to be looked at when the last run was stopped
  *     peers        (site)                        removed for ever
  *     meta         (key, value)                  clean: the last run stopped by itself; parent: replicator.h; site: whose it is
@@ -35,6 +36,12 @@ void ledger_forget_user(struct ledger *, const char *name);
 
 /* ops 0: all is confirmed. since: microseconds since 1970. */
 void ledger_unconfirmed(struct ledger *, uint64_t site, const char *name, uint64_t ops, int64_t since);
+/* 0, 0: all is confirmed. */
+void ledger_get_unconfirmed(struct ledger *, uint64_t site, const char *name, uint64_t *ops_r, int64_t *since_r);
+/* Both 0: nothing waits. */
+void ledger_waiting(struct ledger *, const char *name, uint64_t unplaced, uint64_t held);
+/* Of a user, or (name NULL) of all. */
+void ledger_get_waiting(struct ledger *, const char *name, uint64_t *unplaced_r, uint64_t *held_r);
 void ledger_look(struct ledger *, const char *name);
 /* Whether that is on disk; else it is written again each second (r->group.peer[].removed). */
 bool ledger_remove_peer(struct ledger *, uint64_t site);

@@ -204,10 +204,6 @@ static void send_again(void *arg, const char *name, uint64_t ops, int64_t since)
     if (!u)
         return;
     struct user_peer *up = &u->peer[p->peer];
-    if (!up->unconfirmed) { /* of a run before */
-        up->unconfirmed = ops;
-        up->since = since;
-    }
     up->resend_wait = seconds(p->ship->r->config->resend_after);
     up->resend_at = clock_monotonic() + up->resend_wait;
     user_want(u, p->peer, FRAME_SHIP_CONFIRMED);

@@ -27,6 +27,7 @@ LIST_HEAD(user_list, user);
 struct users {
     struct replicator *r;
     size_t n, unproven;
+    uint64_t unplaced, held; /* of all users, also those who are not in memory */
     struct user_list all, bucket[BUCKETS];
     ev_timer collect;
 };
@@ -68,14 +69,37 @@ struct user *user_get(struct users *us, const char *name, size_t n)
     ev_timer_init(&u->timer, on_timer, 0., 0.);
     u->timer.data = u;
     for (size_t i = 0; i < npeers; i++) {
-        u->peer[i].resend_wait = seconds(us->r->config->resend_after);
-        u->peer[i].hello_wait = seconds(us->r->config->hello_every);
-        u->peer[i].exchange_wait = seconds(us->r->config->exchange_after);
+        struct user_peer *p = &u->peer[i];
+        if (!us->r->group.peer[i].removed)
+            ledger_get_unconfirmed(us->r->ledger, us->r->group.peer[i].site, u->name, &p->unconfirmed, &p->since);
+        p->resend_wait = seconds(us->r->config->resend_after);
+        p->hello_wait = seconds(us->r->config->hello_every);
+        p->exchange_wait = seconds(us->r->config->exchange_after);
     }
+    ledger_get_waiting(us->r->ledger, u->name, &u->unplaced, &u->held);
     LIST_INSERT_HEAD(&us->all, u, in_all);
     LIST_INSERT_HEAD(&us->bucket[bucket_of(name, n)], u, in_hash);
     metric_set(replicator_users, (long long)++us->n);
     return u;
+}
+
+static void show_waiting(const struct users *us)
+{
+    metric_set(replicator_unplaced, (long long)us->unplaced);
+    metric_set(replicator_held, (long long)us->held);
+}
+
+void user_waits(struct user *u, uint64_t unplaced, uint64_t held)
+{
+    struct users *us = u->r->users;
+    if (u->unplaced == unplaced && u->held == held)
+        return;
+    us->unplaced += unplaced - u->unplaced;
+    us->held += held - u->held;
+    u->unplaced = unplaced;
+    u->held = held;
+    ledger_waiting(u->r->ledger, u->name, unplaced, held);
+    show_waiting(us);
 }
 
 static void user_free(struct user *u)
@@ -155,6 +179,8 @@ struct users *users_open(struct replicator *r)
 {
     struct users *us = mem_zero(sizeof *us);
     us->r = r;
+    ledger_get_waiting(r->ledger, NULL, &us->unplaced, &us->held);
+    show_waiting(us);
     LIST_INIT(&us->all);
     ev_timer_init(&us->collect, on_collect, COLLECT, COLLECT);
     us->collect.data = us;
@@ -387,8 +413,7 @@ void user_done(struct user *u, const struct frame_done *d)
         if (d->site[k].owed && (p->hello_at == 0 || p->hello_at > now + CONFIRM))
             p->hello_at = now + CONFIRM;
     }
-    u->unplaced = d->unplaced;
-    u->held = d->held;
+    user_waits(u, d->unplaced, d->held);
     u->tick_at = d->tick ? now + seconds((int64_t)d->tick) : 0;
 }
 

@@ -129,6 +129,7 @@ enum user_class user_class(struct user *, double now);
 /* Puts it into the queue it belongs to, or sets its timer. To be called whenever something changed. */
 void user_plan(struct user *);
 /* It is in nobody's hand any more: no parcels, no requests, nothing wanted. */
+void user_waits(struct user *, uint64_t unplaced, uint64_t held); /* what a worker counted; kept over restarts */
 void user_forget_work(struct user *);
 
 #endif

@@ -26,10 +26,16 @@ static enum frame_result status(struct session *s)
     uint16_t self = orset_self(s->os);
     struct orset_origin o = orset_origin_get(s->os, self);
     uint64_t counter = orset_vector_get(s->os, self), ops, lowest;
+    int unplaced = orset_unplaced(s->os, UINT_MAX);
+    if (unplaced < 0) {
+        session_core_failed(s, "todo");
+        return FRAME_TEMPORARY;
+    }
+    count_waiting(s);
     (void)orset_out(s->os, &ops, &lowest);
     link_reply(s->link, "state\tsite=%llu\tepoch=%llx\tops=%llu\twaiting=%llu\tunplaced=%llu\theld=%llu%s", (unsigned long long)o.site,
                (unsigned long long)o.epoch, (unsigned long long)counter, (unsigned long long)ops,
-               (unsigned long long)s->unplaced, (unsigned long long)s->held, s->exchange_first ? "\texchange-first" : "");
+               (unsigned long long)unplaced, (unsigned long long)s->held, s->exchange_first ? "\texchange-first" : "");
     for (unsigned i = 0; i < s->npeers; i++) {
         const struct peer *p = &s->peer[i];
         link_reply(s->link, "peer\tsite=%llu\tconfirmed=%llu\tunconfirmed=%llu%s%s%s", (unsigned long long)p->site,
@@ -87,7 +93,6 @@ static unsigned verify_mails(struct verify *v, uint32_t folder, bool bodies)
         T_BEGIN {
             struct orset_message m;
             struct orset_flags now, wanted;
-            struct orset_facts facts;
             mail_set_seq(mail, seq);
             if (orset_message_by_uid(v->s->os, folder, mail->uid, &m) <= 0) {
                 unknown++;
@@ -99,7 +104,7 @@ static unsigned verify_mails(struct verify *v, uint32_t folder, bool bodies)
                     now.nkeywords != wanted.nkeywords ||
                     memcmp(now.keyword, wanted.keyword, now.nkeywords * sizeof now.keyword[0]) != 0)
                     v->flags++;
-                if (bodies && (body_facts(mail, &facts, NULL) < 0 || memcmp(facts.sha256, sha256, 32) != 0))
+                if (bodies && !body_is_of(mail, sha256))
                     v->bodies++;
             }
         }

@@ -399,11 +399,15 @@ static int named_apply(struct session *s)
     return r;
 }
 
-static void count_held(struct session *s)
+void count_waiting(struct session *s)
 {
     struct box *const *x;
     s->held = 0;
     array_foreach(&s->boxes, x) s->held += seq_range_count(&(*x)->held);
+    int n = s->uncounted ? orset_unplaced(s->os, UNPLACED_COUNTED) : -1;
+    if (n >= 0)
+        s->unplaced = (uint64_t)n;
+    s->uncounted = FALSE;
 }
 
 int apply(struct session *s, uint64_t ask)
@@ -427,6 +431,5 @@ int apply(struct session *s, uint64_t ask)
         array_clear(&s->wanted);
         spool_clear(s);
     }
-    count_held(s);
     return 0;
 }

@@ -1,4 +1,5 @@
-/* body - mails as bytes: always the CRLF form, so that the hash does not depend on how a storage ends its lines. */
+/* body - mails as bytes: always in the canonical form, so that the hash does not depend on how a storage ends its lines. */
+#include "canonical.h"
 #include "worker.h"
 
 #include "../../delivery/delivery_id.h"
@@ -44,19 +45,19 @@ static EVP_MD_CTX *sha256_begin(void)
 
 /* The hash and size of a stream, and its bytes where there is room for them (keep may be NULL); -1 when it cannot be read to its end.
  * Unreferences it. */
-static int hash_stream(struct istream *in, uint8_t sha256[32], uint64_t *size_r, buffer_t *keep, size_t room, const char **error_r)
+static int hash_stream(struct canonical form, uint8_t sha256[32], uint64_t *size_r, buffer_t *keep, size_t room, const char **error_r)
 {
     EVP_MD_CTX *hash = sha256_begin();
+    struct istream *in = form.in;
     const unsigned char *data;
     size_t n;
     *size_r = 0;
-    while (i_stream_read_more(in, &data, &n) > 0) {
+    while (canonical_next(&form, &data, &n)) {
         if (EVP_DigestUpdate(hash, data, n) != 1)
             i_fatal("OpenSSL: SHA-256");
         *size_r += n;
         if (keep != NULL && *size_r <= room)
             buffer_append(keep, data, n);
-        i_stream_skip(in, n);
     }
     *error_r = in->stream_errno != 0 ? t_strdup(i_stream_get_error(in)) : NULL;
     if (EVP_DigestFinal_ex(hash, sha256, NULL) != 1)
@@ -189,7 +190,7 @@ int body_facts(struct mail *mail, struct orset_facts *f, struct kept *kept)
     f->received = received > 0 ? received : 0;
     f->saved = saved > 0 ? saved : 0;
     size_t room = kept == NULL ? 0 : kept_begin(kept);
-    int r = hash_stream(in, f->sha256, &f->size, room == 0 ? NULL : kept->bytes, room, &error);
+    int r = hash_stream((struct canonical){.in = in}, f->sha256, &f->size, room == 0 ? NULL : kept->bytes, room, &error);
     if (r < 0)
         mail_storage_set_error(mail->box->storage, MAIL_ERROR_TEMP, error); /* a stream's error is not the storage's by itself */
     if (room > 0)
@@ -205,35 +206,46 @@ static bool hash_ends(EVP_MD_CTX *hash, const uint8_t sha256[32])
     return memcmp(is, sha256, 32) == 0;
 }
 
-int body_read(struct mail *mail, const uint8_t sha256[32], uint64_t offset, size_t most, buffer_t *part, uint64_t *size_r)
+/* dropped_r: the form is not all that is there. */
+static int read_form(struct mail *mail, bool as_it_is, const uint8_t sha256[32], uint64_t offset, size_t most, buffer_t *part, uint64_t *size_r,
+                     bool *dropped_r)
 {
     mail_storage_clear_error(mail->box->storage);
-    struct istream *in = crlf_stream(mail);
+    struct canonical form = {.in = crlf_stream(mail), .as_it_is = as_it_is};
     EVP_MD_CTX *hash = sha256_begin();
     const unsigned char *data;
     size_t n;
     uint64_t at = 0;
     int r = 1;
     *size_r = 0;
-    if (in == NULL)
+    *dropped_r = FALSE;
+    if (form.in == NULL)
         return mailbox_get_last_mail_error(mail->box) == MAIL_ERROR_EXPUNGED ? 0 : -1;
     buffer_set_used_size(part, 0);
-    while (i_stream_read_more(in, &data, &n) > 0) {
+    while (canonical_next(&form, &data, &n)) {
         uint64_t skip = offset > at ? I_MIN(offset - at, n) : 0;
         if (EVP_DigestUpdate(hash, data, n) != 1)
             i_fatal("OpenSSL: SHA-256");
         if (skip < n && part->used < most)
             buffer_append(part, data + skip, I_MIN(n - skip, most - part->used));
         at += n;
-        i_stream_skip(in, n);
     }
-    if (in->stream_errno != 0)
+    if (form.in->stream_errno != 0)
         r = -1;
     else if (!hash_ends(hash, sha256))
         r = 0;
-    i_stream_unref(&in);
+    i_stream_unref(&form.in);
     *size_r = at;
+    *dropped_r = form.dropped;
     return r;
+}
+
+int body_read(struct mail *mail, const uint8_t sha256[32], uint64_t offset, size_t most, buffer_t *part, uint64_t *size_r)
+{
+    bool dropped;
+    int r = read_form(mail, FALSE, sha256, offset, most, part, size_r, &dropped);
+    /* Its message may be of a release before 0.2. */
+    return r == 0 && dropped ? read_form(mail, TRUE, sha256, offset, most, part, size_r, &dropped) : r;
 }
 
 bool body_is_of(struct mail *mail, const uint8_t sha256[32])
@@ -426,7 +438,7 @@ static bool is_hash_of(const uint8_t sha256[32], struct istream *in)
     uint64_t size;
     const char *error;
     i_stream_ref(in);
-    bool same = hash_stream(in, is, &size, NULL, 0, &error) == 0 && memcmp(is, sha256, 32) == 0;
+    bool same = hash_stream((struct canonical){.in = in, .as_it_is = TRUE}, is, &size, NULL, 0, &error) == 0 && memcmp(is, sha256, 32) == 0;
     i_stream_seek(in, 0);
     return same;
 }

@@ -662,6 +662,7 @@ int ingest(struct session *s, const struct frame_ingest *f)
     bool was = s->exchange_first;
     if (must_exchange(s))
         return 0;
+    s->uncounted = TRUE;
     if (session_begin(s) < 0)
         return -1;
     if (was && rows_put_join(s) < 0) {

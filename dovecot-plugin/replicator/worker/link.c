@@ -175,6 +175,7 @@ static void send_done(struct link *l, enum frame_result result)
             .site = p->site, .unconfirmed = counter > p->confirmed ? counter - p->confirmed : 0, .behind = p->behind, .owed = p->owed,
             .more = p->more, .asking = p->exchange != NULL};
     }
+    count_waiting(s);
     d->unplaced = s->unplaced;
     d->held = s->held;
     d->tick = s->tick;

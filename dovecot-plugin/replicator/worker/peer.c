@@ -542,6 +542,7 @@ enum frame_result peer_parcel(struct session *s, const struct frame_parcel *f)
         session_fail(s, "site %llu is not in the group", (unsigned long long)f->site);
         return FRAME_REFUSED;
     }
+    s->uncounted = s->uncounted || f->kind == PARCEL_BATCH || f->kind == PARCEL_ANSWER;
     if ((f->kind == PARCEL_BATCH || f->kind == PARCEL_ANSWER || f->kind == PARCEL_BODIES) && end_cut_short(s) < 0)
         return FRAME_TEMPORARY;
     switch (f->kind) {

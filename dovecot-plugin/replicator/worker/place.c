@@ -491,6 +491,7 @@ again:
         r = got < 0 ? session_core_failed(s, "todo") : place_run(&p);
     if (r == 0 && p.again)
         goto again;
+    s->uncounted = s->uncounted && r < 0;
     placing_end(&p);
     i_free(t);
     return r;

@@ -277,12 +277,10 @@ static int renumber_folder(struct session *s, uint32_t folder, struct renumber *
 /* The copy of m's mail that was being made: by its GUID, or, in a Maildir, by who made it and what it holds. */
 static bool is_copy(struct mail *mail, const char *guid, const struct orset_message *m, pid_t saver)
 {
-    struct orset_facts facts;
     const char *other;
     if (mail_get_special(mail, MAIL_FETCH_GUID, &other) < 0)
         return FALSE;
-    return strcmp(guid, other) == 0 || (saved_by(mail, saver) && body_facts(mail, &facts, NULL) == 0 &&
-                                        memcmp(facts.sha256, m->facts.sha256, sizeof facts.sha256) == 0);
+    return strcmp(guid, other) == 0 || (saved_by(mail, saver) && body_is_of(mail, m->facts.sha256));
 }
 
 /* What the row says, in the order of the copies; *copying: they may be there and are not bound. */
@@ -360,11 +358,9 @@ static bool is_taken(const struct renumber *v, unsigned n, uint32_t uid)
 
 static bool is_same(struct mail *mail, const char *guid, const struct orset_message *m)
 {
-    struct orset_facts facts;
     guid_128_t hash;
     mail_generate_guid_128_hash(guid, hash);
-    return memcmp(hash, m->facts.guid, sizeof hash) == 0 ||
-           (body_facts(mail, &facts, NULL) == 0 && memcmp(facts.sha256, m->facts.sha256, sizeof facts.sha256) == 0);
+    return memcmp(hash, m->facts.guid, sizeof hash) == 0 || body_is_of(mail, m->facts.sha256);
 }
 
 /* The same where the log does not tell: one that is there, is bound to nothing, and is no copy of the n before. Where the log says that it

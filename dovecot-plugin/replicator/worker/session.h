@@ -204,7 +204,8 @@ struct session {
     struct bodies *bodies;       /* that came with the parcel in work */
     size_t ship_room;            /* bytes of batches that may still go out before main is asked whether the lanes take more */
     struct kept *kept;           /* that the ingest in work has read and not sent yet, or NULL */
-    uint64_t unplaced, held;     /* as counted last */
+    uint64_t unplaced, held;     /* as counted last; of unplaced ones, from UNPLACED_COUNTED on, perhaps not all */
+    bool uncounted;              /* the state has had others since */
     bool tree_changed;           /* a mailbox was not where it was */
     ARRAY(struct mailbox_list *) dropping; /* whose empty directories are removed by who lists them */
     bool reshaped;               /* mailboxes were made or deleted that the list's index does not know yet */

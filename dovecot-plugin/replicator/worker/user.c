@@ -497,6 +497,7 @@ struct session *session_open(struct link *link, struct group *group, struct mail
     s->link = link;
     s->user = user;
     s->lock_fd = -1;
+    s->uncounted = TRUE;
     s->error = str_new(default_pool, 128);
     s->event = event_create(user->event);
     event_add_category(s->event, &event_category_dovelane);

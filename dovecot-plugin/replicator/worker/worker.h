@@ -232,9 +232,9 @@ bool kept_is_copied(const struct kept *, uint64_t number);
 
 /* Everything of a mail that never changes; reads the body once, and keeps it if kept is not NULL and it fits. guid_text is on the data stack. */
 int body_facts(struct mail *, struct orset_facts *, struct kept *kept);
-/* Part of the CRLF form. 1; 0: no such mail any more, or its bytes are not those of that SHA-256; -1 */
+/* Part of the canonical form (canonical.h), or, where that is not it, of all the bytes with CRLF. 1; 0: no such mail any more, or its bytes are not those of that SHA-256; -1 */
 int body_read(struct mail *, const uint8_t sha256[32], uint64_t offset, size_t most, buffer_t *part, uint64_t *size_r);
-/* The mail has these bytes, in the CRLF form. One that cannot be read has not. */
+/* The mail has these bytes, as body_read() has them. One that cannot be read has not. */
 bool body_is_of(struct mail *, const uint8_t sha256[32]);
 
 /* Whether two mails are one message: their bytes are equal below the lines that a delivery puts in front (Return-Path, Delivered-To,
@@ -332,6 +332,8 @@ int subscription_apply(struct session *, const char *name, size_t len);
 
 /* Does what the mailboxes still lack, in the core's order. Mails without a body are asked for from ask (0: nobody). */
 int apply(struct session *, uint64_t ask);
+#define UNPLACED_COUNTED PARCEL_WANTS_MAX
+void count_waiting(struct session *); /* s->unplaced and held are those of the state */
 int tree_apply(struct session *);         /* folders that came or changed */
 int tree_apply_deletions(struct session *);
 int place_apply(struct session *, uint64_t ask);

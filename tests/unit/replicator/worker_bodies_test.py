@@ -1,6 +1,7 @@
 """Bodies: large ones, lost ones, other ones under the same GUID or hash."""
 import hashlib
 import os
+import re
 import shutil
 import time
 
@@ -320,3 +321,43 @@ def test_a_copy_of_one_guid_that_was_saved_with_other_bytes(tmp_path_factory):
         assert all(s["Box"] == [wanted] and wanted in s["INBOX"] for s in shown.values()), (winner, wanted, shown)
     finally:
         world.stop()
+
+
+ODD = [b"Subject: odd0\r\n\r\na\r\r\nb\r\r\r\nc\r\n", b"Subject: odd1\r\n\r\nends in CR\r", b"Subject: odd2\r\n\r\nno end of line",
+       b"Subject: odd3\r\n\r\nbare \r and \r\r stay\r\r\r\r\nthere\r\r", b"\r", b"Subject: odd5\r\r\n\r\r\n" + b"line\r\r\n" * 100000]
+
+
+def plain(text):
+    """What all saves of a mail have in common."""
+    return re.sub(rb"\r*\n", b"\r\n", text).rstrip(b"\r")
+
+
+def shown(site):
+    box = site.imap()
+    box.select("INBOX", readonly=True)
+    mails = [part[1] for part in box.fetch("1:*", "(BODY.PEEK[])")[1] if isinstance(part, tuple)]
+    box.logout()
+    return sorted(plain(mail) for mail in mails)
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_bytes_that_a_save_does_not_keep(world, lost):
+    """CRs before CRLF, and at the end: it is one mail at both sites, and whoever loses his home gets all of it back."""
+    world.settle()
+    for n, text in enumerate(ODD):
+        for site in world.sites.values():
+            if site.format == "maildir":
+                drop_file(site, f"1700000000.M{n}P{site.number}.host", text)
+            elif text != b"\r":  # of which IMAP makes nothing
+                assert site.imap().append("INBOX", None, None, text)[0] == "OK"
+    world.settle()
+    wanted = shown(world[1])
+    assert wanted == shown(world[2]) and len(wanted) >= 10
+    for site in world.sites.values():
+        assert site.admin("verify", "bodies")[-1].endswith("same"), site.admin("verify", "bodies")
+    world[lost].disconnect()
+    shutil.rmtree(world[lost].root())
+    world.settle()
+    for site in world.sites.values():
+        assert shown(site) == wanted, [note for note in site.notes if "not sent" in note[1]]
+        assert site.admin("verify", "bodies")[-1].endswith("same"), site.admin("verify", "bodies")
