@@ -14,6 +14,7 @@ struct found {
     guid_128_t guid;
     uint32_t uid_validity;
     bool unreadable; /* there, but what it is cannot be known now: nothing is concluded */
+    bool lasting;    /* and no lock or deletion that ends is why */
     struct box *x;
 };
 
@@ -79,8 +80,10 @@ static void add_found(struct tree *t, const char *vname)
         if (going || error != MAIL_ERROR_NOTFOUND) {
             if (!going && session_box_is_locked(t->s, box))
                 t->in->locked = TRUE;
-            else if (!going)
+            else if (!going) {
                 session_note(t->s, NOTE_WARNING, "%s cannot be read and waits: %s", vname, text);
+                f.lasting = TRUE;
+            }
             f.unreadable = TRUE;
             array_push_back(&t->found, &f);
         }
@@ -416,29 +419,53 @@ static int all_missing(struct session *s, struct box *x)
     return 0;
 }
 
-/* One that was renamed may be it. */
-static bool any_nameless(struct tree *t)
+/* What cannot be read, and may be one that is missed, renamed; NULL: nothing. -1 */
+static int any_nameless(struct tree *t, const char **vname_r)
 {
     const struct found *f;
+    *vname_r = NULL;
     array_foreach(&t->found, f)
     {
-        if (f->unreadable && f->x == NULL)
-            return TRUE;
+        int was = f->unreadable && f->x == NULL ? unreadable_was(t->s, f->vname) : 1;
+        if (was <= 0) {
+            *vname_r = f->vname;
+            return was;
+        }
     }
-    return FALSE;
+    return 0;
+}
+
+static int keep_nameless(struct tree *t)
+{
+    ARRAY_TYPE(const_string) names;
+    const struct found *f;
+    t_array_init(&names, 8);
+    array_foreach(&t->found, f)
+    {
+        if (f->lasting && f->x == NULL)
+            array_push_back(&names, &f->vname);
+    }
+    return unreadable_keep(t->s, array_count(&names) == 0 ? NULL : array_front(&names), array_count(&names));
 }
 
 static int judge_lost(struct tree *t)
 {
     struct session *s = t->s;
     struct box *const *xp;
-    bool wait = any_nameless(t);
+    const char *nameless;
+    bool missed = FALSE;
+    if (any_nameless(t, &nameless) < 0)
+        return -1;
     array_foreach(&s->boxes, xp)
     {
         struct box *x = *xp;
         if (!x->absent || x->gone)
             continue;
-        if (wait && !guid_128_is_empty(x->guid)) {
+        missed = TRUE;
+        if (nameless != NULL && !guid_128_is_empty(x->guid)) {
+            if (!t->in->locked)
+                session_note(s, NOTE_WARNING, "%s is gone though nobody deleted it, and is not made again while %s cannot be read, which it may be, "
+                             "renamed: make that readable for the user, or move it away", x->vname, nameless);
             s->look_again = TRUE;
             session_want_tick(s, t->in->locked ? 1000 : 60000); /* a lock goes; what else keeps it from being read will mostly be the same then */
             continue;
@@ -448,7 +475,7 @@ static int judge_lost(struct tree *t)
         if (all_missing(s, x) < 0 || make_again(s, x) < 0)
             return -1;
     }
-    return 0;
+    return missed ? 0 : keep_nameless(t);
 }
 
 static int find(struct tree *t)

@@ -162,6 +162,9 @@ struct ingest {
 };
 /* The tree: mailboxes against rows and folders; and subscriptions. Inside a transaction. */
 int boxes_ingest(struct session *, struct ingest *);
+/* 1: it could not be read either when nothing was missed last; 0; -1 */
+int unreadable_was(struct session *, const char *vname);
+int unreadable_keep(struct session *, const char *const *vnames, unsigned n); /* in place of those before */
 /* A client deleted the mailbox; forgets the row. Inside a transaction. */
 int box_say_deleted(struct session *, struct box *);
 /* Behind all adds: removals, then deletions. Inside a transaction. */

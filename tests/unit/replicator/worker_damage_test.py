@@ -66,6 +66,61 @@ def test_a_lost_mail_directory_is_fetched_back(world):
     assert equal(world, uids=False) == before
 
 
+def box_directory(site, name):
+    found = [path for path in site.root().rglob("*") if path.name in (name, f".{name}") and path.is_dir()]
+    return found[0]
+
+
+def rights(path, readable):
+    for one in (path, *path.rglob("*")):
+        shutil.chown(one, *(("nobody", "nogroup") if readable else ("root", "root")))
+        if one.is_dir():
+            one.chmod(0o700)
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_folder_that_cannot_be_read_keeps_no_other_one_from_coming_back(world, warm):
+    """It belongs to root for good, and no site has it. It was there, beside the one that goes: it is not that one, renamed."""
+    site = world[1]
+    for name in ("Old", "Lost"):
+        imap(site, None, ("create", name))
+    append(site, "Lost", "m")
+    world.settle()
+    shutil.copytree(box_directory(site, "Old"), box_directory(site, "Old").with_name({"maildir": ".Strange"}.get(site.format, "Strange")))
+    rights(box_directory(site, "Strange"), False)
+    world.settle()
+    before = world[2].contents(uids=False)
+    if not warm:
+        site.work(CLOSE)
+    shutil.rmtree(box_directory(site, "Lost"))
+    world.settle()
+    world.settle()
+    assert world[2].contents(uids=False) == before
+    assert b"messages=1" in site.doveadm("mailbox", "status", "-u", USER, "messages", "Lost"), site.notes
+
+
+def test_a_folder_that_was_renamed_and_cannot_be_read_is_not_made_again(world):
+    """It waits, and the log says for what."""
+    site = world[1]
+    if site.format != "maildir":
+        pytest.skip("of dbox, the index may be readable where the mails are not")
+    imap(site, None, ("create", "Lost"))
+    append(site, "Lost", "m")
+    world.settle()
+    path = box_directory(site, "Lost")
+    there = path.rename(path.with_name(".Other"))
+    rights(there, False)
+    world.settle()
+    world.settle()
+    assert not path.exists() and "Lost" in world[2].contents()
+    assert any("Lost is gone" in said and "Other cannot be read" in said for _, said in site.notes), site.notes
+    rights(there, True)
+    world.settle()
+    world.settle()
+    now = equal(world, uids=False)
+    assert subjects(now, "Other") == 1 and "Lost" not in now
+
+
 def test_mail_directory_of_one_site_gone(world):
     for i in range(4):
         append(world[1], "INBOX", f"m{i}", "(\\Flagged)")
