@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "endpoint.h"
 #include "mem.h"
 #include "signals.h"
 
@@ -222,6 +223,35 @@ static void check_link(struct ctl *ctl, struct conn *c, size_t node)
         freeReplyObject(user);
 }
 
+/* Of the programs whose files are on this host. The answer to AUTH is all that is asked, on a connection of its own. */
+static void check_passwords(struct ctl *ctl, size_t node, const char *about)
+{
+    static const char *const program[] = {"dovelane-milter", "dovelane-proxy", "dovelane-relay", "dovelane-replicator"};
+    struct conn c = {.link = NULL};
+    bool refused = false;
+    if (!strstr(ctl->config->node_user_file, "%p") || !conn_open(&c, ctl->config, node))
+        return;
+    for (size_t i = 0; i < sizeof program / sizeof *program && conn_up(&c); i++) {
+        struct endpoint_user user;
+        char *file = endpoint_file_of(ctl->config->node_user_file, program[i]), *error = NULL;
+        redisReply *r = endpoint_read_user(file, &user, &error) < 0 ? NULL : conn_call(&c, "AUTH %s %s", user.name, user.password);
+        if (!r && !error && conn_up(&c)) {
+            char *mend = mem_printf("copy %s from a host where it is accepted (all hosts have the same), with its owner and mode, and restart %s", file, program[i]);
+            check_say(ctl, FINDING_CRITICAL, FOUND_PASSWORD_REFUSED, about, mend, "refuses the user and the password of %s: %s", file, c.trouble);
+            free(mend);
+            refused = true;
+        }
+        if (r)
+            freeReplyObject(r);
+        explicit_bzero(&user, sizeof user);
+        free(error);
+        free(file);
+    }
+    if (!refused && conn_up(&c))
+        check_good(ctl, about, "accepts the passwords of the programs here");
+    conn_close(&c);
+}
+
 void check_nodes(struct ctl *ctl)
 {
     struct node_facts *facts = mem_zero((ctl->nconns + 1) * sizeof *facts);
@@ -244,6 +274,7 @@ void check_nodes(struct ctl *ctl)
             check_whole(ctl, c);
         check_clock(ctl, c);
         check_users(ctl, c);
+        check_passwords(ctl, i, about);
         check_relay(ctl, c);
         check_milters(ctl, c);
         for (size_t k = 0; k < i; k++)

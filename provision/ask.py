@@ -4,9 +4,16 @@ import sys
 from host import Trouble, plain
 
 
+agreed_to = False  # and being done: it is done to its end, also when nobody reads any more what is said of it
+
+
 def say(text=""):
     """Lines; what is in them of others plays no tricks with the terminal."""
-    print("\n".join(plain(line.expandtabs(), 10000) for line in text.split("\n")), flush=True)
+    try:
+        print("\n".join(plain(line.expandtabs(), 10000) for line in text.split("\n")), flush=True)
+    except BrokenPipeError:
+        if not agreed_to:
+            raise
 
 
 # ---- asking ----
@@ -53,6 +60,12 @@ def wanted(build):
 
 
 def confirmed(options, question):
+    global agreed_to
+    agreed_to = is_confirmed(options, question)
+    return agreed_to
+
+
+def is_confirmed(options, question):
     if options.yes:
         return True
     if not sys.stdin.isatty():

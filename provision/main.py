@@ -421,6 +421,9 @@ def start(words=None, host=None):
         level = "<3>" if os.environ.get("JOURNAL_STREAM") and not sys.stderr.isatty() else ""
         print(f"{level}dovelane: " + "\n".join(map(plain, str(e).split("\n"))), file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # whoever read it has seen enough; what ran to its end is done, the same command does the rest
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(141)
     except (KeyboardInterrupt, EOFError):
         print("\ndovelane: interrupted; the same command goes on where this one ended", file=sys.stderr)
         sys.exit(2)

@@ -306,6 +306,26 @@ def test_a_link_without_tls_and_users(far):
     far.check.lacks("no-password", "nodes")
 
 
+@mends("password-refused")
+def test_a_password_that_a_node_refuses(far):
+    certificate(far.files.directory, "far", subject=f"IP:{far.address}")
+    with resp.Connection(far.service.note["address"]) as node:
+        node.call("CONFIG", "SET", "tls-cert-file", str(far.files.directory / "far.crt"), "tls-key-file", str(far.files.directory / "far.key"))
+        (far.files.directory / "mx1.acl").write_text(far.files.acl())
+        node.call("ACL", "LOAD")
+    far.write(far.port, tls="yes")
+    eventually("it answers", lambda: not any(each.name == "node-silent" for each in far.check.look("nodes")[0]))
+    far.check.lacks("password-refused", "nodes")
+    file = far.files.directory / "dovelane-relay.user"
+    kept = file.read_text()
+    file.write_text("dovelane-relay of-another-group\n")
+    finding = far.check.finds("password-refused", "nodes", about="node mx1")
+    assert finding.mend == f"copy {file} from a host where it is accepted (all hosts have the same), with its owner and mode, and restart dovelane-relay"
+    assert f"refuses the user and the password of {file}: " in finding.text and "WRONGPASS" in finding.text and "of-another-group" not in finding.text
+    file.write_text(kept)
+    far.check.lacks("password-refused", "nodes")
+
+
 class Link:
     """A node by TLS on loopback, whose default user may all: the test's own way in."""
 

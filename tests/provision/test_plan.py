@@ -3,6 +3,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 
 import pytest
 from conftest import MAIN, MASTER, PlayedHost, tree
@@ -11,6 +12,7 @@ import conf
 import desired
 import files
 import journal
+import plan
 import postfix
 import redis
 import undo
@@ -347,3 +349,35 @@ def test_what_no_group_can_be_made_of_is_refused(host, dovelane):
         status, said = dovelane("init", "--yes", *words)
         assert status == 2 and why in said, said
     assert not os.path.exists(host.path("/etc/dovelane"))
+
+
+CLOSED = """
+import sys, types
+sys.path.insert(0, sys.argv[1])
+import ask, main
+def many():
+    for _ in range(1000):
+        ask.say("x" * 1000)
+def run(host, journal, options):
+    if sys.argv[2] == "at-once":
+        many()
+    ask.confirmed(options, "?")
+    many()
+    print("done", file=sys.stderr)
+    return 0
+main.Journal = lambda host: None
+main.parser = lambda: types.SimpleNamespace(parse_args=lambda words: types.SimpleNamespace(run=run, yes=True))
+main.start([], types.SimpleNamespace(root="/nowhere"))
+"""
+
+
+@pytest.mark.parametrize("when, ends", [("at-once", (141, "")), ("later", (0, "done\n"))])
+def test_who_stops_reading_gets_no_traceback_and_stops_no_work(when, ends):
+    """`dovelane init --dry-run | head`; and a run that is under way when its reader goes."""
+    source = os.path.dirname(os.path.abspath(plan.__file__))
+    command = subprocess.Popen(["/usr/bin/python3", "-c", CLOSED, source, when], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if when == "at-once":
+        assert command.stdout.readline()
+    command.stdout.close()
+    said = command.stderr.read()
+    assert (command.wait(), said) == ends

@@ -528,18 +528,18 @@ int look_at_mail(struct look *l, uint32_t uid)
 int look_at_other(struct look *l, uint32_t uid)
 {
     struct orset_message m;
+    struct orset_facts facts;
     int r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
     seq_range_array_remove(&l->x->held, uid);
     if (r <= 0 || same_mail(l, &m))
         return look_changed(l, r < 0 ? r : ORSET_KNOWN);
     uint8_t sha256[32];
-    uint64_t size;
     memcpy(sha256, m.facts.sha256, sizeof sha256);
-    if ((r = body_read(l->mail, sha256, 0, 0, t_buffer_create(16), &size)) < 0) {
+    if (body_facts(l->mail, &facts, NULL) < 0) {
         unreadable(l);
         return 0;
     }
-    if (r > 0)
+    if (memcmp(facts.sha256, sha256, sizeof sha256) == 0 || body_is_of(l->mail, sha256))
         return 0;
     return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
 }
