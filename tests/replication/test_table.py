@@ -35,7 +35,7 @@ def outcome_of(request, pair, name, replication):
         with Group(*pair, replication=replication, extras=("acl", "sieve")) as group:
             DONE[key] = table.run(group, rows_for(request.session, pair, request.function.__name__))
             DONE[key, "panics"] = conftest.panics(group)
-            DONE[key, "logs"] = group.logs("dovelane", 200)
+            DONE[key, "logs"] = group.logs("dovelane.*user=|lane to|dovelane-worker", 50000)
         conftest.record(replication, " ".join(pair), DONE[key])
     if name not in DONE[key]:
         pytest.skip(f"a row about {', '.join(scenarios.ROWS[name].storages)}")
@@ -47,7 +47,9 @@ def outcome_of(request, pair, name, replication):
 def test_row(request, pair, name):
     outcome, panics, logs = outcome_of(request, pair, name, "dovelane")
     if not outcome.ok:
-        told = "\n".join(line for line in logs.splitlines() if outcome.user in line)
+        lines = [line for line in logs.splitlines() if outcome.user in line or ": lane to" in line]
+        last = [line for line in lines if line.endswith("result 0 ")][-20:]  # most of them, and they say the least
+        told = "\n".join(line for line in lines if not line.endswith("result 0 ") or line in last)
         pytest.fail(f"{outcome.row.title}\n{outcome.complaint}\nlog lines of the user:\n{told}", pytrace=False)
     assert not panics, panics
 
