@@ -6,7 +6,7 @@ import shutil
 import time
 
 import pytest
-from worker_sites import append, drop_file, equal, imap, mail, make_world, needs_dovecot, subjects
+from worker_sites import MIXES, append, drop_file, equal, imap, mail, make_world, needs_dovecot, subjects
 from worker_world import BODIES, BODY, TICK, USER, WANT, text
 
 pytestmark = needs_dovecot
@@ -340,24 +340,30 @@ def shown(site):
     return sorted(plain(mail) for mail in mails)
 
 
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("crlf", [(), (1,), (1, 2)], ids=["lf", "crlf-at-one", "crlf"])
 @pytest.mark.parametrize("lost", [1, 2])
-def test_bytes_that_a_save_does_not_keep(world, lost):
+def test_bytes_that_a_save_does_not_keep(mix, lost, crlf):
     """CRs before CRLF, and at the end: it is one mail at both sites, and whoever loses his home gets all of it back."""
-    world.settle()
-    for n, text in enumerate(ODD):
+    world = make_world(None, mix.split(","), more=dict.fromkeys(crlf, "mail_save_crlf = yes\n"))
+    try:
+        world.settle()
+        for n, text in enumerate(ODD):
+            for site in world.sites.values():
+                if site.format == "maildir":
+                    drop_file(site, f"1700000000.M{n}P{site.number}.host", text)
+                elif text != b"\r":  # of which IMAP makes nothing
+                    assert site.imap().append("INBOX", None, None, text)[0] == "OK"
+        world.settle()
+        wanted = shown(world[1])
+        assert wanted == shown(world[2]) and len(wanted) >= 10
         for site in world.sites.values():
-            if site.format == "maildir":
-                drop_file(site, f"1700000000.M{n}P{site.number}.host", text)
-            elif text != b"\r":  # of which IMAP makes nothing
-                assert site.imap().append("INBOX", None, None, text)[0] == "OK"
-    world.settle()
-    wanted = shown(world[1])
-    assert wanted == shown(world[2]) and len(wanted) >= 10
-    for site in world.sites.values():
-        assert site.admin("verify", "bodies")[-1].endswith("same"), site.admin("verify", "bodies")
-    world[lost].disconnect()
-    shutil.rmtree(world[lost].root())
-    world.settle()
-    for site in world.sites.values():
-        assert shown(site) == wanted, [note for note in site.notes if "not sent" in note[1]]
-        assert site.admin("verify", "bodies")[-1].endswith("same"), site.admin("verify", "bodies")
+            assert site.admin("verify", "bodies")[-1].endswith("same"), site.admin("verify", "bodies")
+        world[lost].disconnect()
+        shutil.rmtree(world[lost].root())
+        world.settle()
+        for site in world.sites.values():
+            assert shown(site) == wanted, [note for note in site.notes if "not sent" in note[1]]
+            assert site.admin("verify", "bodies")[-1].endswith("same"), site.admin("verify", "bodies")
+    finally:
+        world.stop()

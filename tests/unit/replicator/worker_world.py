@@ -218,7 +218,7 @@ class Failed(Exception):
 class Site:
     """A Dovecot and the connection with its worker."""
 
-    def __init__(self, base, number, sites, worker, mailbox_format, env=None, public=False, acl=False):
+    def __init__(self, base, number, sites, worker, mailbox_format, env=None, public=False, acl=False, more=""):
         self.number, self.sites, self.base, self.format = number, sites, Path(base), mailbox_format
         self.outbox = {n: [] for n in sites if n != number}
         self.reserve, self.notes, self.done, self.sock, self.opened = {}, [], {}, None, False
@@ -255,7 +255,7 @@ class Site:
         if env:
             config += ("import_environment {\n" + "".join(f"  {k} = {v}\n" for k, v in env.items()) + "}\n" if v24
                        else f"import_environment = {' '.join(f'{k}={v}' for k, v in env.items())}\n")
-        self.config.write_text(config)
+        self.config.write_text(config + more)
         self.process = subprocess.Popen(["dovecot", "-F", "-c", str(self.config)])
         self.wait_for(self.base / "run" / "dovelane-worker")
 
@@ -429,12 +429,12 @@ class Site:
 
 
 class World:
-    """Sites 1, 2, ... and the lanes between them. env: of the Dovecots, or a function of the site's number."""
+    """Sites 1, 2, ... and the lanes between them. env: of the Dovecots, or a function of the site's number; more: for the configuration, by number."""
 
-    def __init__(self, base, formats, worker, env=None, public=False, acl=False):
+    def __init__(self, base, formats, worker, env=None, public=False, acl=False, more=None):
         self.base = Path(base)
         numbers = list(range(1, len(formats) + 1))
-        self.sites = {n: Site(self.base / f"site{n}", n, numbers, worker, f, env(n) if callable(env) else env, public, acl)
+        self.sites = {n: Site(self.base / f"site{n}", n, numbers, worker, f, env(n) if callable(env) else env, public, acl, (more or {}).get(n, ""))
                       for n, f in zip(numbers, formats)}
         self.carried = []
 
