@@ -94,11 +94,24 @@ void check_clock(struct ctl *ctl, struct conn *c)
 
 /* ---- users ---- */
 
-static void check_user(struct ctl *ctl, struct conn *c, const char *program, const char *user)
+#define ACL_AGAIN "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD"
+
+/* A server refuses all lines when one names a command that it does not know. */
+static bool is_older(struct conn *c)
+{
+    redisReply *r = conn_call(c, "LANE.BEATS");
+    bool older = !r && conn_up(c) && !strncasecmp(c->trouble, "ERR unknown command", 19);
+    if (r)
+        freeReplyObject(r);
+    return older;
+}
+
+static void check_user(struct ctl *ctl, struct conn *c, const char *program, const char *user, bool older)
 {
     char about[80];
     struct buf wider = {0}, missing = {0};
-    const char *mend = "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD";
+    const char *mend = older ? "restart that Redis, which runs an older lane.so; then " ACL_AGAIN : ACL_AGAIN;
+    const char *narrow = older ? mend : "when the programs of all hosts are of this version: " ACL_AGAIN;
     redisReply *r = conn_call(c, "ACL GETUSER %s", user);
     snprintf(about, sizeof about, "node %s", c->name);
     if (!r || r->type != REDIS_REPLY_ARRAY) {
@@ -106,7 +119,7 @@ static void check_user(struct ctl *ctl, struct conn *c, const char *program, con
     } else {
         acl_compare(r, program, &wider, &missing);
         if (wider.len)
-            check_say(ctl, FINDING_WARNING, FOUND_ACL_WIDER, about, mend, "its user %s may do more than %s needs:%s", user, program, wider.data);
+            check_say(ctl, FINDING_WARNING, FOUND_ACL_WIDER, about, narrow, "its user %s may do more than %s needs:%s", user, program, wider.data);
         if (missing.len)
             check_say(ctl, FINDING_WARNING, FOUND_ACL_NARROWER, about, mend, "its user %s may not do what %s needs:%s", user, program, missing.data);
         if (!wider.len && !missing.len)
@@ -123,12 +136,13 @@ void check_users(struct ctl *ctl, struct conn *c)
     const char *template = ctl->config->node_user_file;
     if (!strstr(template, "%p"))
         return;
+    bool older = is_older(c);
     for (size_t i = 0; acl_program(i); i++) {
         struct endpoint_user user;
         char *file = endpoint_file_of(template, acl_program(i)), *error = NULL;
         /* A host has the files of its own programs; what is wrong with one is check_host's to say. */
         if (endpoint_read_user(file, &user, &error) > 0)
-            check_user(ctl, c, acl_program(i), user.name);
+            check_user(ctl, c, acl_program(i), user.name, older);
         explicit_bzero(&user, sizeof user);
         free(error);
         free(file);

@@ -76,6 +76,22 @@ def change(host, fn, looked=False, anew=False):
         return sealed, new
 
 
+def older(host, description, me):
+    """Names of the nodes that run a lane.so which does not know all commands that today's users name: those would be refused there, and a Redis that is
+    started with them would end at once."""
+    def is_older(m):
+        try:
+            with connect(host, m, me) as connection:
+                connection.call("LANE.BEATS")
+        except resp.Refused as e:
+            return "unknown command" in str(e)
+        except Trouble:
+            return False  # away: it is told when it is back, and its own host says so if it must
+        return False
+    members = description["members"]
+    return [m["name"] for m, is_one in zip(members, each(is_older, members)) if is_one]
+
+
 # ---- looking at the nodes ----
 
 def connect(host, member, me, seconds=3):

@@ -115,7 +115,7 @@ def plan_init(host, journal, local):
     if description and not desired.has_authority(host):  # it joined
         return desired.plan(host, journal, sealed, description, local, secrets_)
     secrets_.make_authority()
-    acl = secrets_.acl()
+    acl = users(host, secrets_, description)
     if not description:
         sealed, description = first_description(host, local, secrets_, acl)
     elif description["acl"] != acl:
@@ -127,6 +127,18 @@ def plan_init(host, journal, local):
         secrets_.cert = authority.sign(secrets_.ca_key, secrets_.ca_cert, authority.request(secrets_.key), me["name"],
                                        authority.alternatives(me["name"], group.split_address(me["address"])[0]))
     return desired.plan(host, journal, sealed, description, local, secrets_)
+
+
+def users(host, secrets_, description):
+    """The users of the nodes' Redis: as today's programs need them, once every node knows what they name."""
+    acl, local = secrets_.acl(), desired.read_local(host)
+    if not description or description["acl"] == acl or not local:
+        return acl
+    older = distribute.older(host, description, local["name"])
+    if not older:
+        return acl
+    say(f"the users of the nodes' Redis stay as they are: that of {', '.join(older)} runs an older lane.so. When all hosts are upgraded, and their {redis.UNIT} was restarted, run this again")
+    return description["acl"]
 
 
 def first_description(host, local, secrets_, acl):
@@ -144,7 +156,7 @@ def put_to_use(host, journal, plan):
     started = time.monotonic()
     if desired.read_group(host)[1] and desired.has_authority(host) and desired.read_local(host):  # no local: /etc/dovelane came back from a copy
         # Its users, in the newest description: not in that of the plan, beside which somebody may have joined.
-        acl = desired.Secrets(host).acl()
+        acl = users(host, desired.Secrets(host), desired.read_group(host)[1])
         distribute.change(host, lambda description: {**description, "acl": acl})
         plan = plan_init(host, journal, desired.read_local(host))
         if plan.refused():

@@ -95,7 +95,12 @@ def wait(host, address, seconds=60):
 
 def load_users(host, address):
     with operator(host, address) as redis:
-        redis.call("ACL", "LOAD")
+        try:
+            redis.call("ACL", "LOAD")
+        except resp.Refused as e:
+            if "nknown command" not in str(e):
+                raise
+            raise Trouble(f"{e}. It runs an older lane.so than the one that is installed: `systemctl restart {UNIT}`, which reads {USERS}, too") from None
 
 
 def load_certificate(host, address):

@@ -8,6 +8,7 @@ import desired
 import distribute
 import group
 import redis
+import resp
 from host import Trouble
 
 
@@ -15,14 +16,14 @@ class Nodes:
     """The small keys in the nodes' Redis, by member."""
 
     def __init__(self, monkeypatch):
-        self.keys, self.log = {}, []
-        monkeypatch.setattr(distribute, "connect", lambda host, m, me, seconds=3: Node(self.keys.setdefault(m["name"], {})))
+        self.keys, self.log, self.older = {}, [], set()
+        monkeypatch.setattr(distribute, "connect", lambda host, m, me, seconds=3: Node(self.keys.setdefault(m["name"], {}), m["name"] in self.older))
         monkeypatch.setattr(distribute, "log", lambda level, text: self.log.append(text))
 
 
 class Node:
-    def __init__(self, keys):
-        self.keys = keys
+    def __init__(self, keys, older=False):
+        self.keys, self.older = keys, older
 
     def __enter__(self):
         return self
@@ -31,6 +32,8 @@ class Node:
         pass
 
     def call(self, verb, *words):
+        if verb == "LANE.BEATS" and self.older:
+            raise resp.Refused("the Redis says: ERR unknown command 'LANE.BEATS', with args beginning with: ")
         if verb == "EVAL":
             self.keys[words[2]] = str(words[3]).encode()
         return self.keys.get(words[0]) if verb == "GET" else self.keys.pop(words[0], None) if verb == "DEL" else None

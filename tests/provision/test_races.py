@@ -111,6 +111,21 @@ def test_a_join_during_an_upgrade_is_not_lost(ready, dovelane, asked, monkeypatc
     assert "dovelane-new" in description["acl"] and "node mx2" in ready.text(conf.FILE)
 
 
+def test_users_change_when_every_node_knows_what_they_name(ready, dovelane, nodes, monkeypatch):  # noqa: F811
+    """A Redis that is started with a user whose command it does not know ends at once."""
+    dovelane("init")
+    distribute.change(ready, with_second)
+    before = desired.read_group(ready)[1]["acl"]
+    newer_users(monkeypatch)
+    nodes.older = {"mx2"}
+    status, said = dovelane("init", "--yes")
+    assert status == 0 and "stay as they are: that of mx2 runs an older lane.so" in said, said
+    assert desired.read_group(ready)[1]["acl"] == before and "dovelane-new" not in ready.text("/etc/redis/dovelane/users.acl")
+    nodes.older = set()
+    assert dovelane("init", "--yes")[0] == 0
+    assert "dovelane-new" in desired.read_group(ready)[1]["acl"] and "dovelane-new" in ready.text("/etc/redis/dovelane/users.acl")
+
+
 def test_a_change_is_made_to_the_newest_that_the_nodes_have(ready, dovelane, nodes):  # noqa: F811
     """authority/ came back from an old copy: a join then must neither be lost to the newer description, nor take its members away."""
     newer = {**with_second(desired.read_group(ready)[1]), "serial": 7}
