@@ -7,20 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include <openssl/sha.h>
 
 #include "acl.h"
 #include "ctl.h"
 #include "endpoint.h"
+#include "lanename.h"
 #include "mem.h"
 #include "out.h"
 #include "signals.h"
 
 #define HELP                                                                                                                              \
-    "usage: dovelane acl > users.acl\n"                                                                                                   \
+    "usage: dovelane acl [--site NAME] > users.acl\n"                                                                                     \
     "Prints the users of all programs, for the aclfile of every node's Redis: the names and (hashed) passwords of the files that node_user_file\n" \
-    "names, with the rights that each program needs. The default user gets none. A program whose file is not there gets no user; stderr says so."
+    "names, with the rights that each program needs. The default user gets none. A program whose file is not there gets no user; stderr says so.\n" \
+    "With replica_user_file each replica has a user of its own at each node. --site NAME: only those for the node of that replica (none: NAME is -)."
 
 /* Sorted by what they are for: of the connection; of lanes. %W: only to write, so that PUSH and REVOKE are all that can be done with them. Who meets strangers' mail
  * (milter, proxy) may write nothing else: no beat, no script, no word of an admin's. */
@@ -47,6 +50,19 @@ static const struct rights {
 const char *acl_program(size_t i)
 {
     return i < PROGRAMS ? rights[i].program : NULL;
+}
+
+const char *acl_program_rights(size_t i)
+{
+    return rights[i].may;
+}
+
+/* Lanes of a replica are on its own node: there it fills them, and the others empty those to them. */
+char *acl_replica_rights(const char *replica, const char *node)
+{
+    if (!strcmp(replica, node))
+        return mem_printf(CONNECTION " (%%W~" LANENAME_REPLICA "%s>* +lane.create +lane.push) (%%R~" LANENAME_REPLICA "%s>* +lane.len)", replica, replica);
+    return mem_printf(CONNECTION " +lane.take +lane.ack +lane.ready ~" LANENAME_REPLICA "%s>%s ~" LANENAME_REPLICA "%s>%s:bulk", node, replica, node, replica);
 }
 
 /* ---- what a server's user may, against the table ---- */
@@ -178,17 +194,13 @@ static void compare(const struct selectors *a, const struct selectors *b, struct
     }
 }
 
-void acl_compare(const redisReply *user, const char *program, struct buf *wider, struct buf *missing)
+void acl_compare(const redisReply *user, const char *may, struct buf *wider, struct buf *missing)
 {
     const redisReply *flags = conn_field(user, "flags");
-    struct selectors has = of_user(user);
-    for (size_t i = 0; i < PROGRAMS; i++)
-        if (!strcmp(rights[i].program, program)) {
-            struct selectors needs = of_table(rights[i].may);
-            compare(&has, &needs, wider);
-            compare(&needs, &has, missing);
-            free_selectors(&needs);
-        }
+    struct selectors has = of_user(user), needs = of_table(may);
+    compare(&has, &needs, wider);
+    compare(&needs, &has, missing);
+    free_selectors(&needs);
     for (size_t i = 0; flags && flags->type == REDIS_REPLY_ARRAY && i < flags->elements; i++)
         if (flags->element[i]->str && !strcmp(flags->element[i]->str, "nopass"))
             buf_adds(wider, " nopass");
@@ -207,13 +219,53 @@ static void print_user(const struct endpoint_user *user, const char *may)
     out(" resetchannels -@all %s\n", may);
 }
 
+/* Of each replica, one for each node, or for the node of one. The number printed. */
+static size_t print_replicas(const struct config *c, const char *site)
+{
+    size_t printed = 0;
+    for (size_t i = 0; i < c->nreplicas && *c->replica_user_file; i++) {
+        char *file = endpoint_file_of_replica(c->replica_user_file, c->replica[i].name), *error = NULL;
+        struct endpoint_user user;
+        bool known = endpoint_read_replica(file, &user, &error) > 0;
+        if (!known)
+            out_error("dovelane: no user for the replicator of %s: %s\n", c->replica[i].name, error);
+        for (size_t n = 0; n < c->nreplicas && known; n++) {
+            struct endpoint_user at = user;
+            if (site && strcmp(site, c->replica[n].name))
+                continue;
+            if (!endpoint_user_at(&at, c->replica[n].name))
+                ctl_usage("%s: its user's name is too long", file);
+            char *may = acl_replica_rights(c->replica[i].name, c->replica[n].name);
+            print_user(&at, may);
+            explicit_bzero(&at, sizeof at);
+            free(may);
+            printed++;
+        }
+        explicit_bzero(&user, sizeof user);
+        free(error);
+        free(file);
+    }
+    return printed;
+}
+
+/* One user for all replicas is wanted where they have none of their own, or some still come as him. */
+static bool is_replaced(const struct config *c, const char *program, const char *file)
+{
+    return *c->replica_user_file && !strcmp(program, "dovelane-replicator") && access(file, F_OK);
+}
+
 void acl_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"help", no_argument, NULL, 'h'}, {0}};
+    static const struct option options[] = {{"help", no_argument, NULL, 'h'}, {"site", required_argument, NULL, 's'}, {0}};
+    const char *site = NULL;
     struct endpoint_user user;
     size_t printed = 0;
     int o;
     while ((o = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        if (o == 's') {
+            site = optarg;
+            continue;
+        }
         if (o != 'h')
             ctl_usage("see `dovelane acl --help`");
         puts(HELP);
@@ -224,9 +276,15 @@ void acl_command(struct ctl *ctl, int argc, char **argv)
     const char *template = ctl->config->node_user_file;
     if (!strstr(template, "%p"))
         ctl_usage("%s: node_user_file = \"%s\": write it with %%p, like \"/etc/dovelane/%%p/user\": a file, and a user, for each program", ctl->config_path, template);
+    if (site && strcmp(site, "-") && config_replica_index(ctl->config, site) < 0)
+        ctl_usage("acl --site %s: %s has no replica of that name", site, ctl->config_path);
     puts("user default off resetchannels -@all");
     for (size_t i = 0; i < PROGRAMS; i++) {
         char *file = endpoint_file_of(template, rights[i].program), *error = NULL;
+        if (is_replaced(ctl->config, rights[i].program, file)) {
+            free(file);
+            continue;
+        }
         if (endpoint_read_user(file, &user, &error) > 0) {
             print_user(&user, rights[i].may);
             printed++;
@@ -237,5 +295,6 @@ void acl_command(struct ctl *ctl, int argc, char **argv)
         free(error);
         free(file);
     }
+    printed += print_replicas(ctl->config, site);
     ctl_status(ctl, printed ? STATUS_DONE : STATUS_FAILED);
 }

@@ -57,6 +57,10 @@ def need_authority(host):
         raise Trouble(f"the group's authority is on {description['authority']}: run this there")
 
 
+def sites(description):
+    return [m["site"] for m in description["members"] if m["site"]]
+
+
 def change(host, fn, looked=False, anew=False):
     """Signs fn(description) and puts it in its place; (sealed, description). What is unchanged keeps its serial, unless anew.
 
@@ -70,6 +74,8 @@ def change(host, fn, looked=False, anew=False):
         new = fn(json.loads(json.dumps(old)))
         if new == old and not anew:
             return sealed, old
+        if sites(new) != sites(old) and host.exists(desired.REPLICAS_KEY):
+            new["acl"] = desired.with_replicas(old["acl"], desired.Secrets(host).acl(new))
         new["serial"] = old["serial"] + 1
         sealed = group.seal(host.text(f"{desired.AUTHORITY}/ca.key"), new)
         files.write(host.path(group.FILE), sealed.encode())

@@ -115,6 +115,26 @@ def test_a_destination_of_its_own(conf):
     conf.check.lacks("destination-not-in-divert", "config")
 
 
+@mends("replicas-together", "replicator-user-left")
+def test_replicas_that_come_as_one_user(conf):
+    """The setting of before, and the user of before once each replica has its own."""
+    for name in ("site-a", "site-b"):
+        (conf.directory / f"{name}.user").write_text(f"{name} secret\n")
+    shared = conf.directory / "dovelane-replicator"
+    shared.write_text("dovelane-replicator secret\n")
+    conf.more = "".join(f'replica site-{n} {{ id = {i}  redis = "127.0.0.1:700{i}" }}\n' for i, n in enumerate("ab", 1))
+    conf.write(replicate_namespaces="{ inbox }")
+    conf.check.lacks("replicas-together", "config")  # no users at all: that is another finding's
+    conf.write(node_user_file=f'"{conf.directory}/%p"')
+    name, value = settings(conf.check.finds("replicas-together", "config").mend)
+    conf.write(**{name: value.replace("/etc/dovelane/dovelane-replicator", str(conf.directory))})
+    conf.check.lacks("replicas-together", "config")
+    done = re.match(r"rm (\S+), when", conf.check.finds("replicator-user-left", "config").mend)[1]
+    assert done == str(shared)
+    Path(done).unlink()
+    conf.check.lacks("replicator-user-left", "config")
+
+
 @mends("directory-missing")
 def test_a_directory_of_a_socket(conf):
     conf.write(milter_socket=f'"{conf.directory}/none/s"')

@@ -135,7 +135,7 @@ class SecureOf:
     """The files of a stack that runs."""
 
     def __init__(self, system):
-        self.directory, self.build = system.directory / "secure", system.shape.build
+        self.directory, self.build, self.sites = system.directory / "secure", system.shape.build, ()
         self.settings = {"node_user_file": str(self.directory / "%p.user")}
 
 
@@ -145,7 +145,7 @@ REFUSED = {
     "dovelane-milter": [("LANE.TAKE", 1, MAIL), ("LANE.ACK", MAIL, "UPTO", 9), ("LANE.READ", MAIL, 0), ("LANE.GET", MAIL, "SEQS", 1, 1), ("LANE.LIST", 0), ("SET", MAIL, "x"),
                         ("DEL", MAIL), ("GET", MAIL), ("LANE.PUSH", 1, REPLICA, *PUSH), ("LANE.PUSH", 1, "other", *PUSH), ("CONFIG", "GET", "*"), ("SET", "dovelane.drain", "on"),
                         ("EVAL", "return redis.call('LANE.TAKE', 1, KEYS[1])", 1, MAIL), ("EVAL", "return redis.call('DEL', KEYS[1])", 1, "dovelane.divert"), ("SET", "dovelane.nodes", "1 gone mx1")],
-    "dovelane-relay": [("LANE.REVOKE", MAIL, b"x" * 16), ("LANE.PUSH", 1, REPLICA, *PUSH), ("LANE.TAKE", 1, REPLICA), ("LANE.READ", REPLICA, 0), ("SET", "dovelane.divert", "1 off"),
+    "dovelane-relay": [("LANE.REVOKE", MAIL, b"x" * 16), ("LANE.PUSH", 1, REPLICA, *PUSH), ("LANE.TAKE", 1, REPLICA), ("LANE.READ", REPLICA, 0), ("SET", "dovelane.drain", "on"),
                        ("DEL", MAIL), ("LANE.RESET", MAIL), ("FLUSHALL",), ("CONFIG", "SET", "maxmemory", 1), ("ACL", "LIST"), ("SHUTDOWN",), ("RENAME", MAIL, "x")],
     "dovelane": [("LANE.PUSH", 1, MAIL, *PUSH), ("LANE.TAKE", 1, MAIL), ("LANE.READ", REPLICA, 0), ("LANE.ACK", REPLICA, "UPTO", 9), ("CONFIG", "SET", "maxmemory", 1),
                  ("ACL", "SETUSER", "x"), ("FLUSHALL",), ("DEL", MAIL), ("SHUTDOWN",), ("CLIENT", "KILL", "TYPE", "normal")],

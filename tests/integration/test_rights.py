@@ -9,9 +9,12 @@ from stack.secure import Secure
 
 pytestmark = pytest.mark.core
 
-MAIL, ORDER, REPLICA = "dovelane:smtp:[h]:25|mx1>mx2", "dovelane:order", "dovelane:replica:site-a>site-b"
+MAIL, ORDER = "dovelane:smtp:[h]:25|mx1>mx2", "dovelane:order"
+SITES = "site-a", "site-b", "site-c"
+LANES = {site: {f"dovelane:replica:{site}>{other}{kind}" for other in SITES if other != site for kind in ("", ":bulk")} for site in SITES}
+REPLICA = set().union(*LANES.values())
 SIGNALS = {f"dovelane.{name}" for name in ("divert", "holds", "nodes", "drain", "look", "away", "config", "group", "group.site-a")}
-KEYS = {MAIL, ORDER, REPLICA, "other", *SIGNALS}
+KEYS = {MAIL, ORDER, "other", *REPLICA, *SIGNALS}
 
 # Which of the module's commands a program may have at all; the admin's, and those that nobody has.
 MODULE = {"lane.create", "lane.push", "lane.put", "lane.mput", "lane.ack", "lane.revoke", "lane.meta", "lane.take", "lane.nack", "lane.extend", "lane.read", "lane.get", "lane.ids",
@@ -46,16 +49,27 @@ MAY = {
 }
 
 
+def to(site, other):
+    return {lane for lane in LANES[site] if lane.removesuffix(":bulk").endswith(f">{other}")}
+
+
+for one in SITES:
+    for node in SITES:
+        MAY[f"dovelane-replicator:{one}@{node}"] = (
+            on(LANES[one], "lane.create", "lane.push", "lane.len") if one == node else
+            alone("lane.ready") | on(to(node, one), "lane.take", "lane.ack", "lane.info"))
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     place = tmp_path_factory.mktemp("rights")
     with LaneServer(place, "--lane.settle-ms", "0") as s:
-        files = Secure(place / "secure", BUILD)
-        s.users = {}
+        files = Secure(place / "secure", BUILD, sites=SITES)
+        s.users, s.files = {}, files
         for line in files.acl().splitlines()[1:]:
             name, rest = line.split(None, 2)[1:]
             s.client()("ACL", "SETUSER", name, "reset", *re.findall(r"\([^)]*\)|\S+", rest))
-            s.users[name] = (files.directory / f"{name}.user").read_text().split()[1]
+            s.users[name] = files.password(name)
         yield s
 
 
@@ -142,6 +156,16 @@ def test_a_user_may_do_what_the_table_says_and_nothing_else(server, user):
 
 def test_the_table_has_every_user(server):
     assert set(server.users) == set(MAY)
+
+
+def test_the_users_of_a_replicas_node_can_be_had_alone(server):
+    def users(*words):
+        return {line.split()[1] for line in server.files.acl(*words).splitlines()[1:] if "@" in line.split()[1]}
+    for node in SITES:
+        assert users("--site", node) == {f"dovelane-replicator:{site}@{node}" for site in SITES}
+    assert users("--site", "-") == set()
+    for name, password in server.users.items():
+        assert as_user(server, name)("PING") == "PONG", password
 
 
 # ---- a command that may be called, for what it must not do ----

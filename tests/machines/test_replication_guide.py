@@ -30,7 +30,7 @@ class Sites:
         at_once(lambda machine: machine.boot(), self.machines.values())
         self.a, self.b = self.machines.values()
         own = {"site-a": {}, "site-b": {"-h 10.0.0.1": "-h 10.0.0.2", "bind 10.0.0.1": "bind 10.0.0.2", "lane.node site-a": "lane.node site-b",
-                                          "site-a.crt": "site-b.crt", "site-a.key": "site-b.key"}}
+                                          "site-a.crt": "site-b.crt", "site-a.key": "site-b.key", "site-a.acl": "site-b.acl", "site-a.user": "site-b.user"}}
         self.reader = gateway.Follower(self.machines, own, per_host=[gateway.REDIS_CONF], instead={**gateway.NOT_HERE, "./setup host": "./setup host"})
         self.begin = time.monotonic()
 

@@ -89,7 +89,7 @@ def test_mail_that_comes_while_an_undo_asks_is_not_lost(host, dovelane, asked, m
 def newer_users(monkeypatch):
     real = desired.Secrets.acl
     line = f"user dovelane-new on #{'0' * 64} resetchannels -@all +ping\n"
-    monkeypatch.setattr(desired.Secrets, "acl", lambda self: real(self) + line)
+    monkeypatch.setattr(desired.Secrets, "acl", lambda self, description: real(self, description) + line)
 
 
 @pytest.mark.parametrize("joins", ["while it asks", "while it writes"])

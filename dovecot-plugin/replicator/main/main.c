@@ -141,6 +141,7 @@ static int shell_options(int argc, char **argv)
         return 2;
     }
     endpoint_program("dovelane-replicator");
+    endpoint_replica(name);
     if (c->nreplicas == 0)
         fprintf(stderr, "dovelane-replicator: %s: has no replica: nothing would be replicated; a section replica \"NAME\" { } names each\n", path);
     else if (name != NULL && config_replica_index(c, name) < 0)

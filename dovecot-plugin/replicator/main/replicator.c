@@ -9,6 +9,7 @@
 
 #include "admin.h"
 #include "clock.h"
+#include "endpoint.h"
 #include "hints.h"
 #include "ledger.h"
 #include "log.h"
@@ -128,6 +129,7 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     r->loop = loop;
     r->config = c;
     r->parent = parent_hash(boot);
+    endpoint_replica(c->replica[self].name);
     group_init(&r->group, c, self);
     if (reserve_open(&r->reserve, path, boot) < 0) {
         bool broken = errno == EILSEQ;
