@@ -1,4 +1,4 @@
-/* Replicas: as whom each comes to the others' nodes. */
+/* Replicas: as whom each comes to the others' nodes, and as whom its replicator runs here. */
 #include "check.h"
 
 #include <stdlib.h>
@@ -7,7 +7,9 @@
 
 #include "endpoint.h"
 #include "mem.h"
+#include "run.h"
 
+#define PATIENCE 30000 /* milliseconds, for doveconf */
 #define OWN_FILES "replica_user_file = \"/etc/dovelane/dovelane-replicator/%r.user\", a file for each replica (replication guide, \"TLS and users\")"
 
 static bool is_there(const char *template, const char *replica)
@@ -40,4 +42,34 @@ void check_replica_users(struct ctl *ctl)
         check_good(ctl, "config", "each replica comes to a node as a user of its own");
     free(mend);
     free(shared);
+}
+
+/* The value of "user" in what doveconf -n shows of the service; malloc'd, NULL: there is no such service, or no user is set. */
+static char *user_of_service(const char *text)
+{
+    const char *at = strstr(text, "\nservice dovelane-replicator {\n"), *end = at ? strstr(at, "\n}") : NULL, *user = at ? strstr(at, "\n  user = ") : NULL;
+    if (!user || !end || user > end)
+        return NULL;
+    user += strlen("\n  user = ");
+    return mem_strndup(user, strcspn(user, "\n"));
+}
+
+char *check_replicator_user(void)
+{
+    const char *const argv[] = {"doveconf", "-n", NULL};
+    struct run_result r = run(argv, NULL, 0, PATIENCE);
+    char *user = r.status == 0 && r.out.data ? user_of_service(r.out.data) : NULL;
+    run_free(&r);
+    return user;
+}
+
+void check_replicator(struct ctl *ctl)
+{
+    char *user = check_replicator_user();
+    if (user && !strcmp(user, "dovelane"))
+        check_say(ctl, FINDING_WARNING, FOUND_REPLICATOR_USER, "dovecot", "user = dovelane-replicator, in both services, after the steps of the upgrade page (\"The replicator's own user\")",
+                  "dovelane-replicator runs as dovelane, as the relay and the milter do: who breaks into one of them reaches all mailboxes through its workers");
+    else if (user)
+        check_good(ctl, "dovecot", "dovelane-replicator runs as %s", user);
+    free(user);
 }

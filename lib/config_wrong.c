@@ -138,7 +138,7 @@ static char *check_replicas(const struct config *c, const char *path)
         return mem_printf("%s: there are replicas, but replicate_namespaces is empty: name what is replicated, like { \"inbox\" }", path);
     if (c->resend_after > c->resend_most)
         return mem_printf("%s: resend_after = %lldms is more than resend_most = %lldms", path, (long long)c->resend_after, (long long)c->resend_most);
-    if (c->replicator_dir[0] != '/')
+    if (*c->replicator_dir && *c->replicator_dir != '/')
         return mem_printf("%s: replicator_dir = %s must be an absolute path", path, c->replicator_dir);
     if (c->dirty_dir[0] != '/')
         return mem_printf("%s: dirty_dir = %s must be an absolute path", path, c->dirty_dir);

@@ -19,7 +19,7 @@ LOCAL = DIRECTORY + "/host.json"
 AUTHORITY = "/etc/dovelane/authority"
 OF_GATEWAY = {"dovelane-milter": "dovelane", "dovelane-proxy": "dovelane-proxy", "dovelane-relay": "dovelane"}
 REPLICATOR = "dovelane-replicator"
-OF_REPLICAS = {REPLICATOR: "dovelane"}
+OF_REPLICAS = {REPLICATOR: REPLICATOR}
 OF_ALL = {"dovelane": "root"}
 GROUPS = {**OF_ALL, **OF_GATEWAY, **OF_REPLICAS}
 SECRET, CERTIFICATE = "its content is secret", "the authority's certificate"
@@ -152,17 +152,23 @@ class Described(File):
                 super().apply(host, journal)
 
 
-def secret_steps(local, secrets_):
+def group_of(host, program):
+    """Who may read a program's password. A replicator whose Dovecot was set up before it had a user of its own runs as it did."""
+    older = program == REPLICATOR and re.search(r"^\s*user = dovelane$", host.text(dovecot.REPLICATION) or "", re.M)
+    return "dovelane" if older else GROUPS[program]
+
+
+def secret_steps(host, local, secrets_):
     """Who may read what: each program its own password, root all, Redis its key."""
     steps = [Directory("/etc/dovelane"), Directory("/etc/dovelane/tls"), File(group.CA_FILE, secrets_.ca_cert, note=CERTIFICATE)]
     for program in programs(local):
-        private = GROUPS[program] == "root"
+        private, reader = GROUPS[program] == "root", group_of(host, program)
         mode = 0o600 if private else 0o640
-        steps += [Directory(f"/etc/dovelane/{program}", 0o700 if private else 0o750, "root", GROUPS[program])]
+        steps += [Directory(f"/etc/dovelane/{program}", 0o700 if private else 0o750, "root", reader)]
         if program in secrets_.passwords:
-            steps += [File(user_file(program), f"{program} {secrets_.passwords[program]}\n", mode, "root", GROUPS[program], note=SECRET)]
+            steps += [File(user_file(program), f"{program} {secrets_.passwords[program]}\n", mode, "root", reader, note=SECRET)]
         if program == REPLICATOR and secrets_.replica(local["site"]):
-            steps += [File(replica_file(local["site"]), f"{program}:{local['site']} {secrets_.replica(local['site'])}\n", mode, "root", GROUPS[program], note=SECRET)]
+            steps += [File(replica_file(local["site"]), f"{program}:{local['site']} {secrets_.replica(local['site'])}\n", mode, "root", reader, note=SECRET)]
     return steps + [File(redis.OPERATOR_FILE, f"operator {secrets_.operator}\n", 0o600, note=SECRET)]
 
 
@@ -252,7 +258,7 @@ def plan(host, journal, sealed, description, local, secrets_, whole=True):
     steps, conflicts, old = [File(LOCAL, json.dumps(local, indent=1, sort_keys=True) + "\n", 0o600, edits="merged")], [], host.text(conf.FILE)
     if secrets_.ca_key:
         steps += authority_steps(local, secrets_)
-    steps += secret_steps(local, secrets_) + key_steps(secrets_)
+    steps += secret_steps(host, local, secrets_) + key_steps(secrets_)
     steps += [Described(sealed, description)]
     try:
         new = conf.render(old, description, local, not local["site"] or bool(secrets_.replica(local["site"])))

@@ -11,7 +11,7 @@ import admin
 import pytest
 import test_ctl_mends_host
 import test_ctl_mends_nodes
-from lane_server import BUILD
+from lane_server import BUILD, ROOT
 from mends import Check, command, mends, settings
 from relay_world import eventually
 from stack import SinkShape, Stack, programs
@@ -531,14 +531,31 @@ def test_a_socket_that_is_postfixs_alone(conf):
         conf.check.lacks("hop-private", "dovecot")
 
 
-@pytest.mark.skipif(not shutil.which("doveconf"), reason="no Dovecot here")
-@mends("user-concurrency")
-def test_a_dovecot_that_takes_few_deliveries_for_one_user(conf):
+def dovecot_of(conf):
+    """A file that takes the place of this host's dovecot.conf for check, and the lines that its version begins with."""
     version = subprocess.run(["dovecot", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout.split()[0]
     form = "" if version.startswith("2.3") else f"dovecot_config_version = {version}\ndovecot_storage_version = {version}\n"
     theirs = conf.directory / "dovecot.conf"
     script = f'mount --bind {theirs} /etc/dovecot/dovecot.conf && exec "$0" "$@"'
     conf.check.run = lambda *words: command(conf.path, *words, before=("unshare", "--mount", "--propagation", "private", "sh", "-c", script))
+    return theirs, form
+
+
+@pytest.mark.skipif(not shutil.which("doveconf"), reason="no Dovecot here")
+@mends("replicator-user")
+def test_a_replicator_that_runs_as_the_relays_user(conf):
+    theirs, form = dovecot_of(conf)
+    services = form + (ROOT / "packaging/examples/dovecot-replication-services.conf").read_text()
+    theirs.write_text(services.replace("user = dovelane-replicator", "user = dovelane"))
+    name, value = settings(conf.check.finds("replicator-user", "dovecot").mend)
+    theirs.write_text(services.replace("user = dovelane-replicator", f"{name} = {value}"))
+    conf.check.lacks("replicator-user", "dovecot")
+
+
+@pytest.mark.skipif(not shutil.which("doveconf"), reason="no Dovecot here")
+@mends("user-concurrency")
+def test_a_dovecot_that_takes_few_deliveries_for_one_user(conf):
+    theirs, form = dovecot_of(conf)
     theirs.write_text(f"{form}lmtp_user_concurrency_limit = 2\n")
     name, value = settings(conf.check.finds("user-concurrency", "dovecot").mend)
     theirs.write_text(f"{form}{name} = {value}\n")
