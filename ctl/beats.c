@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "beat_reader.h"
 #include "mem.h"
 
 static const redisReply *beat_in(const redisReply *answer, size_t i)
@@ -35,6 +36,15 @@ static void look_for_youngest(struct ctl *ctl, struct beats *v, redisReply *cons
         tell(v, node, youngest);
 }
 
+redisReply *beats_ask(struct conn *c)
+{
+    struct beat_reader reader = {0};
+    redisReply *r = conn_call(c, beat_reader_command(&reader));
+    if (!r && conn_up(c) && beat_reader_turns(&reader, c->trouble))
+        r = conn_call(c, beat_reader_command(&reader));
+    return r;
+}
+
 void beats_read(struct ctl *ctl, struct beats *v)
 {
     const struct config *c = ctl->config;
@@ -47,7 +57,7 @@ void beats_read(struct ctl *ctl, struct beats *v)
     *v = (struct beats){liveness_open(name, n, -1, times, 0.), mem_zero((n + 1) * sizeof(size_t)), config_sets(c), mem_zero((n + 1) * sizeof(bool))};
     for (size_t i = 0; i < n; i++) {
         liveness_told(v->liveness, i, liveness_generation(v->liveness), NULL, 0, BEATS_NOW); /* what lies there counts as news */
-        answer[i] = conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "LANE.BEAT") : NULL;
+        answer[i] = conn_up(&ctl->conn[i]) ? beats_ask(&ctl->conn[i]) : NULL;
         if (conn_shaped(answer[i], "ll"))
             v->whole[i] = answer[i]->element[1]->elements / 2;
     }

@@ -18,6 +18,9 @@ struct beats {
 void beats_read(struct ctl *, struct beats *);
 void beats_free(struct beats *);
 
+/* The reply of LANE.BEATS, or of LANE.BEAT where that server knows or allows only that. NULL: as by conn_call(). */
+redisReply *beats_ask(struct conn *);
+
 /* What a node is by its own word, and by the silence after it. */
 enum heard beats_state(const struct beats *, size_t node);
 

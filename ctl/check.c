@@ -133,6 +133,7 @@ void check_config(struct ctl *ctl)
                       "destination \"%s\" is not in divert: its settings are used for mail that is still in lanes only", c->destination[i].name);
     check_ports(ctl);
     check_places(ctl);
+    check_replica_users(ctl);
 }
 
 /* ---- command ---- */

@@ -31,6 +31,11 @@ void check_states(struct ctl *); /* of all nodes that are connected */
 void check_clock(struct ctl *, struct conn *);
 void check_users(struct ctl *, struct conn *);
 
+/* check_replicas.c */
+void check_replica_users(struct ctl *);
+void check_replicator(struct ctl *);
+char *check_replicator_user(void); /* whom Dovecot here runs it as, malloc'd; NULL: it does not */
+
 /* check_host.c: this host's files, disks and services. user: NULL, or whose rights count in the place of those of the services' own. */
 void check_host(struct ctl *, const char *user, const char *defaults_file);
 

@@ -150,4 +150,5 @@ void check_dovecot(struct ctl *ctl)
     for (size_t i = 0; i < ctl->config->divert.n; i++)
         check_hop(ctl, ctl->config->divert.v[i]);
     check_concurrency(ctl);
+    check_replicator(ctl);
 }

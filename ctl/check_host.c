@@ -28,7 +28,7 @@ static const struct service {
 } services[] = {{"dovelane-milter", "dovelane-milter.service", "dovelane"},
                 {"dovelane-relay", "dovelane-relay.service", "dovelane"},
                 {"dovelane-proxy", "dovelane-proxy.service", "dovelane-proxy"},
-                {"dovelane-replicator", "dovelane-replicator.service", "dovelane"}};
+                {"dovelane-replicator", "dovelane-replicator.service", "dovelane-replicator"}};
 #define SERVICES (sizeof services / sizeof *services)
 
 /* ---- files, with the eyes of a service ---- */
@@ -111,6 +111,8 @@ static void check_password(struct ctl *ctl, const struct service *s, const struc
     struct endpoint_user who;
     struct stat st;
     char *file = endpoint_file_of(template, s->program), *error = NULL;
+    if (*ctl->config->replica_user_file && !strcmp(s->program, "dovelane-replicator"))
+        template = ""; /* it has a file of its site's; which site this is Dovecot knows */
     if (*template && endpoint_read_user(file, &who, &error) < 0) {
         check_say(ctl, FINDING_CRITICAL, FOUND_PASSWORD_USELESS, s->program, "chmod 0640; one line, a name and a password", "its password is of no use: %s", error);
     } else if (*template && !stat(file, &st)) {
@@ -140,10 +142,12 @@ static void check_files(struct ctl *ctl, const char *as)
         return;
     for (size_t i = 0; i < SERVICES; i++) {
         const struct service *s = &services[i];
-        const struct passwd *user = getpwnam(as ? as : s->user);
         bool wanted = i == 2 ? *c->proxy_next != '\0' : i != 3 || c->nreplicas;
         if (!wanted)
             continue;
+        char *runs_as = i == 3 ? check_replicator_user() : NULL; /* versions before had it run as another */
+        const struct passwd *user = getpwnam(as ? as : runs_as ? runs_as : s->user);
+        free(runs_as);
         if (!user) {
             check_say(ctl, FINDING_WARNING, FOUND_USER_MISSING, s->program, "systemd-sysusers", "there is no user %s here", as ? as : s->user);
             continue;

@@ -94,19 +94,32 @@ void check_clock(struct ctl *ctl, struct conn *c)
 
 /* ---- users ---- */
 
-static void check_user(struct ctl *ctl, struct conn *c, const char *program, const char *user)
+#define ACL_AGAIN "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD"
+
+/* A server refuses all lines when one names a command that it does not know. */
+static bool is_older(struct conn *c)
+{
+    redisReply *r = conn_call(c, "LANE.BEATS");
+    bool older = !r && conn_up(c) && !strncasecmp(c->trouble, "ERR unknown command", 19);
+    if (r)
+        freeReplyObject(r);
+    return older;
+}
+
+static void check_user(struct ctl *ctl, struct conn *c, const char *program, const char *may, const char *user, bool older)
 {
     char about[80];
     struct buf wider = {0}, missing = {0};
-    const char *mend = "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD";
+    const char *mend = older ? "restart that Redis, which runs an older lane.so; then " ACL_AGAIN : ACL_AGAIN;
+    const char *narrow = older ? mend : "when the programs of all hosts are of this version: " ACL_AGAIN;
     redisReply *r = conn_call(c, "ACL GETUSER %s", user);
     snprintf(about, sizeof about, "node %s", c->name);
     if (!r || r->type != REDIS_REPLY_ARRAY) {
         check_say(ctl, FINDING_WARNING, FOUND_ACL_MISSING, about, mend, "it has no user %s, which %s would come as%s%s", user, program, r ? "" : ": ", r ? "" : c->trouble);
     } else {
-        acl_compare(r, program, &wider, &missing);
+        acl_compare(r, may, &wider, &missing);
         if (wider.len)
-            check_say(ctl, FINDING_WARNING, FOUND_ACL_WIDER, about, mend, "its user %s may do more than %s needs:%s", user, program, wider.data);
+            check_say(ctl, FINDING_WARNING, FOUND_ACL_WIDER, about, narrow, "its user %s may do more than %s needs:%s", user, program, wider.data);
         if (missing.len)
             check_say(ctl, FINDING_WARNING, FOUND_ACL_NARROWER, about, mend, "its user %s may not do what %s needs:%s", user, program, missing.data);
         if (!wider.len && !missing.len)
@@ -118,19 +131,50 @@ static void check_user(struct ctl *ctl, struct conn *c, const char *program, con
     buf_free(&missing);
 }
 
+/* The replica whose node this is; NULL: none. */
+static const char *replica_at(const struct config *c, const char *node)
+{
+    for (size_t i = 0; i < c->nreplicas; i++)
+        if (!strcmp(*c->replica[i].node ? c->replica[i].node : c->replica[i].name, node))
+            return c->replica[i].name;
+    return NULL;
+}
+
+/* A host has the file of its own replica, where `dovelane acl` is run those of all. */
+static void check_replicas(struct ctl *ctl, struct conn *c, bool older)
+{
+    const struct config *config = ctl->config;
+    const char *at = replica_at(config, c->name);
+    for (size_t i = 0; at && i < config->nreplicas && *config->replica_user_file; i++) {
+        const char *name = config->replica[i].name;
+        struct endpoint_user user;
+        char *file = endpoint_file_of_replica(config->replica_user_file, name), *error = NULL, *may = acl_replica_rights(name, at);
+        char *whose = mem_printf("the replicator of %s", name);
+        if (endpoint_read_replica(file, &user, &error) > 0 && endpoint_user_at(&user, at))
+            check_user(ctl, c, whose, may, user.name, older);
+        explicit_bzero(&user, sizeof user);
+        free(whose);
+        free(may);
+        free(error);
+        free(file);
+    }
+}
+
 void check_users(struct ctl *ctl, struct conn *c)
 {
     const char *template = ctl->config->node_user_file;
     if (!strstr(template, "%p"))
         return;
+    bool older = is_older(c);
     for (size_t i = 0; acl_program(i); i++) {
         struct endpoint_user user;
         char *file = endpoint_file_of(template, acl_program(i)), *error = NULL;
         /* A host has the files of its own programs; what is wrong with one is check_host's to say. */
         if (endpoint_read_user(file, &user, &error) > 0)
-            check_user(ctl, c, acl_program(i), user.name);
+            check_user(ctl, c, acl_program(i), acl_program_rights(i), user.name, older);
         explicit_bzero(&user, sizeof user);
         free(error);
         free(file);
     }
+    check_replicas(ctl, c, older);
 }

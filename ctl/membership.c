@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "beats.h"
 #include "lanename.h"
 #include "liveness.h"
 #include "mem.h"
@@ -64,7 +65,7 @@ static struct last_beat last_beat(struct ctl *ctl, const char *node)
 {
     struct last_beat last = {-1, mem_strdup("")};
     for (size_t i = 0; i < ctl->nconns; i++) {
-        redisReply *r = conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "LANE.BEAT") : NULL;
+        redisReply *r = conn_up(&ctl->conn[i]) ? beats_ask(&ctl->conn[i]) : NULL;
         const redisReply *list = conn_shaped(r, "l") ? r->element[0] : NULL;
         for (size_t k = 0; list && k < list->elements; k++) {
             const redisReply *b = list->element[k];

@@ -188,12 +188,17 @@ struct config_link config_node_link(const struct config *c, size_t node)
 struct config_link config_replica_link(const struct config *c, size_t replica)
 {
     const struct config_replica *r = &c->replica[replica];
-    return link_to(c, r->redis, r->standby, r->tls, r->tls_name);
+    struct config_link l = link_to(c, r->redis, r->standby, r->tls, r->tls_name);
+    if (*c->replica_user_file) {
+        l.user_file = c->replica_user_file;
+        l.at = r->name;
+    }
+    return l;
 }
 
 char *config_link_text(const struct config_link *l)
 {
-    return mem_printf("%s %s %d %s %s %s %s %s %lld", l->address, l->standby, l->tls, l->tls_name, l->ca_file, l->cert_file, l->key_file, l->user_file,
+    return mem_printf("%s %s %d %s %s %s %s %s %s %lld", l->address, l->standby, l->tls, l->tls_name, l->ca_file, l->cert_file, l->key_file, l->user_file, l->at ? l->at : "",
                       (long long)l->path_timeout);
 }
 

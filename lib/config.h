@@ -102,7 +102,8 @@ struct config_link {
     const char *address, *standby; /* as in config_address, checked */
     bool tls;                      /* not over UNIX sockets */
     const char *tls_name, *ca_file, *cert_file, *key_file;
-    const char *user_file;         /* with its %p */
+    const char *user_file;         /* with its %p or %r */
+    const char *at;                /* the replica whose node it is, for a user of each replica and node; NULL: one user for all */
     int64_t path_timeout;          /* ms */
 };
 struct config_link config_node_link(const struct config *, size_t node);

@@ -43,10 +43,12 @@ static char *check_link(const struct config_link *l, const char *tls, const char
 static char *check_links(const struct config *c, const char *path)
 {
     const char *const file[][2] = {{"node_ca_file", c->node_ca_file}, {"node_cert_file", c->node_cert_file}, {"node_key_file", c->node_key_file},
-                                   {"node_user_file", c->node_user_file}};
+                                   {"node_user_file", c->node_user_file}, {"replica_user_file", c->replica_user_file}};
     for (size_t i = 0; i < sizeof file / sizeof *file; i++)
         if (*file[i][1] && *file[i][1] != '/')
             return mem_printf("%s: %s = %s must be an absolute path", path, file[i][0], file[i][1]);
+    if (*c->replica_user_file && !strstr(c->replica_user_file, "%r"))
+        return mem_printf("%s: replica_user_file = %s has no %%r for the replica's name: write it like /etc/dovelane/dovelane-replicator/%%r.user", path, c->replica_user_file);
     if (*c->node_key_file && !*c->node_cert_file)
         return mem_printf("%s: node_key_file without node_cert_file: name the certificate, too", path);
     for (size_t i = 0; i < c->nreplicas; i++) {
@@ -136,7 +138,7 @@ static char *check_replicas(const struct config *c, const char *path)
         return mem_printf("%s: there are replicas, but replicate_namespaces is empty: name what is replicated, like { \"inbox\" }", path);
     if (c->resend_after > c->resend_most)
         return mem_printf("%s: resend_after = %lldms is more than resend_most = %lldms", path, (long long)c->resend_after, (long long)c->resend_most);
-    if (c->replicator_dir[0] != '/')
+    if (*c->replicator_dir && *c->replicator_dir != '/')
         return mem_printf("%s: replicator_dir = %s must be an absolute path", path, c->replicator_dir);
     if (c->dirty_dir[0] != '/')
         return mem_printf("%s: dirty_dir = %s must be an absolute path", path, c->dirty_dir);

@@ -8,9 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
 #include "mem.h"
 
-static const char *program = "dovelane";
+static const char *program = "dovelane", *replica;
 
 struct endpoint {
     size_t n;
@@ -18,6 +21,7 @@ struct endpoint {
     struct tls_peer *peer[2];
     bool tls;
     char *tls_name, *ca_file, *cert_file, *key_file, *user_file;
+    char *at; /* NULL: the file's user comes as he is */
     double path_timeout;
 };
 
@@ -31,13 +35,18 @@ const char *endpoint_program_name(void)
     return program;
 }
 
+void endpoint_replica(const char *name)
+{
+    replica = name;
+}
+
 /* ---- users ---- */
 
-char *endpoint_file_of(const char *template, const char *name)
+static char *filled(const char *template, char sign, const char *name)
 {
     struct buf b = {0};
     for (const char *p = template; *p; p++)
-        if (p[0] == '%' && p[1] == 'p') {
+        if (p[0] == '%' && p[1] == sign) {
             buf_adds(&b, name);
             p++;
         } else {
@@ -48,13 +57,23 @@ char *endpoint_file_of(const char *template, const char *name)
     return file;
 }
 
+char *endpoint_file_of(const char *template, const char *name)
+{
+    return filled(template, 'p', name);
+}
+
+char *endpoint_file_of_replica(const char *template, const char *name)
+{
+    return filled(template, 'r', name);
+}
+
 static int refused(char **error_r, char *error)
 {
     *error_r = error;
     return -1;
 }
 
-int endpoint_read_user(const char *file, struct endpoint_user *out, char **error_r)
+static int read_user(const char *setting, const char *file, struct endpoint_user *out, char **error_r)
 {
     char line[sizeof out->name + sizeof out->password + 2] = "";
     struct stat st;
@@ -63,14 +82,14 @@ int endpoint_read_user(const char *file, struct endpoint_user *out, char **error
         int e = errno;
         if (fd >= 0)
             close(fd);
-        return refused(error_r, mem_printf("node_user_file %s: %s", file, strerror(e)));
+        return refused(error_r, mem_printf("%s %s: %s", setting, file, strerror(e)));
     }
     ssize_t n = read(fd, line, sizeof line - 1);
     close(fd);
     if (st.st_mode & S_IRWXO)
-        return refused(error_r, mem_printf("node_user_file %s can be read or written by everybody (mode %04o): chmod 0640 it", file, (unsigned)st.st_mode & 07777));
+        return refused(error_r, mem_printf("%s %s can be read or written by everybody (mode %04o): chmod 0640 it", setting, file, (unsigned)st.st_mode & 07777));
     if (n < 0)
-        return refused(error_r, mem_printf("node_user_file %s: not a file with one line", file));
+        return refused(error_r, mem_printf("%s %s: not a file with one line", setting, file));
     line[strcspn(line, "\r\n")] = '\0';
     size_t name = strcspn(line, " \t"), gap = strspn(line + name, " \t"), password = strlen(line + name + gap);
     bool good = name && gap && password && name < sizeof out->name && password < sizeof out->password;
@@ -82,14 +101,46 @@ int endpoint_read_user(const char *file, struct endpoint_user *out, char **error
     explicit_bzero(line, sizeof line);
     if (good)
         return 1;
-    return refused(error_r, mem_printf("node_user_file %s: its one line must be a user's name, a blank, and the password", file));
+    return refused(error_r, mem_printf("%s %s: its one line must be a user's name, a blank, and the password", setting, file));
+}
+
+int endpoint_read_user(const char *file, struct endpoint_user *out, char **error_r)
+{
+    return read_user("node_user_file", file, out, error_r);
+}
+
+int endpoint_read_replica(const char *file, struct endpoint_user *out, char **error_r)
+{
+    return read_user("replica_user_file", file, out, error_r);
+}
+
+bool endpoint_user_at(struct endpoint_user *u, const char *node)
+{
+    unsigned char mac[EVP_MAX_MD_SIZE];
+    unsigned n = 0;
+    size_t len = strlen(u->name);
+    if (len + 1 + strlen(node) >= sizeof u->name)
+        return false;
+    snprintf(u->name + len, sizeof u->name - len, "@%s", node);
+    if (!HMAC(EVP_sha256(), u->password, (int)strlen(u->password), (const unsigned char *)u->name, strlen(u->name), mac, &n))
+        abort();
+    explicit_bzero(u->password, sizeof u->password);
+    for (unsigned i = 0; i < n; i++)
+        snprintf(u->password + 2 * i, 3, "%02x", mac[i]);
+    explicit_bzero(mac, sizeof mac);
+    return true;
 }
 
 int endpoint_user(const struct endpoint *e, struct endpoint_user *out, char **error_r)
 {
     if (!*e->user_file)
         return 0;
-    return endpoint_read_user(e->user_file, out, error_r);
+    if (!e->at)
+        return endpoint_read_user(e->user_file, out, error_r);
+    int found = endpoint_read_replica(e->user_file, out, error_r);
+    if (found > 0 && !endpoint_user_at(out, e->at))
+        return refused(error_r, mem_printf("replica_user_file %s: its user's name is too long", e->user_file));
+    return found;
 }
 
 const char *endpoint_user_file(const struct endpoint *e)
@@ -126,7 +177,8 @@ struct endpoint *endpoint_new(const struct config_link *l)
     e->ca_file = copy(l->ca_file);
     e->cert_file = copy(l->cert_file);
     e->key_file = copy(l->key_file);
-    e->user_file = endpoint_file_of(l->user_file ? l->user_file : "", program);
+    e->at = l->at && replica ? mem_strdup(l->at) : NULL;
+    e->user_file = l->at ? endpoint_file_of_replica(replica ? l->user_file : "", replica ? replica : "") : endpoint_file_of(l->user_file ? l->user_file : "", program);
     e->path_timeout = (double)(l->path_timeout ? l->path_timeout : 400) / 1000.;
     return e;
 }
@@ -143,6 +195,7 @@ void endpoint_free(struct endpoint *e)
     free(e->cert_file);
     free(e->key_file);
     free(e->user_file);
+    free(e->at);
     free(e);
 }
 

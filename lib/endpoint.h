@@ -13,12 +13,15 @@
 struct endpoint;
 
 struct endpoint_user {
-    char name[128], password[512];
+    char name[256], password[512];
 };
 
 /* Which program this is: "dovelane-relay", %p in node_user_file. Once, at the start of main; the text must stay. */
 void endpoint_program(const char *name);
 const char *endpoint_program_name(void); /* "dovelane", the admin's command, before that */
+
+/* Which replica this is, %r in replica_user_file. Likewise; without it no link to a replica's node has a user of its own. */
+void endpoint_replica(const char *name);
 
 /* Copies the link. Never NULL. */
 struct endpoint *endpoint_new(const struct config_link *);
@@ -40,8 +43,15 @@ const char *endpoint_user_file(const struct endpoint *);
 /* Reads such a file: one line, a name and a password, readable for nobody but its owner and group. As endpoint_user. */
 int endpoint_read_user(const char *file, struct endpoint_user *out, char **error_r);
 
-/* node_user_file for a program, malloc'd. */
+/* The same for a file of replica_user_file. */
+int endpoint_read_replica(const char *file, struct endpoint_user *out, char **error_r);
+
+/* What a replica's file says becomes its user at one node: NAME@NODE, whose password is made from the file's. False: the name is too long. */
+bool endpoint_user_at(struct endpoint_user *, const char *node);
+
+/* node_user_file for a program, or replica_user_file for a replica, malloc'd. */
 char *endpoint_file_of(const char *template, const char *program);
+char *endpoint_file_of_replica(const char *template, const char *replica);
 
 /* Opens all files that the links of a config to its nodes name, or to its replicas' nodes: NULL, or what is wrong (malloc'd). */
 char *endpoint_check(const struct config *);

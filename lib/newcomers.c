@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "beat_reader.h"
 #include "clock.h"
 #include "liveness.h"
 #include "log.h"
@@ -19,6 +20,7 @@
 
 struct server {
     struct newcomers *all;
+    struct beat_reader reader;
     double asked;      /* clock_monotonic; 0: never */
     unsigned open;     /* answers that are owed */
     unsigned turn;     /* of the table, when it told what the relays know */
@@ -100,6 +102,8 @@ static void on_beats(struct wire *w, redisReply *reply, void *arg)
 {
     struct server *s = arg;
     s->open--;
+    if (reply && beat_reader_turns(&s->reader, reply->type == REDIS_REPLY_ERROR ? reply->str : NULL))
+        s->open += wire_sendf(w, on_beats, s, beat_reader_command(&s->reader));
     if (!reply || reply->type != REDIS_REPLY_ARRAY || !reply->elements || reply->element[0]->type != REDIS_REPLY_ARRAY)
         return;
     s->all_know = true;
@@ -120,7 +124,7 @@ void newcomers_look(struct newcomers *n, size_t node, struct wire *w)
     struct server *s = &n->server[node];
     s->asked = now;
     s->open += wire_sendf(w, on_table, s, "GET " SIGNAL_NODES);
-    s->open += wire_sendf(w, on_beats, s, "LANE.BEAT");
+    s->open += wire_sendf(w, on_beats, s, beat_reader_command(&s->reader));
 }
 
 struct newcomers *newcomers_open(const struct config *c, const char *program)

@@ -1,8 +1,8 @@
 /* signals - the few small keys beside the lanes by which the admin's command and the programs hear of each other, in every node's Redis.
  *
  *   key               type     who writes            who reads          what
- *   dovelane.divert   string   ctl, milters          milters            "<serial> on|off <who>": the highest serial counts, off before on
- *   dovelane.holds    string   ctl, milters          milters            "<serial> on <who>", then the standing rules of `dovelane hold` (lib/holds.h)
+ *   dovelane.divert   string   ctl, relays           milters, relays    "<serial> on|off <who>": the highest serial counts, off before on
+ *   dovelane.holds    string   ctl, relays           milters, relays    "<serial> on <who>", then the standing rules of `dovelane hold` (lib/holds.h)
  *   dovelane.nodes    string   relays, ctl           relays, milters    the nodes of the group that joined or were taken out (lib/members.h)
  *   dovelane.drain    string   ctl, for seconds      that node's relay  there: everything goes to Postfix's queue
  *   dovelane.look     set      ctl                   that node's relay  lanes of which entries were marked (a hint: the marks are in the entries)

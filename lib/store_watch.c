@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "beat_reader.h"
 #include "clock.h"
 #include "liveness.h"
 #include "mem.h"
@@ -14,6 +15,7 @@
 struct watched {
     struct store *store;
     size_t index;
+    struct beat_reader reader;
     bool asked;
     double asked_at;
     unsigned generation; /* of the liveness, when it was asked */
@@ -62,10 +64,23 @@ static void read_beats(struct watched *w, const redisReply *list)
     liveness_told(w->store->heard->liveness, w->index, w->generation, news, n, clock_monotonic());
 }
 
+static void on_beat(struct wire *wire, redisReply *reply, void *arg);
+
+static void ask(struct watched *w, struct wire *wire)
+{
+    w->generation = liveness_generation(w->store->heard->liveness);
+    w->asked_at = clock_monotonic();
+    w->asked = wire_sendf(wire, on_beat, w, beat_reader_command(&w->reader));
+}
+
 static void on_beat(struct wire *wire, redisReply *reply, void *arg)
 {
     struct watched *w = arg;
     w->asked = false;
+    if (reply && beat_reader_turns(&w->reader, reply->type == REDIS_REPLY_ERROR ? reply->str : NULL)) {
+        ask(w, wire);
+        return;
+    }
     if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) {
         /* Whatever it was whole for, it may have been restarted. With another path it may only be on its way there, which is not known yet while open
          * requests fail; it is not used unless it arrives soon (node_turning), and a restart shows then (store_watch_restarted). */
@@ -91,9 +106,7 @@ void store_watch_look(struct store *s)
         struct node *node = s->link[2 * i].node;
         if (w->asked || !node_ready(node) || now - w->asked_at < (double)s->config->beat / 1000.)
             continue;
-        w->generation = liveness_generation(h->liveness);
-        w->asked_at = now;
-        w->asked = wire_sendf(node_wire(node), on_beat, w, "LANE.BEAT");
+        ask(w, node_wire(node));
     }
 }
 

@@ -1,7 +1,6 @@
 #include "switch.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,19 +12,12 @@
 #include "log.h"
 #include "mem.h"
 #include "newcomers.h"
+#include "said.h"
 #include "signals.h"
 #include "wire.h"
 
 #define LOOK 0.25       /* seconds between two looks into a node */
 #define FIRST_WAIT 1000 /* milliseconds for hearing all nodes at the start */
-
-#define TEXT_MOST 65536 /* of the rules */
-
-struct said {
-    unsigned long long serial; /* 0: nobody has ever said anything, which means on */
-    bool on;
-    char *text; /* as it is written: "<serial> on|off <who>", and lines behind it */
-};
 
 /* One thing that is said, in every node and in a file. */
 enum { DIVERT, HOLDS, NOTICES };
@@ -67,57 +59,23 @@ bool switch_on(void)
     return atomic_load_explicit(&sw.on, memory_order_relaxed);
 }
 
-static bool parse(const char *text, struct said *out)
-{
-    char word[8] = "";
-    *out = (struct said){.on = true};
-    unsigned long long serial;
-    if (sscanf(text, "%20llu %7[a-z]", &serial, word) != 2 || !serial || (strcmp(word, "on") && strcmp(word, "off")))
-        return false;
-    *out = (struct said){serial, !strcmp(word, "on"), mem_strdup(text)};
-    return true;
-}
-
-static bool counts_more(const struct said *a, const struct said *b)
-{
-    return a->serial > b->serial || (a->serial == b->serial && !a->on && b->on);
-}
-
-static int first_line(const struct said *s)
-{
-    return s->text ? (int)strcspn(s->text, "\r\n") : 0;
-}
-
 /* ---- the files ---- */
 
 static void write_file(struct notice *n)
 {
-    char *fresh = mem_printf("%s.new", n->file);
-    int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    bool good = fd >= 0 && dprintf(fd, "%s", n->said.text) > 0 && fsync(fd) == 0;
-    if (fd >= 0)
-        close(fd);
-    good = good && rename(fresh, n->file) == 0;
+    bool good = said_save(&n->said, n->file);
     if (!good && !n->unkept)
         log_warning("%s: %s: after a restart only the nodes know it", n->file, strerror(errno));
     n->unkept = !good;
-    free(fresh);
 }
 
 /* Doubt means off: the file is there, but what it says cannot be known. */
 static void read_file(struct notice *n)
 {
-    char *text = mem_zero(TEXT_MOST + 1);
-    int fd = open(n->file, O_RDONLY | O_CLOEXEC);
-    bool there = fd >= 0 || errno != ENOENT;
-    ssize_t got = fd < 0 ? -1 : read(fd, text, TEXT_MOST);
-    if (fd >= 0)
-        close(fd);
-    if (there && (got <= 0 || !parse(text, &n->said))) {
-        log_error("%s cannot be understood: %s", n->file, n == &sw.notice[DIVERT] ? "diverting is off until `dovelane divert on`" : "it counts as no standing rules");
-        n->said = (struct said){.on = false};
-    }
-    free(text);
+    if (said_load(n->file, &n->said))
+        return;
+    log_error("%s cannot be understood: %s", n->file, n == &sw.notice[DIVERT] ? "diverting is off until `dovelane divert on`" : "it counts as no standing rules");
+    n->said = (struct said){.on = false};
 }
 
 /* ---- what is heard ---- */
@@ -139,9 +97,9 @@ static void adopt(struct notice *n, struct said *s, const char *node)
     obey(n);
     write_file(n);
     if (n == &sw.notice[HOLDS])
-        log_info("standing rules of `dovelane hold` changed (%.*s)", first_line(s), s->text);
+        log_info("standing rules of `dovelane hold` changed (%.*s)", said_first_line(s), s->text);
     else if (s->on != was)
-        log_warning("diverting is %s, says node %s (%.*s)", s->on ? "on" : "off: all mail goes to Postfix's queue", node, first_line(s), s->text);
+        log_warning("diverting is %s, says node %s (%.*s)", s->on ? "on" : "off: all mail goes to Postfix's queue", node, said_first_line(s), s->text);
 }
 
 static void ignore(struct wire *w, redisReply *reply, void *arg)
@@ -151,13 +109,6 @@ static void ignore(struct wire *w, redisReply *reply, void *arg)
     if (refused && !ear->refused)
         log_warning("node %s: %s", ear->node, reply->str);
     ear->refused = refused;
-}
-
-static void tell(struct ear *ear, const struct notice *n)
-{
-    char serial[24];
-    snprintf(serial, sizeof serial, "%llu", n->said.serial);
-    wire_sendf(ear->wire, ignore, ear, "EVAL %s 1 %s %s %s %s", SIGNAL_NEWER, n->key, n->said.text, serial, n->said.on ? "on" : "off");
 }
 
 static void name_connection(struct ear *ear)
@@ -174,20 +125,18 @@ static void name_connection(struct ear *ear)
 static void on_value(struct wire *w, redisReply *reply, void *arg)
 {
     struct question *q = arg;
-    struct said theirs = {.on = true}, *ours = &q->notice->said;
+    struct said theirs = {.on = true};
+    const struct said *ours = &q->notice->said;
     q->asked = false;
     if (!reply || (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL))
         return;
-    /* One that cannot be understood is somebody's own key: ours replaces it. */
-    if (reply->type == REDIS_REPLY_STRING && reply->len < TEXT_MOST)
-        parse(reply->str, &theirs);
-    if (theirs.serial && counts_more(&theirs, ours)) {
+    /* A node that knows less is told by the relays: this program may only read. */
+    if (reply->type == REDIS_REPLY_STRING && reply->len < SAID_MOST)
+        said_parse(reply->str, &theirs);
+    if (theirs.serial && said_counts_more(&theirs, ours))
         adopt(q->notice, &theirs, q->ear->node);
-    } else {
-        if (ours->serial && counts_more(ours, &theirs))
-            tell(q->ear, q->notice);
+    else
         free(theirs.text);
-    }
     if (!q->heard)
         atomic_fetch_add(&sw.heard, 1);
     q->heard = true;
@@ -264,7 +213,7 @@ void switch_open(const struct config *config, const char *part)
         obey(&sw.notice[i]);
     }
     if (!switch_on())
-        log_warning("diverting is off: all mail goes to Postfix's queue until `dovelane divert on` (%.*s)", first_line(&sw.notice[DIVERT].said),
+        log_warning("diverting is off: all mail goes to Postfix's queue until `dovelane divert on` (%.*s)", said_first_line(&sw.notice[DIVERT].said),
                     sw.notice[DIVERT].said.text ? sw.notice[DIVERT].said.text : "");
     sw.newcomers = newcomers_open(config, part ? "dovelane-proxy" : "dovelane-milter");
     sw.loop = ev_loop_new(0);

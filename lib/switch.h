@@ -1,9 +1,8 @@
 /* switch - `dovelane divert on|off`: whether this program (the milter, the proxy) diverts at all; and the standing rules of `dovelane hold`, which travel the same way.
  *
  * What was said last is kept in every node's Redis (SIGNAL_DIVERT, SIGNAL_HOLDS) and in files of every milter's host (in state_directory), with a serial
- * number: the highest counts, and of two with one number, off. A milter looks into every node that it reaches four times a second, and tells what it knows to
- * those that know less (a Redis that was restarted has forgotten). So it is lost only when all nodes and all files are lost at one time. Its connections are
- * its own: a node that is no use for storing can still be heard.
+ * number (said.h). A milter looks into every node that it reaches four times a second, and only looks: it may change nothing there. What a Redis that was
+ * restarted has forgotten the relays tell it (relay/notices.h). Its connections are its own: a node that is no use for storing can still be heard.
  *
  * Each connection's name tells the admin what this milter obeys: dovelane-switch:<host>:<on|off>:<serial>:<config_digest>:<serial of the rules>. */
 #ifndef DOVELANE_SWITCH_H

@@ -21,8 +21,8 @@ def listed(values):
     return "{ " + ", ".join(map(quoted, values)) + " }" if values else "{ }"
 
 
-def settings(description, local):
-    """[(name, line)] of what the group says, and of what this host is."""
+def settings(description, local, own_replica=True):
+    """[(name, line)] of what the group says, and of what this host is. own_replica: its replicator has a user of its own."""
     members = description["members"]
     gateway = any(m["gateway"] for m in members)
     sites = [m for m in members if m["site"]]
@@ -37,6 +37,7 @@ def settings(description, local):
     lines += [("", f"node {m['name']} {{ redis = {quoted(m['address'])}  tls = yes }}") for m in members if m["gateway"]]
     if sites:
         lines += [("replicate_namespaces", f"replicate_namespaces = {listed(description['namespaces'])}")]
+        lines += [("replica_user_file", 'replica_user_file = "/etc/dovelane/dovelane-replicator/%r.user"')] if own_replica else []
     for m in sites:
         node = f"  node = {quoted(m['name'])}" if m["name"] != m["site"] else ""
         lines += [("", f"replica {m['site']} {{ id = {m['site_id']}  redis = {quoted(m['address'])}  tls = yes{node} }}")]
@@ -57,13 +58,13 @@ def parts(text):
     return body, text[:begin] + text[end.end():], check_sum(body) != end[1]
 
 
-def render(old, description, local):
+def render(old, description, local, own_replica=True):
     """The file's new text. old: what is there, or None."""
     made, own, edited = parts(old) if old is not None else ("", OWN, False)
     if made is None:
         raise Trouble(f"{FILE} was written by hand: `dovelane init` does not change it. Move it away and run this again; settings of your own then go to the end of the new file")
     has = set(re.findall(r"^\s*(\w+)\s*\+?=", own, re.M))
-    body = "".join(line + "\n" for name, line in settings(description, local) if name not in has)
+    body = "".join(line + "\n" for name, line in settings(description, local, own_replica) if name not in has)
     if edited and body != made:
         raise Trouble(f"{FILE}: the lines between >>> and <<< were changed by hand: nothing was done. Put your settings below <<< (one that stands there is left out above), "
                       f"and remove all from >>> to <<<, these two lines as well; then run this again")

@@ -1,4 +1,6 @@
 """What a host of the group is to be: from the group's description, this host's choices and its secrets to the list of changes."""
+import hashlib
+import hmac
 import json
 import re
 import secrets
@@ -16,7 +18,8 @@ from plan import Directory, File, Missing, Plan, Reaction, Unit
 LOCAL = DIRECTORY + "/host.json"
 AUTHORITY = "/etc/dovelane/authority"
 OF_GATEWAY = {"dovelane-milter": "dovelane", "dovelane-proxy": "dovelane-proxy", "dovelane-relay": "dovelane"}
-OF_REPLICAS = {"dovelane-replicator": "dovelane"}
+REPLICATOR = "dovelane-replicator"
+OF_REPLICAS = {REPLICATOR: REPLICATOR}
 OF_ALL = {"dovelane": "root"}
 GROUPS = {**OF_ALL, **OF_GATEWAY, **OF_REPLICAS}
 SECRET, CERTIFICATE = "its content is secret", "the authority's certificate"
@@ -30,6 +33,14 @@ def user_file(program):
 def kept_user_file(program):
     """On the authority's host: of a program that does not run here, for hosts on which it does."""
     return f"{AUTHORITY}/{program}.user"
+
+
+REPLICAS_KEY = f"{AUTHORITY}/replicas.key"  # of which the secret of each site is made
+
+
+def replica_file(site):
+    """With the secret of a site's replicator, on that site's host."""
+    return f"/etc/dovelane/{REPLICATOR}/{site}.user"
 
 
 def programs(local):
@@ -61,6 +72,10 @@ class Secrets:
         self.host = host
         self.ca_key, self.ca_cert = host.text(f"{AUTHORITY}/ca.key"), host.text(group.CA_FILE)
         self.passwords = {program: line.split()[1] for program in GROUPS if (line := host.text(user_file(program)) or host.text(kept_user_file(program)))}
+        local = read_local(host)
+        own = host.text(replica_file(local["site"])) if local and local["site"] else None
+        self.own_replica = own.split()[1] if own else None
+        self.replicas_key = (host.text(REPLICAS_KEY) or "").strip()
         operator = host.text(redis.OPERATOR_FILE)
         self.operator = operator.split()[1] if operator else secrets.token_hex(24)
         pem = host.text(redis.NODE) or ""
@@ -76,21 +91,48 @@ class Secrets:
             if not self.ca_cert:
                 raise Trouble(f"{AUTHORITY}/ca.key is there, and no ca.crt beside it: bring that back from a backup, or remove {AUTHORITY} if no host was ever let in")
         for program in GROUPS:
-            self.passwords.setdefault(program, secrets.token_hex(24))
+            if program != REPLICATOR:  # one for all sites: groups of before have it, until each site has its own
+                self.passwords.setdefault(program, secrets.token_hex(24))
+        self.replicas_key = self.replicas_key or secrets.token_hex(32)
 
-    def acl(self):
-        """The users of a node's Redis, as the program that knows their rights prints them."""
+    def replica(self, site):
+        """The secret of a site's replicator: the authority's host knows those of all, another host its own."""
+        return hmac.new(self.replicas_key.encode(), site.encode(), hashlib.sha256).hexdigest() if self.replicas_key else self.own_replica
+
+    def acl(self, description):
+        """The users of the nodes' Redis, as the program that knows their rights prints them: of all nodes, redis.users() leaves out those of other sites' nodes."""
+        sites = [m["site"] for m in description["members"] if m["site"]] if self.replicas_key else []
         with authority.scratch() as d:
-            for program in self.passwords:
-                (d / program).mkdir(mode=0o700)
-                (d / program / "user").write_text(f"{program} in-place-of-{program}\n")
-                (d / program / "user").chmod(0o600)
-            (d / "conf").write_text(f'node_user_file = "{d}/%p/user"\n')
+            names = {user_file(program): program for program in self.passwords} | {replica_file(site): f"{REPLICATOR}:{site}" for site in sites}
+            for path, name in names.items():
+                file = d / path.removeprefix("/etc/dovelane/")
+                file.parent.mkdir(mode=0o700, exist_ok=True)
+                file.write_text(f"{name} in-place-of-{name}\n")
+                file.chmod(0o600)
+            text = f'node_user_file = "{d}/%p/user"\n'
+            if sites:
+                text += f'replicate_namespaces = {{ inbox }}\nreplica_user_file = "{d}/{REPLICATOR}/%r.user"\n'
+            (d / "conf").write_text(text + "".join(f'replica {site} {{ id = {n}  redis = "127.0.0.1:{n}" }}\n' for n, site in enumerate(sites, 1)))
             lines = self.host.run("dovelane", "-c", d / "conf", "acl").stdout
         # It prints hashes. So no password lies in a file that a kill would leave there.
         for program, password in self.passwords.items():
             lines = lines.replace(redis.hashed(f"in-place-of-{program}"), redis.hashed(password))
+        for site in sites:
+            for node in sites:
+                name = f"{REPLICATOR}:{site}@{node}"
+                lines = lines.replace(redis.hashed(at_node(f"in-place-of-{REPLICATOR}:{site}", name)), redis.hashed(at_node(self.replica(site), name)))
         return lines
+
+
+def at_node(secret, name):
+    """The password with which a replicator comes to a node as NAME@NODE (dovelane.conf(5), replica_user_file)."""
+    return hmac.new(secret.encode(), name.encode(), hashlib.sha256).hexdigest()
+
+
+def with_replicas(acl, fresh):
+    """The users of before, and fresh ones of replicas."""
+    lines = [line for line in acl.splitlines() if not redis.AT_NODE.match(line)] + [line for line in fresh.splitlines() if redis.AT_NODE.match(line)]
+    return "".join(line + "\n" for line in lines)
 
 
 class Described(File):
@@ -110,21 +152,32 @@ class Described(File):
                 super().apply(host, journal)
 
 
-def secret_steps(local, secrets_):
+def group_of(host, program):
+    """Who may read a program's password. A replicator whose Dovecot was set up before it had a user of its own runs as it did."""
+    older = program == REPLICATOR and re.search(r"^\s*user = dovelane$", host.text(dovecot.REPLICATION) or "", re.M)
+    return "dovelane" if older else GROUPS[program]
+
+
+def secret_steps(host, local, secrets_):
     """Who may read what: each program its own password, root all, Redis its key."""
     steps = [Directory("/etc/dovelane"), Directory("/etc/dovelane/tls"), File(group.CA_FILE, secrets_.ca_cert, note=CERTIFICATE)]
     for program in programs(local):
-        private = GROUPS[program] == "root"
-        steps += [Directory(f"/etc/dovelane/{program}", 0o700 if private else 0o750, "root", GROUPS[program]),
-                  File(user_file(program), f"{program} {secrets_.passwords[program]}\n", 0o600 if private else 0o640, "root", GROUPS[program], note=SECRET)]
+        private, reader = GROUPS[program] == "root", group_of(host, program)
+        mode = 0o600 if private else 0o640
+        steps += [Directory(f"/etc/dovelane/{program}", 0o700 if private else 0o750, "root", reader)]
+        if program in secrets_.passwords:
+            steps += [File(user_file(program), f"{program} {secrets_.passwords[program]}\n", mode, "root", reader, note=SECRET)]
+        if program == REPLICATOR and secrets_.replica(local["site"]):
+            steps += [File(replica_file(local["site"]), f"{program}:{local['site']} {secrets_.replica(local['site'])}\n", mode, "root", reader, note=SECRET)]
     return steps + [File(redis.OPERATOR_FILE, f"operator {secrets_.operator}\n", 0o600, note=SECRET)]
 
 
 def authority_steps(local, secrets_):
     """The key last: where it is, its certificate is."""
-    others = [program for program in GROUPS if program not in programs(local)]
+    others = [program for program in GROUPS if program not in programs(local) and program in secrets_.passwords]
+    replicas = [File(REPLICAS_KEY, secrets_.replicas_key + "\n", 0o600, note=SECRET)] if secrets_.replicas_key else []
     return [Directory("/etc/dovelane"), Directory(AUTHORITY, 0o700), File(f"{AUTHORITY}/ca.crt", secrets_.ca_cert, note=CERTIFICATE),
-            *(File(kept_user_file(program), f"{program} {secrets_.passwords[program]}\n", 0o600, note=SECRET) for program in others),
+            *(File(kept_user_file(program), f"{program} {secrets_.passwords[program]}\n", 0o600, note=SECRET) for program in others), *replicas,
             File(f"{AUTHORITY}/ca.key", secrets_.ca_key, 0o600, note=SECRET)]
 
 
@@ -142,7 +195,7 @@ def redis_steps(host, description, local, secrets_, whole):
     address, (where, port) = me["address"], group.split_address(me["address"])
     own = OF_REDIS
     server = [File(redis.FILE, redis.config(host, local, where, port), 0o640, *own, edits="kept"), Directory("/var/lib/redis/dovelane", 0o750, *own)] if whole else []
-    return [File(redis.USERS, redis.users(host.text(redis.USERS), description["acl"], secrets_.operator), 0o640, *own, note=SECRET, edits="merged"), *server,
+    return [File(redis.USERS, redis.users(host.text(redis.USERS), description["acl"], secrets_.operator, local["site"]), 0o640, *own, note=SECRET, edits="merged"), *server,
             Unit(redis.UNIT, then=lambda: redis.wait(host, address)),
             Reaction("restart the node's Redis with its new configuration", [redis.FILE], lambda: (host.systemctl("restart", redis.UNIT), redis.wait(host, address)), redis.UNIT),
             Reaction("the node's Redis reads its users (ACL LOAD)", [redis.USERS], lambda: redis.load_users(host, address), redis.UNIT),
@@ -205,10 +258,10 @@ def plan(host, journal, sealed, description, local, secrets_, whole=True):
     steps, conflicts, old = [File(LOCAL, json.dumps(local, indent=1, sort_keys=True) + "\n", 0o600, edits="merged")], [], host.text(conf.FILE)
     if secrets_.ca_key:
         steps += authority_steps(local, secrets_)
-    steps += secret_steps(local, secrets_) + key_steps(secrets_)
+    steps += secret_steps(host, local, secrets_) + key_steps(secrets_)
     steps += [Described(sealed, description)]
     try:
-        new = conf.render(old, description, local)
+        new = conf.render(old, description, local, not local["site"] or bool(secrets_.replica(local["site"])))
     except Trouble as e:
         conflicts.append(str(e))
         new = old

@@ -57,6 +57,10 @@ def need_authority(host):
         raise Trouble(f"the group's authority is on {description['authority']}: run this there")
 
 
+def sites(description):
+    return [m["site"] for m in description["members"] if m["site"]]
+
+
 def change(host, fn, looked=False, anew=False):
     """Signs fn(description) and puts it in its place; (sealed, description). What is unchanged keeps its serial, unless anew.
 
@@ -70,10 +74,28 @@ def change(host, fn, looked=False, anew=False):
         new = fn(json.loads(json.dumps(old)))
         if new == old and not anew:
             return sealed, old
+        if sites(new) != sites(old) and host.exists(desired.REPLICAS_KEY):
+            new["acl"] = desired.with_replicas(old["acl"], desired.Secrets(host).acl(new))
         new["serial"] = old["serial"] + 1
         sealed = group.seal(host.text(f"{desired.AUTHORITY}/ca.key"), new)
         files.write(host.path(group.FILE), sealed.encode())
         return sealed, new
+
+
+def older(host, description, me):
+    """Names of the nodes that run a lane.so which does not know all commands that today's users name: those would be refused there, and a Redis that is
+    started with them would end at once."""
+    def is_older(m):
+        try:
+            with connect(host, m, me) as connection:
+                connection.call("LANE.BEATS")
+        except resp.Refused as e:
+            return "unknown command" in str(e)
+        except Trouble:
+            return False  # away: it is told when it is back, and its own host says so if it must
+        return False
+    members = description["members"]
+    return [m["name"] for m, is_one in zip(members, each(is_older, members)) if is_one]
 
 
 # ---- looking at the nodes ----

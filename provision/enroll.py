@@ -83,6 +83,8 @@ class Enroller:
             if replace and replace != name:
                 raise Trouble(f"this invitation is for a host that takes the place of {replace}: join with --name {replace}")
             host_part, _ = group.split_address(group.whole_address(address))
+            if site and not self.host.exists(desired.REPLICAS_KEY):
+                raise Trouble("run `dovelane init` on the inviting host first: it was made by an earlier version, and has no key for replicas")
 
             def with_it(description):
                 new = group.add(description, name, address, bool(asked.get("gateway")), site, bool(replace))
@@ -93,8 +95,8 @@ class Enroller:
             cert = authority.sign(self.ca_key, self.ca_cert, csr, name, authority.alternatives(name, host_part))
         sealed, _ = self.change(with_it)
         self.joined.append(name)
-        local = {"gateway": bool(asked.get("gateway")), "site": site}
-        passwords = desired.Secrets(self.host).passwords
+        local, secrets_ = {"gateway": bool(asked.get("gateway")), "site": site}, desired.Secrets(self.host)
+        passwords = {**secrets_.passwords, desired.REPLICATOR: secrets_.replica(site) if site else None}
         return {"group": sealed, "cert": cert, "passwords": {program: passwords[program] for program in desired.programs(local)}}
 
 

@@ -31,6 +31,8 @@ def first(name):
 
 def seal(key, description):
     text = json.dumps(description, indent=1, sort_keys=True) + "\n"
+    if len(text) > LARGEST - 1024:
+        raise Trouble(f"the description of the group would have {len(text)} characters, and may have {LARGEST - 1024}: it has too many sites (each has a user at the node of each)")
     return f"{HEAD}\n{authority.sign_text(key, text.encode())}\n{text}"
 
 
@@ -76,7 +78,7 @@ def check(description):
     return d
 
 
-ACL_LINE = re.compile(r"user default off resetchannels -@all|user dovelane[a-z-]* on #[0-9a-f]{64} resetchannels (?!.*nopass)[\x20-\x22\x24-\x3b\x3d\x3f-\x7e]*")
+ACL_LINE = re.compile(r"user default off resetchannels -@all|user dovelane[a-z-]*(?::[a-z0-9.-]+@[a-z0-9.-]+)? on #[0-9a-f]{64} resetchannels(?!.*nopass)(?!.*[ (]>) [\x20-\x22\x24-\x3b\x3d-\x7e]*")
 
 
 def check_member(m):

@@ -115,9 +115,9 @@ def plan_init(host, journal, local):
     if description and not desired.has_authority(host):  # it joined
         return desired.plan(host, journal, sealed, description, local, secrets_)
     secrets_.make_authority()
-    acl = secrets_.acl()
+    acl = users(host, secrets_, description) if description else None
     if not description:
-        sealed, description = first_description(host, local, secrets_, acl)
+        sealed, description = first_description(host, local, secrets_)
     elif description["acl"] != acl:
         # Signed again when it is done: a host may join until then.
         description = {**description, "acl": acl, "serial": description["serial"] + 1}
@@ -129,13 +129,25 @@ def plan_init(host, journal, local):
     return desired.plan(host, journal, sealed, description, local, secrets_)
 
 
-def first_description(host, local, secrets_, acl):
+def users(host, secrets_, description):
+    """The users of the nodes' Redis: as today's programs need them, once every node knows what they name."""
+    acl, local = secrets_.acl(description), desired.read_local(host)
+    if description["acl"] == acl or not local:
+        return acl
+    older = distribute.older(host, description, local["name"])
+    if not older:
+        return acl
+    say(f"the users of the nodes' Redis stay as they are: that of {', '.join(older)} runs an older lane.so. When all hosts are upgraded, and their {redis.UNIT} was restarted, run this again")
+    return description["acl"]
+
+
+def first_description(host, local, secrets_):
     """The group with this host in it."""
     description = group.add(group.first(local["name"]), local["name"], local["address"], local["gateway"], local["site"])
     group.member(description, local["name"])["keys"] = [authority.key_id(authority.openssl("pkey", "-pubout", given=secrets_.key.encode()).decode())]
     if local["site"]:
         description["namespaces"] = dovecot.namespaces(host)
-    description = {**description, "acl": acl, "serial": 1}
+    description = {**description, "acl": secrets_.acl(description), "serial": 1}
     return group.seal(secrets_.ca_key, description), description
 
 
@@ -144,8 +156,9 @@ def put_to_use(host, journal, plan):
     started = time.monotonic()
     if desired.read_group(host)[1] and desired.has_authority(host) and desired.read_local(host):  # no local: /etc/dovelane came back from a copy
         # Its users, in the newest description: not in that of the plan, beside which somebody may have joined.
-        acl = desired.Secrets(host).acl()
-        distribute.change(host, lambda description: {**description, "acl": acl})
+        secrets_ = desired.Secrets(host)
+        acl = users(host, secrets_, desired.read_group(host)[1])
+        distribute.change(host, lambda description: {**description, "acl": desired.with_replicas(acl, secrets_.acl(description))})
         plan = plan_init(host, journal, desired.read_local(host))
         if plan.refused():
             raise Trouble("\n".join(plan.refused()))
@@ -295,7 +308,8 @@ def enter(host, journal, options, door):
         refuse_second(host)
         secrets_ = desired.Secrets(host)
         secrets_.ca_cert = door.ca_cert
-        secrets_.passwords = {program: secrets.token_hex(24) for program in desired.GROUPS}
+        secrets_.passwords = {program: secrets.token_hex(24) for program in desired.GROUPS if program != desired.REPLICATOR}
+        secrets_.own_replica = secrets.token_hex(32)
         return desired.plan(host, journal, "the group's description, signed, with this host in it\n", preview, local, secrets_)
 
     def let_in(_plan):
@@ -316,7 +330,8 @@ def refuse_second(host):
 def settle(host, journal, kept):
     """Under the journal's lock."""
     secrets_ = desired.Secrets(host)
-    secrets_.ca_cert, secrets_.key, secrets_.cert, secrets_.passwords = kept["ca"], kept["key"], kept["cert"], kept["passwords"]
+    secrets_.ca_cert, secrets_.key, secrets_.cert, secrets_.passwords = kept["ca"], kept["key"], kept["cert"], dict(kept["passwords"])
+    secrets_.own_replica = secrets_.passwords.pop(desired.REPLICATOR, None)
     description = group.unseal(kept["ca"], kept["group"])
     say("the group has let this host in")
     started = time.monotonic()

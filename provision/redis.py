@@ -67,10 +67,14 @@ def hashed(password):
     return "#" + hashlib.sha256(password.encode()).hexdigest()
 
 
-def users(old, acl, operator_password):
-    """users.acl: the group's users, this host's operator, and lines of other users that an admin put there."""
+AT_NODE = re.compile(r"user dovelane-replicator:\S+@(\S+) ")  # a replica's user at the node of one
+
+
+def users(old, acl, operator_password, site):
+    """users.acl: the group's users, this host's operator, and lines of other users that an admin put there. Of replicas' users those for the node of this host's site."""
     ours = {"operator", "default", *re.findall(r"^user (\S+)", acl, re.M)}
-    others = [line for line in (old or "").splitlines() if (found := re.match(r"user (\S+)", line)) and found[1] not in ours]
+    others = [line for line in (old or "").splitlines() if (found := re.match(r"user (\S+)", line)) and found[1] not in ours and not found[1].startswith("dovelane-replicator")]
+    acl = "".join(line + "\n" for line in acl.splitlines() if not (found := AT_NODE.match(line)) or found[1] == site)
     return acl.rstrip("\n") + f"\nuser operator on {hashed(operator_password)} resetchannels ~* &* +@all\n" + "".join(line + "\n" for line in others)
 
 
@@ -95,7 +99,12 @@ def wait(host, address, seconds=60):
 
 def load_users(host, address):
     with operator(host, address) as redis:
-        redis.call("ACL", "LOAD")
+        try:
+            redis.call("ACL", "LOAD")
+        except resp.Refused as e:
+            if "nknown command" not in str(e):
+                raise
+            raise Trouble(f"{e}. It runs an older lane.so than the one that is installed: `systemctl restart {UNIT}`, which reads {USERS}, too") from None
 
 
 def load_certificate(host, address):

@@ -20,6 +20,7 @@
 #include "mail.h"
 #include "membership.h"
 #include "naming.h"
+#include "notices.h"
 #include "orders.h"
 #include "owners.h"
 #include "poison.h"
@@ -193,6 +194,7 @@ static void open_all(struct relay *r)
     r->hand = hand_open(r);
     r->owners = owners_open(r);
     r->membership = membership_open(r);
+    r->notices = notices_open(r);
     r->voice = voice_open(r);
     r->stillness = stillness_open(r);
     r->pressure = pressure_open(r);
@@ -210,12 +212,14 @@ static void close_all(struct relay *r)
                     left);
     destinations_quit(r);
     membership_close(r->membership);
+    notices_close(r->notices);
     if (r->discover)
         discover_close(r->discover);
     /* The connections first: they answer what is open, and what they answer to must still be there. */
     owners_close(r);
     voice_close(r);
     membership_free(r->membership);
+    notices_free(r->notices);
     hand_close(r->hand);
     orders_close(r->orders);
     spill_close(r->spill);

@@ -7,7 +7,8 @@
  *
  * One thread, one libev loop. lanes.h says what is ours, hand.h what we have of it, mail.h what becomes of
  * one mail, owners.h tells the nodes, stillness.h when not to take. spill.h is the second way out, back into
- * Postfix's own queue; orders.h is what an admin wants.
+ * Postfix's own queue; orders.h is what an admin wants here, notices.h
+ * what he wants everywhere.
  *
  *   BEATs ─▶ voice ─▶ liveness ─▶ duty ─▶ which lanes are ours        whole ─▶ listing, refill: what other owners hold and we do not
  *
@@ -43,6 +44,7 @@ struct relay {
     struct owners *owners;
     struct stillness *stillness;
     struct membership *membership;
+    struct notices *notices;
 
     /* NULL with takeover = manual */
     struct voice *voice;

@@ -1,4 +1,4 @@
-/* beat - LANE.BEAT and LANE.WHOLE. */
+/* beat - LANE.BEAT, LANE.BEATS and LANE.WHOLE. */
 #include "beat.h"
 
 #include <string.h>
@@ -166,6 +166,14 @@ static struct beat *beat_of(const char *name, size_t len)
     return b;
 }
 
+static void reply_all(RedisModuleCtx *ctx)
+{
+    turn_ends(); /* the clock itself: the server may have stood still since this turn began */
+    RedisModule_ReplyWithArray(ctx, 2);
+    reply_beats(ctx);
+    reply_whole(ctx);
+}
+
 /* LANE.BEAT [<name> <incarnation> <counter> <text>] */
 int beat_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 {
@@ -179,10 +187,7 @@ int beat_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
                       !bounded(&a, "incarnation", INCARNATION_MAX, &incarnation, &incarnation_len) ||
                       !args_number(&a, "counter", 0, INT64_MAX, &counter) || !bounded(&a, "text", TEXT_MAX, &text, &text_len)))
         return REDISMODULE_OK;
-    turn_ends(); /* the clock itself: the server may have stood still since this turn began */
-    RedisModule_ReplyWithArray(ctx, 2);
-    reply_beats(ctx);
-    reply_whole(ctx);
+    reply_all(ctx);
     if (argc == 1)
         return REDISMODULE_OK;
     struct beat *b = beat_of(name, name_len);
@@ -191,6 +196,16 @@ int beat_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     b->counter = counter;
     b->nth = ++came;
     b->at = now_ms();
+    return REDISMODULE_OK;
+}
+
+/* LANE.BEATS: a command of its own, for users who may hear the beats and leave none. */
+int beats_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
+{
+    (void)argv;
+    if (argc != 1)
+        return RedisModule_WrongArity(ctx);
+    reply_all(ctx);
     return REDISMODULE_OK;
 }
 

@@ -278,6 +278,8 @@ static const struct command {
      "What is known of a lane, or of the server", "O(1)"},
     {"LANE.BEAT", beat_command, "fast", "fast dangerous", -1, NULL, beat_args,
      "Leaves a node's beat, and tells all beats left here, and for which owners this server is whole", "O(N) for N nodes and sets of owners"},
+    {"LANE.BEATS", beats_command, "readonly fast", "read fast", 1, NULL, NULL,
+     "Tells all beats left here, and for which owners this server is whole", "O(N) for N nodes and sets of owners"},
     {"LANE.WHOLE", whole_command, "fast", "fast dangerous", -1, NULL, whole_args,
      "Begins or ends a comparison, or tells for which owners this server is whole", "O(N) for N sets of owners"},
     {"LANE.RESET", reset_command, "write", "write dangerous", 2, delete_keys, key_args,

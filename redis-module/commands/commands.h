@@ -27,6 +27,7 @@ LANE_COMMAND(move);  /* move.c */
 LANE_COMMAND(ready); /* ready.c */
 LANE_COMMAND(list);  /* list.c */
 LANE_COMMAND(beat);  /* beat.c */
+LANE_COMMAND(beats);
 LANE_COMMAND(whole);
 
 /* Registers all of them with what the server needs to know of them: cmdinfo.c. REDISMODULE_ERR when it

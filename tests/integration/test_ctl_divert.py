@@ -58,14 +58,31 @@ def test_off_survives_the_restart_of_everything(stack):
     for node in ("redis-mx1", "redis-mx2"):  # without a disk they come back empty
         entry.kill(node)
         entry.start(node)
-    eventually("the milter has told the nodes", lambda: all(value and b" off " in value for value in keys(entry)))
-    entry.kill("milter")
+    eventually("the relays have told the nodes", lambda: all(value and b" off " in value for value in keys(entry)))
+    for service in ("milter", "relay-mx1", "relay-mx2"):
+        entry.kill(service)
     for node in ("redis-mx1", "redis-mx2"):
         entry.kill(node)
         entry.start(node)
     assert keys(entry) == [None, None]
-    entry.start("milter")  # now only the file knows
+    entry.start("milter")  # now only the files know
     assert send(entry, "m2") == LEFT
+    assert keys(entry) == [None, None]  # a milter tells no node
+    entry.start("relay-mx2")
+    eventually("a relay has told the nodes, from its file", lambda: all(value and b" off " in value for value in keys(entry)))
+
+
+def test_a_relay_that_kept_nothing_yet_knows_it_by_the_milters_file(stack):
+    """As after an upgrade from a version whose relays did not keep it."""
+    entry = running(stack)
+    entry.kill("milter")
+    state = Path(entry["relay-mx1"].note["settings"]["state_directory"])
+    for service in ("relay-mx1", "relay-mx2"):
+        entry.kill(service)
+    (state / "divert").write_text("1790000000000 off root (uid 0) on this host")
+    assert keys(entry) == [None, None]
+    entry.start("relay-mx1")
+    eventually("it tells both nodes", lambda: all(value and b" off " in value for value in keys(entry)))
 
 
 def test_a_milter_that_was_away_hears_it_before_its_first_mail(stack):
@@ -84,7 +101,7 @@ def test_one_node_is_enough_to_hear_it(stack):
     said = admin.run(entry, "divert", "off")
     assert said.status == 1 and "node mx1" in said.err and re.search(r"(?m)^milter \S+: off$", said.out)
     entry.start("redis-mx1")
-    eventually("mx1 is told by the milter", lambda: all(value and b" off " in value for value in keys(entry)))
+    eventually("mx1 is told by a relay", lambda: all(value and b" off " in value for value in keys(entry)))
     assert send(entry, "m1") == LEFT
 
 

@@ -11,7 +11,7 @@ import admin
 import pytest
 import test_ctl_mends_host
 import test_ctl_mends_nodes
-from lane_server import BUILD
+from lane_server import BUILD, ROOT
 from mends import Check, command, mends, settings
 from relay_world import eventually
 from stack import SinkShape, Stack, programs
@@ -113,6 +113,26 @@ def test_a_destination_of_its_own(conf):
     conf.more = 'destination "smtp:[192.0.2.1]:25" { tls = may }'
     conf.write()
     conf.check.lacks("destination-not-in-divert", "config")
+
+
+@mends("replicas-together", "replicator-user-left")
+def test_replicas_that_come_as_one_user(conf):
+    """The setting of before, and the user of before once each replica has its own."""
+    for name in ("site-a", "site-b"):
+        (conf.directory / f"{name}.user").write_text(f"{name} secret\n")
+    shared = conf.directory / "dovelane-replicator"
+    shared.write_text("dovelane-replicator secret\n")
+    conf.more = "".join(f'replica site-{n} {{ id = {i}  redis = "127.0.0.1:700{i}" }}\n' for i, n in enumerate("ab", 1))
+    conf.write(replicate_namespaces="{ inbox }")
+    conf.check.lacks("replicas-together", "config")  # no users at all: that is another finding's
+    conf.write(node_user_file=f'"{conf.directory}/%p"')
+    name, value = settings(conf.check.finds("replicas-together", "config").mend)
+    conf.write(**{name: value.replace("/etc/dovelane/dovelane-replicator", str(conf.directory))})
+    conf.check.lacks("replicas-together", "config")
+    done = re.match(r"rm (\S+), when", conf.check.finds("replicator-user-left", "config").mend)[1]
+    assert done == str(shared)
+    Path(done).unlink()
+    conf.check.lacks("replicator-user-left", "config")
 
 
 @mends("directory-missing")
@@ -511,14 +531,31 @@ def test_a_socket_that_is_postfixs_alone(conf):
         conf.check.lacks("hop-private", "dovecot")
 
 
-@pytest.mark.skipif(not shutil.which("doveconf"), reason="no Dovecot here")
-@mends("user-concurrency")
-def test_a_dovecot_that_takes_few_deliveries_for_one_user(conf):
+def dovecot_of(conf):
+    """A file that takes the place of this host's dovecot.conf for check, and the lines that its version begins with."""
     version = subprocess.run(["dovecot", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout.split()[0]
     form = "" if version.startswith("2.3") else f"dovecot_config_version = {version}\ndovecot_storage_version = {version}\n"
     theirs = conf.directory / "dovecot.conf"
     script = f'mount --bind {theirs} /etc/dovecot/dovecot.conf && exec "$0" "$@"'
     conf.check.run = lambda *words: command(conf.path, *words, before=("unshare", "--mount", "--propagation", "private", "sh", "-c", script))
+    return theirs, form
+
+
+@pytest.mark.skipif(not shutil.which("doveconf"), reason="no Dovecot here")
+@mends("replicator-user")
+def test_a_replicator_that_runs_as_the_relays_user(conf):
+    theirs, form = dovecot_of(conf)
+    services = form + (ROOT / "packaging/examples/dovecot-replication-services.conf").read_text()
+    theirs.write_text(services.replace("user = dovelane-replicator", "user = dovelane"))
+    name, value = settings(conf.check.finds("replicator-user", "dovecot").mend)
+    theirs.write_text(services.replace("user = dovelane-replicator", f"{name} = {value}"))
+    conf.check.lacks("replicator-user", "dovecot")
+
+
+@pytest.mark.skipif(not shutil.which("doveconf"), reason="no Dovecot here")
+@mends("user-concurrency")
+def test_a_dovecot_that_takes_few_deliveries_for_one_user(conf):
+    theirs, form = dovecot_of(conf)
     theirs.write_text(f"{form}lmtp_user_concurrency_limit = 2\n")
     name, value = settings(conf.check.finds("user-concurrency", "dovecot").mend)
     theirs.write_text(f"{form}{name} = {value}\n")

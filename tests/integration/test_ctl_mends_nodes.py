@@ -386,12 +386,60 @@ def test_users_that_are_not_todays(link):
     link.call("ACL", "DELUSER", "dovelane-replicator")
     link.call("ACL", "SETUSER", "dovelane", "-time")
     for name in ("acl-wider", "acl-narrower", "acl-missing", "clock-untold"):
-        assert link.check.finds(name, "nodes").mend == "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD"
+        assert link.check.finds(name, "nodes").mend.removeprefix("when the programs of all hosts are of this version: ") == "`dovelane acl` again, into the aclfile of that Redis, and ACL LOAD"
     acl = subprocess.run([BUILD / "ctl" / "dovelane", "-c", link.conf, "acl"], capture_output=True, text=True, timeout=60, check=True).stdout
     (link.files.directory / "mx1.acl").write_text("user default on nopass ~* &* +@all\n" + "".join(acl.splitlines(True)[1:]))
     link.call("ACL", "LOAD")
     for name in ("acl-wider", "acl-narrower", "acl-missing", "clock-untold"):
         link.check.lacks(name, "nodes")
+
+
+@mends("acl-wider")
+def test_users_of_an_older_version(link):
+    """A right that is wider only because of where it is: +eval on keys of its own stays, +eval on others is named."""
+    link.write()
+    link.call("ACL", "SETUSER", "dovelane-milter", "clearselectors", "(~dovelane.divert ~dovelane.holds +get +set +eval)", "(%R~dovelane.nodes +get)", "+lane.beat", "-lane.beats")
+    link.call("ACL", "SETUSER", "dovelane-relay", "+eval")
+    out = link.check.look("nodes")[1]
+    assert link.check.finds("acl-wider", "nodes").mend == "when the programs of all hosts are of this version: `dovelane acl` again, into the aclfile of that Redis, and ACL LOAD"
+    wider = re.search(r"dovelane-milter may do more than dovelane-milter needs: (.*) \[", out)
+    assert wider and set(wider[1].lower().split()) == {"+lane.beat", "~dovelane.divert", "~dovelane.holds", "+set", "+eval"}, out
+    assert re.search(r"dovelane-relay may do more than dovelane-relay needs: \+eval ~dovelane:lmtp:\*", out), out
+    link.check.lacks("acl-narrower", "nodes")
+    acl = subprocess.run([BUILD / "ctl" / "dovelane", "-c", link.conf, "acl"], capture_output=True, text=True, timeout=60, check=True).stdout
+    (link.files.directory / "mx1.acl").write_text("user default on nopass ~* &* +@all\n" + "".join(acl.splitlines(True)[1:]))
+    link.call("ACL", "LOAD")
+    link.check.lacks("acl-wider", "nodes")
+
+
+@mends("acl-missing", "acl-wider")
+def test_users_of_replicas(link):
+    """At the node of one of them; NAME@NODE each."""
+    sites = ["mx1", "site-b"]
+    link.files.__init__(link.files.directory / "more", BUILD, sites)
+    replicas = "".join(f'replica {name} {{ id = {n}  redis = "127.0.0.1:{link.port if n == 1 else 9}"  tls = yes }}\n' for n, name in enumerate(sites, 1))
+
+    def write():
+        link.conf.write_text(programs.settings_text({"copies": 1, "log": "stderr", "replicate_namespaces": "{ inbox }", **link.files.settings, "node_ca_file": str(link.ca)},
+                                                    {"mx1": {"redis": f"127.0.0.1:{link.port}", "tls": "yes"}}) + replicas)
+    link.ca = link.files.directory.parent / "ca.crt"
+    acl = link.files.directory.parent / "mx1.acl"
+
+    def load(*words):
+        acl.write_text("user default on nopass ~* &* +@all\n" + "".join(link.files.acl(*words).splitlines(True)[1:]))
+        link.call("ACL", "LOAD")
+    load("--site", "-")
+    write()
+    eventually("it answers", lambda: not any(each.name == "node-silent" for each in link.check.look("nodes")[0]))
+    found = link.check.finds("acl-missing", "nodes")
+    assert "it has no user dovelane-replicator:mx1@mx1, which the replicator of mx1 would come as" in found.text
+    load("--site", "mx1")
+    link.check.lacks("acl-missing", "nodes")
+    link.call("ACL", "SETUSER", "dovelane-replicator:site-b@mx1", "~dovelane:replica:*")
+    found = link.check.finds("acl-wider", "nodes")
+    assert "its user dovelane-replicator:site-b@mx1 may do more than the replicator of site-b needs: ~dovelane:replica:*" in found.text
+    load("--site", "mx1")
+    link.check.lacks("acl-wider", "nodes")
 
 
 @mends("address-silent", "address-wrong")

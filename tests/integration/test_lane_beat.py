@@ -220,3 +220,15 @@ def test_a_restart_and_a_replica_are_not_whole(tmp_path):
         assert whole(r) == {}
         first.restart()
         assert whole(first.client()) == {}
+
+
+def test_beats_are_heard_by_a_command_that_leaves_none(server):
+    c = server.client()
+    c("LANE.BEAT", "mx1", "i", 1, "x")
+    c("LANE.WHOLE", "BEGIN", "mx1+mx2", "t")
+    c("LANE.WHOLE", "END", "mx1+mx2", "t")
+    (heard, sets), (asked, _) = c("LANE.BEATS"), c("LANE.BEAT")
+    assert [beat[:3] + beat[4:] for beat in heard] == [beat[:3] + beat[4:] for beat in asked]
+    assert [b"mx1", b"i", 1, b"x"] in [beat[:3] + beat[4:] for beat in heard] and sets == [b"mx1+mx2", b"t"]
+    with pytest.raises(ReplyError, match="wrong number"):
+        c("LANE.BEATS", "mx1", "i", 2, "x")

@@ -5,6 +5,7 @@ import random
 import signal
 import sqlite3
 import subprocess
+import sys
 import threading
 import time
 
@@ -95,6 +96,35 @@ def test_of_many_mailboxes_named_at_once_those_that_changed_are_looked_into(worl
     wait_for(lambda: w[0].site.state("u").sweeps > sweeps, what="a look at what changed")
     wait_for(lambda: w[0].site.items("u") == {1: ["first", "x"]}, what="the change")
     os.close(writer)
+
+
+def test_a_link_in_the_place_of_the_marks_leads_nowhere(world):
+    """Its parent may be another program's directory: what the link names is not emptied."""
+    w = world(2, sweep_active="1h", sweep_all="1h")
+    other = w[0].directory / "other"
+    other.mkdir()
+    (other / "u0").touch()
+    (w[0].directory / "dirty").rename(w[0].directory / "elsewhere")
+    (w[0].directory / "dirty").symlink_to(other)
+    wait_for(lambda: w[0].says(f"dirty_dir {w[0].directory}/dirty: "), what="the log names it")
+    assert os.listdir(other) == ["u0"]
+    (w[0].directory / "dirty").unlink()
+    (w[0].directory / "elsewhere").rename(w[0].directory / "dirty")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes another user's place")
+def test_the_admins_socket_is_for_root_whatever_its_mode_is(world):
+    w = world(1)
+    path = w[0].directory / "dovelane-admin"
+    for part in (w[0].directory.parent, w[0].directory):
+        part.chmod(0o755)
+    path.chmod(0o666)
+    asked = ("import os, socket, sys; os.setgid(65534); os.setuid(65534); s = socket.socket(socket.AF_UNIX); s.settimeout(60); s.connect(sys.argv[1])\n"
+             "try:\n s.sendall(b'status\\t\\n'); print(s.recv(100))\nexcept OSError as e: print(e)")
+    said = subprocess.run([sys.executable, "-c", asked, path], stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
+    assert said.strip() in ("b''", "[Errno 32] Broken pipe", "[Errno 104] Connection reset by peer"), said
+    assert w[0].says("uid 65534, process") and w[0].says("connected to the admin's socket and was sent away: it is for root")
+    assert w[0].admin("status")[1] == 0
 
 
 def test_dirty_marks_are_looked_into_and_removed(world):

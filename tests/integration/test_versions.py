@@ -1,6 +1,7 @@
 """A group that is upgraded host by host has nodes, milters, relays and replicators of two versions: mail flows between them, each takes over what the other held, and each
 reads what the other wrote. The earlier version is built from this repository's history (stack/versions.py)."""
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,11 +12,13 @@ import pytest
 import admin
 import envelope
 import replicator_world
-from lane_server import LaneServer
+from lane_server import LaneServer, ReplyError
 from relay_world import eventually
-from stack import SinkShape, Stack, lanes, oracle, versions
+from sinks import metrics
+from stack import SinkShape, Stack, lanes, oracle, resp, versions
 from stack.generator import Generator
 from stack.ledger import Ledger
+from stack.secure import Secure
 from test_milter import milter_log, queue_id, send
 from test_takeover import QUICK
 
@@ -78,7 +81,7 @@ def judged(system, *ledgers):
     assert not [pair for _, pair in ledger.known() if pair.refused or pair.tempfails]
 
 
-def sinks(system, do):
+def each_sink(system, do):
     for name in "ab":
         system.sink(name, do=do)
 
@@ -98,22 +101,22 @@ def test_a_group_of_both_versions(old, names):
             said = subprocess.run([build / "ctl" / "dovelane", "-c", system["relay-mx1"].note["conf"], "nodes"], stdout=subprocess.PIPE, check=False, timeout=60)
             assert said.returncode == 0 and said.stdout.decode().count("alive") >= 2, said.stdout.decode()
         # mx1 is the first owner of what its milter stores: it dies with mail in hand.
-        sinks(system, "down")
+        each_sink(system, "down")
         ledgers.append(generate(system, 60))
         assert all(held(system).values())
         system.kill("relay-mx1")
         system.kill("redis-mx1")
-        sinks(system, "up")
+        each_sink(system, "up")
         judged(system, *ledgers)
         # Empty, it comes back, and is refilled from the other version's node, which has mail again.
-        sinks(system, "down")
+        each_sink(system, "down")
         ledgers.append(generate(system, 40))
         system.start("redis-mx1")
         system.start("relay-mx1")
         ready(system)
         ledgers.append(generate(system, 40))
         eventually("both hold the same", lambda: len(set(held(system).values())) == 1 and all(held(system).values()))
-        sinks(system, "up")
+        each_sink(system, "up")
         judged(system, *ledgers)
         eventually("the lanes are empty", lambda: not any(held(system).values()))
 
@@ -122,7 +125,7 @@ def test_host_by_host_with_mail_in_lanes_and_back(old):
     """Each host goes to the present version, and one goes back, while mail comes in and waits in lanes."""
     with group(old, *FIRST, *SECOND) as system:
         ready(system)
-        sinks(system, "down")
+        each_sink(system, "down")
         ledgers = [generate(system, 30)]
         for names, to_old in ((SECOND, False), (FIRST, False), (SECOND, True)):
             for name in reversed(names):
@@ -132,7 +135,7 @@ def test_host_by_host_with_mail_in_lanes_and_back(old):
                 system.start(name)
             ready(system)
             ledgers.append(generate(system, 20))
-        sinks(system, "up")
+        each_sink(system, "up")
         judged(system, *ledgers)
         eventually("the lanes are empty", lambda: not any(held(system).values()))
 
@@ -158,6 +161,60 @@ def test_a_milter_hands_over_to_the_present_version(old, tmp_path):
             words = path.read_bytes().split(b"\0") if path.exists() else []
             if words and words[0] == os.fsencode(program):
                 os.kill(int(path.parent.name), signal.SIGTERM)
+
+
+
+def load_users(system, build):
+    """The users of all nodes are as that version's `dovelane acl` prints them."""
+    conf = system.directory / "acl.conf"
+    conf.write_text(f'node_user_file = "{system.directory}/secure/%p.user"\n')
+    said = subprocess.run([build / "ctl" / "dovelane", "-c", conf, "acl"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, timeout=60).stdout
+    for address in system.nodes.values():
+        with resp.Connection(address) as connection:
+            for line in said.splitlines()[1:]:
+                name, rest = line.split(None, 2)[1:]
+                connection.call("ACL", "SETUSER", name, "reset", *re.findall(r"\([^)]*\)|\S+", rest))
+
+
+def test_the_present_programs_work_as_the_earlier_versions_users_and_when_those_change(old):
+    """Users are narrowed last of all: until then the programs of this version come as those of before."""
+    with Stack(postfix="divert", secure=True, nodes=2, sinks=SINKS, settings={**SETTINGS, "takeover": "automatic"}) as system:
+        load_users(system, old)
+        for name in ("milter", "relay-mx1", "relay-mx2"):
+            system.end(name)
+            system.start(name)
+        ready(system)
+        ledgers = [generate(system, 40)]
+        found = subprocess.run([system.shape.build / "ctl" / "dovelane", "-c", system["relay-mx1"].note["conf"], "check", "nodes"], stdout=subprocess.PIPE, check=False, timeout=60, text=True).stdout
+        assert re.search(r"(?i)user dovelane-milter may do more than dovelane-milter needs:(?=.* \+lane\.beat )(?=.* \+eval).* \[acl-wider\]", found), found
+        queued = metrics(system, "milter")["mails_queued_total"]
+        for build in (system.shape.build, old, system.shape.build):
+            load_users(system, build)
+            ledgers.append(generate(system, 40))
+        judged(system, *ledgers)
+        assert metrics(system, "milter")["mails_queued_total"] == queued, "none went to Postfix's queue for it"
+        assert admin.run(system, "divert", "off").status == 0
+
+
+def test_a_server_with_an_older_module_is_restarted_before_its_users_change(old, tmp_path):
+    """It would refuse today's lines as a whole. `dovelane check` and `nodes` work with it."""
+    present = Path(os.environ.get("DOVELANE_BUILD") or versions.REPOSITORY / "build").resolve()
+    server = LaneServer(tmp_path, "--lane.node", "mx1", "--lane.settle-ms", "5000", module=old / "redis-module" / "lane.so")
+    server.start()
+    try:
+        files = Secure(tmp_path / "secure", present)
+        conf = tmp_path / "dovelane.conf"
+        conf.write_text(f'copies = 1\nlog = "stderr"\nnode_user_file = "{files.directory}/%p.user"\nnode mx1 {{ redis = "unix:{server.path}" }}\n')
+        rules = {line.split()[1]: re.findall(r"\([^)]*\)|\S+", line.split(None, 2)[2]) for line in files.acl().splitlines()[1:]}
+        with pytest.raises(ReplyError, match="[Uu]nknown command"):
+            server.client()("ACL", "SETUSER", "dovelane-milter", "reset", *rules["dovelane-milter"])
+        for name, words in rules.items():
+            server.client()("ACL", "SETUSER", name, "reset", *(word.replace("+lane.beats", "+lane.beat") for word in words))
+        said = subprocess.run([present / "ctl" / "dovelane", "-c", conf, "check", "nodes"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=60, text=True).stdout
+        assert re.search(r"(?i)dovelane-milter may do more than dovelane-milter needs: \+lane\.beat \[acl-wider\]\n +mend: restart that Redis, which runs an older lane\.so; then `dovelane acl` again", said), said
+        assert "acl-narrower" not in said
+    finally:
+        server.stop()
 
 
 # ---- files ----

@@ -281,7 +281,7 @@ def test_uninstall_leaves_a_mail_server_that_works(pair):
     delivered_by_postfix(pair, sent)
     for name, machine in pair.machines.items():
         left = machine.run("find / /var -xdev -iname '*dovelane*' -not -path '/usr/src/*' -not -path '/var/tmp/*' -not -path '/var/log/*' -not -path '/tmp/*' -not -path '/proc/*' -not -path '/sys/*'; "
-                           "grep -rIl dovelane /etc | grep -v -- '-$'; getent passwd dovelane dovelane-proxy; getent group dovelane dovelane-proxy", check=False)
+                           "grep -rIl dovelane /etc | grep -v -- '-$'; getent passwd dovelane dovelane-proxy dovelane-replicator; getent group dovelane dovelane-proxy dovelane-replicator", check=False)
         assert left == "", f"{name} still has\n{left}"
     at_once(lambda machine: machine.reboot(), pair.machines.values())
     for machine in pair.machines.values():

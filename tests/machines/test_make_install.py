@@ -113,7 +113,7 @@ def test_make_uninstall_leaves_what_the_guide_says(pair):
         left = sorted(path for path in paths(machine) - pair.before[name] if not re.search(OF_PACKAGES, path) or "dovelane" in path.lower() or "lane.so" in path)
         print(f"{name} has more than before, beside Debian's packages: {left}")
         assert left == []
-        assert machine.run("getent passwd dovelane dovelane-proxy; getent group dovelane dovelane-proxy; grep -rIl dovelane /etc | grep -v -- '-$'", check=False) == ""
+        assert machine.run("getent passwd dovelane dovelane-proxy dovelane-replicator; getent group dovelane dovelane-proxy dovelane-replicator; grep -rIl dovelane /etc | grep -v -- '-$'", check=False) == ""
     at_once(lambda machine: machine.reboot(), pair.machines.values())
     for machine in pair.machines.values():
         assert machine.run("systemctl --failed --no-legend").strip() == ""

@@ -30,7 +30,7 @@ class Sites:
         at_once(lambda machine: machine.boot(), self.machines.values())
         self.a, self.b = self.machines.values()
         own = {"site-a": {}, "site-b": {"-h 10.0.0.1": "-h 10.0.0.2", "bind 10.0.0.1": "bind 10.0.0.2", "lane.node site-a": "lane.node site-b",
-                                          "site-a.crt": "site-b.crt", "site-a.key": "site-b.key"}}
+                                          "site-a.crt": "site-b.crt", "site-a.key": "site-b.key", "site-a.acl": "site-b.acl", "site-a.user": "site-b.user"}}
         self.reader = gateway.Follower(self.machines, own, per_host=[gateway.REDIS_CONF], instead={**gateway.NOT_HERE, "./setup host": "./setup host"})
         self.begin = time.monotonic()
 
@@ -109,12 +109,54 @@ def test_tls_and_users(sites):
         cli = f"redis-cli -h {ADDRESSES[name]} -p 7001"
         assert machine.run(f"{cli} --tls --cacert /etc/dovelane/tls/ca.crt LANE.INFO", check=False).startswith("NOAUTH"), "nobody without a password"
         assert "PONG" not in machine.run(f"timeout 5 {cli} ping", check=False), "nobody without TLS"
-        assert machine.run("stat -c '%U:%G %a' /etc/dovelane/dovelane-replicator/user /etc/dovelane/dovelane/user").split() == ["root:dovelane", "640", "root:root", "600"]
+        assert machine.run(f"stat -c '%U:%G %a' /etc/dovelane/dovelane-replicator/{name}.user /etc/dovelane/dovelane/user").split() == ["root:dovelane-replicator", "640", "root:root", "600"]
+        assert running_as(machine) == "dovelane-replicator"
+    assert not sites.b.place("/etc/dovelane/dovelane-replicator/site-a.user").exists(), "a site has its own"
     assert not sites.b.place("/etc/dovelane/tls/ca.key").exists(), "the authority stays where it was made"
     sites.b.reboot()
     sites.b.wait("ss -ltn | grep -q :143")
     sites.client("site-b", "append", "INBOX", "after a reboot")
     assert "after a reboot" in {mail["subject"] for mail in sites.same()["INBOX"]["mails"].values()}
+
+
+def running_as(machine):
+    return machine.run("ps -eo user:32,args | sed -n 's/ .*[d]ovelane-replicator -n .*//p'").strip()
+
+
+AS_BEFORE = """
+systemctl stop dovecot
+mv /var/lib/dovelane-replicator/reserve /var/lib/dovelane-replicator/replicator.db* /var/lib/dovelane/
+chown dovelane: /var/lib/dovelane/reserve /var/lib/dovelane/replicator.db* /var/lib/dovelane/dirty
+chgrp -R dovelane /etc/dovelane/dovelane-replicator
+sed -i 's/user = dovelane-replicator$/user = dovelane/' /etc/dovecot/conf.d/11-dovelane.conf
+systemd-tmpfiles --create dovelane.conf
+systemctl start dovecot
+"""
+
+
+def exchanged(sites, what):
+    for name in ADDRESSES:
+        sites.client(name, "append", "INBOX", f"{what} at {name}")
+    assert {f"{what} at {name}" for name in ADDRESSES} <= {mail["subject"] for mail in sites.same()["INBOX"]["mails"].values()}
+
+
+def test_hosts_of_before_go_on_and_get_the_replicators_own_user(sites):
+    """What 0.1.0's hosts are after an upgrade: owners, groups and Dovecot's file as they were. Then one of them half-way, and both by the upgrade page."""
+    for machine in sites.machines.values():
+        machine.run(AS_BEFORE)
+        machine.wait("ss -ltn | grep -q :143")
+        assert running_as(machine) == "dovelane"
+        assert machine.run("stat -c '%U %a' /var/lib/dovelane/dirty; stat -c '%G %a' /etc/dovelane/dovelane-replicator").split() == ["dovelane", "1733", "dovelane", "750"]
+        assert "[replicator-user]" in machine.run("dovelane check dovecot", check=False)
+    exchanged(sites, "as before")
+    sites.b.run("sed -i 's/user = dovelane$/user = dovelane-replicator/' /etc/dovecot/conf.d/11-dovelane.conf && systemctl restart dovecot")
+    sites.b.wait("grep -q '/var/lib/dovelane/reserve belongs to another user' /var/log/mail.log", what="it says that the files were not moved")
+    assert not sites.b.place("/var/lib/dovelane-replicator/reserve").exists()
+    sites.reader.follow("upgrade.md", "## The replicator's own user")
+    for machine in sites.machines.values():
+        machine.wait("ss -ltn | grep -q :143")
+        assert running_as(machine) == "dovelane-replicator" and "[replicator-user]" not in machine.run("dovelane check dovecot", check=False)
+    exchanged(sites, "its own")
 
 
 def test_going_back(sites):

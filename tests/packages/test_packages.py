@@ -27,7 +27,7 @@ def test_what_is_installed_neither_runs_nor_is_enabled_and_a_purge_leaves_nothin
     assert host.run(f"systemctl is-enabled {UNITS}", check=False).split() == ["disabled"] * 3
     assert host.run(f"systemctl is-active {UNITS} redis-server@dovelane", check=False).split() == ["inactive"] * 4
     assert host.run("systemctl --failed --no-legend") == ""
-    assert "dovelane" in host.run("id dovelane; id dovelane-proxy")
+    assert "dovelane" in host.run("id dovelane; id dovelane-proxy; id dovelane-replicator")
     for path in ("/var/lib/dovelane", "/var/lib/redis/dovelane", "/var/spool/postfix/dovelane", "/var/spool/postfix/dovelane-proxy"):
         host.run(f"test -d {path}")
     assert host.run("dovelane -V").startswith("dovelane ")

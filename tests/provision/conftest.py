@@ -99,18 +99,23 @@ def away(*_words, **_more):
     raise Trouble("the node is away")
 
 
+def alone(patch):
+    """No node is reached."""
+    patch.setattr(distribute, "connect", away)
+    patch.setattr(redis, "wait", lambda *_: None)
+    patch.setattr(redis, "load_users", lambda *_: None)
+    patch.setattr(redis, "load_certificate", lambda *_: None)
+    patch.setattr(redis, "waiting", lambda *_: [])
+    patch.setattr(enroll, "wait_open", lambda *_: None)
+    patch.setattr(network, "check_listen", lambda *_: None)
+    patch.setattr(network, "check_port", lambda *_: None)
+    patch.setattr(relay, "follow", lambda *_: None)
+
+
 @pytest.fixture(autouse=True)
 def servers(monkeypatch):
-    """No node is reached, unless a test says how."""
-    monkeypatch.setattr(distribute, "connect", away)
-    monkeypatch.setattr(redis, "wait", lambda *_: None)
-    monkeypatch.setattr(redis, "load_users", lambda *_: None)
-    monkeypatch.setattr(redis, "load_certificate", lambda *_: None)
-    monkeypatch.setattr(redis, "waiting", lambda *_: [])
-    monkeypatch.setattr(enroll, "wait_open", lambda *_: None)
-    monkeypatch.setattr(network, "check_listen", lambda *_: None)
-    monkeypatch.setattr(network, "check_port", lambda *_: None)
-    monkeypatch.setattr(relay, "follow", lambda *_: None)
+    """Unless a test says how."""
+    alone(monkeypatch)
 
 
 @pytest.fixture

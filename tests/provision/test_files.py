@@ -108,7 +108,7 @@ def test_a_kill_leaves_no_secret_in_a_scratch_file(host, dovelane, monkeypatch):
     assert dovelane(*INIT)[0] == 0
     assert dovelane("cert", "renew", "--now")[0] == 0
     passwords = desired.Secrets(host).passwords
-    assert seen and len(passwords) == 5
+    assert seen and len(passwords) == 4
     for text in seen:
         assert "PRIVATE KEY" not in text and not any(password in text for password in passwords.values())
     assert all(redis.hashed(password) in host.text(redis.USERS) for password in passwords.values())

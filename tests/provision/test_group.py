@@ -8,6 +8,7 @@ import desired
 import distribute
 import group
 import redis
+import resp
 from host import Trouble
 
 
@@ -15,14 +16,14 @@ class Nodes:
     """The small keys in the nodes' Redis, by member."""
 
     def __init__(self, monkeypatch):
-        self.keys, self.log = {}, []
-        monkeypatch.setattr(distribute, "connect", lambda host, m, me, seconds=3: Node(self.keys.setdefault(m["name"], {})))
+        self.keys, self.log, self.older = {}, [], set()
+        monkeypatch.setattr(distribute, "connect", lambda host, m, me, seconds=3: Node(self.keys.setdefault(m["name"], {}), m["name"] in self.older))
         monkeypatch.setattr(distribute, "log", lambda level, text: self.log.append(text))
 
 
 class Node:
-    def __init__(self, keys):
-        self.keys = keys
+    def __init__(self, keys, older=False):
+        self.keys, self.older = keys, older
 
     def __enter__(self):
         return self
@@ -31,6 +32,8 @@ class Node:
         pass
 
     def call(self, verb, *words):
+        if verb == "LANE.BEATS" and self.older:
+            raise resp.Refused("the Redis says: ERR unknown command 'LANE.BEATS', with args beginning with: ")
         if verb == "EVAL":
             self.keys[words[2]] = str(words[3]).encode()
         return self.keys.get(words[0]) if verb == "GET" else self.keys.pop(words[0], None) if verb == "DEL" else None
@@ -83,8 +86,10 @@ def test_forged_and_old_descriptions_change_nothing(ready, dovelane, nodes, forg
 
 
 def test_new_passwords_reach_all_nodes(ready, dovelane, nodes):
-    """Of a program that runs here, and of one that does not: the authority's host has it for others."""
+    """Of a program that runs here, and of one that does not: the authority's host has it for others. The replicator's: as a group of before has it."""
     for path in (desired.user_file("dovelane-relay"), desired.kept_user_file("dovelane-replicator")):
+        if not ready.exists(path):
+            ready.path(path).write_text("dovelane-replicator of-before\n")
         program = ready.text(path).split()[0]
         ready.path(path).write_text(f"{program} new-password-of-{program}\n")
     status, said = dovelane("init", "--yes")
@@ -127,7 +132,8 @@ def changed(description, path, value):
     (["divert"], "lmtp:[192.0.2.5]:24"), (["namespaces"], ["in\nbox"]), (["copies"], "2"), (["copies"], True), (["serial"], 1.5), (["replicate"], "on"),
     (["acl"], "user default on nopass ~* &* +@all"), (["acl"], "user dovelane on nopass resetchannels +@all"), (["acl"], f"user dovelane on #{'0' * 64} resetchannels nopass +@all"),
     (["gone_sites"], {"a b": 1}), (["gone_sites"], {"two": "1"}), (["gone_sites"], ["two"]),
-    (["acl"], f"user dovelane on #{'0' * 64} resetchannels >x +@all"), (["acl"], "user operator on #" + "0" * 64 + " resetchannels +@all"), (["acl"], "include /etc/passwd")])
+    (["acl"], f"user dovelane on #{'0' * 64} resetchannels >x +@all"), (["acl"], f"user dovelane on #{'0' * 64} resetchannels +@all >x"), (["acl"], f"user dovelane-replicator:a@b on #{'0' * 64} resetchannels ~a>b (>x +@all)"),
+    (["acl"], f"user dovelane-replicator:a b@c on #{'0' * 64} resetchannels +@all"), (["acl"], "user operator on #" + "0" * 64 + " resetchannels +@all"), (["acl"], "include /etc/passwd")])
 def test_what_may_not_come_into_a_configuration_file_is_named(first, path, value):
     description = desired.read_group(first)[1]
     assert group.check(description) is description

@@ -89,7 +89,7 @@ def test_mail_that_comes_while_an_undo_asks_is_not_lost(host, dovelane, asked, m
 def newer_users(monkeypatch):
     real = desired.Secrets.acl
     line = f"user dovelane-new on #{'0' * 64} resetchannels -@all +ping\n"
-    monkeypatch.setattr(desired.Secrets, "acl", lambda self: real(self) + line)
+    monkeypatch.setattr(desired.Secrets, "acl", lambda self, description: real(self, description) + line)
 
 
 @pytest.mark.parametrize("joins", ["while it asks", "while it writes"])
@@ -109,6 +109,21 @@ def test_a_join_during_an_upgrade_is_not_lost(ready, dovelane, asked, monkeypatc
     description = desired.read_group(ready)[1]
     assert status == 0 and description["serial"] == 3 and group.names(description) == "mx1, mx2", said
     assert "dovelane-new" in description["acl"] and "node mx2" in ready.text(conf.FILE)
+
+
+def test_users_change_when_every_node_knows_what_they_name(ready, dovelane, nodes, monkeypatch):  # noqa: F811
+    """A Redis that is started with a user whose command it does not know ends at once."""
+    dovelane("init")
+    distribute.change(ready, with_second)
+    before = desired.read_group(ready)[1]["acl"]
+    newer_users(monkeypatch)
+    nodes.older = {"mx2"}
+    status, said = dovelane("init", "--yes")
+    assert status == 0 and "stay as they are: that of mx2 runs an older lane.so" in said, said
+    assert desired.read_group(ready)[1]["acl"] == before and "dovelane-new" not in ready.text("/etc/redis/dovelane/users.acl")
+    nodes.older = set()
+    assert dovelane("init", "--yes")[0] == 0
+    assert "dovelane-new" in desired.read_group(ready)[1]["acl"] and "dovelane-new" in ready.text("/etc/redis/dovelane/users.acl")
 
 
 def test_a_change_is_made_to_the_newest_that_the_nodes_have(ready, dovelane, nodes):  # noqa: F811

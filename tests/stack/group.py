@@ -106,7 +106,7 @@ def example(version, values):
     for line, here in ((r"executable = dovelane-replicator -n site-a", "executable = {replicator} -C {conf} -n {site}"),
                        (r"executable = dovelane-worker", "executable = {worker}"),
                        (r"process_limit = 5 .*", "process_limit = {workers}"),
-                       (r"\n +user = dovelane", "")):
+                       (r"\n +user = dovelane-replicator", "")):
         text, n = re.subn(line, here.format(**values), text)
         assert n == (2 if "user" in line else 1), (line, text)
     return text

@@ -1,4 +1,6 @@
 """An authority, certificates for the nodes, and a user of Redis for each program, as the admin guide makes them."""
+import hashlib
+import hmac
 import secrets
 import subprocess
 
@@ -26,25 +28,39 @@ def certificate(directory, name, subject="IP:127.0.0.1", by="ca", days=90):
 class Secure:
     """Files in a directory; what they mean to a redis.conf and a dovelane.conf."""
 
-    def __init__(self, directory, build):
+    def __init__(self, directory, build, sites=()):
+        """sites: names of replicas, each with a user of its own at each node."""
         directory.mkdir(parents=True, exist_ok=True)
         self.directory, self.build = directory, build
         authority(directory)
         for program in PROGRAMS:
             self.user(program, secrets.token_hex(12))
         self.settings = {"node_ca_file": str(directory / "ca.crt"), "node_user_file": str(directory / "%p.user")}
+        self.sites = sites
+        for site in sites:
+            self.user(f"dovelane-replicator:{site}", secrets.token_hex(12), f"{site}.replica")
+        if sites:
+            self.settings["replica_user_file"] = str(directory / "%r.replica")
 
-    def user(self, program, password):
-        path = self.directory / f"{program}.user"
+    def user(self, program, password, file=None):
+        path = self.directory / (file or f"{program}.user")
         path.write_text(f"{program} {password}\n")
         path.chmod(0o600)
         return path
 
-    def acl(self):
+    def password(self, name):
+        """A program's, or a replica's at one node: NAME@NODE."""
+        if "@" not in name:
+            return (self.directory / f"{name}.user").read_text().split()[1]
+        secret = (self.directory / f"{name.partition('@')[0].rpartition(':')[2]}.replica").read_text().split()[1]
+        return hmac.new(secret.encode(), name.encode(), hashlib.sha256).hexdigest()
+
+    def acl(self, *words):
         """What `dovelane acl` prints."""
         conf = self.directory / "acl.conf"
-        conf.write_text(f'node_user_file = "{self.settings["node_user_file"]}"\n')
-        return subprocess.run([self.build / "ctl" / "dovelane", "-c", conf, "acl"], check=True, timeout=60, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        replicas = "".join(f'replica {site} {{ id = {n}  redis = "127.0.0.1:{n}" }}\n' for n, site in enumerate(self.sites, 1))
+        conf.write_text("".join(f'{key} = "{value}"\n' for key, value in self.settings.items()) + ("replicate_namespaces = { inbox }\n" if replicas else "") + replicas)
+        return subprocess.run([self.build / "ctl" / "dovelane", "-c", conf, "acl", *words], check=True, timeout=60, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                               text=True).stdout
 
     def redis_conf(self, name, port, default="user default on nopass ~* &* +@all"):

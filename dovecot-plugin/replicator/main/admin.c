@@ -50,6 +50,7 @@ TAILQ_HEAD(clients, client);
 struct admin {
     struct replicator *r;
     size_t n;
+    double said; /* that somebody was sent away */
     struct clients clients;
 };
 
@@ -413,7 +414,7 @@ static void peers(struct client *c)
         r->group.peer[i].removed = true;
         if (!ledger_remove_peer(r->ledger, site)) {
             char *text = mem_printf("replica %s (site %llu) is removed, but %s/replicator.db cannot be written now: see that there is room; until then a restart brings it back",
-                                    r->group.peer[i].name, site, r->config->replicator_dir);
+                                    r->group.peer[i].name, site, r->directory);
             error(c, NULL, text, DONE_NOT_NOW);
             free(text);
         }
@@ -624,9 +625,21 @@ static void on_readable(struct ev_loop *loop, ev_io *io, int events)
     next_line(c);
 }
 
+/* Root, and this program's own user, whatever the socket's mode is: an admin's word removes mail. */
+static bool is_admin(struct admin *a, int fd)
+{
+    struct ucred peer = {.uid = (uid_t)-1};
+    socklen_t len = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && (peer.uid == 0 || peer.uid == geteuid()))
+        return true;
+    if (replicator_may_say(&a->said, 60.))
+        log_warning("uid %d, process %d, connected to the admin's socket and was sent away: it is for root", (int)peer.uid, (int)peer.pid);
+    return false;
+}
+
 void admin_client(struct admin *a, int fd)
 {
-    if (a->n >= CLIENTS_MAX) {
+    if (a->n >= CLIENTS_MAX || !is_admin(a, fd)) {
         close(fd);
         return;
     }

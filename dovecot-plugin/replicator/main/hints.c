@@ -209,9 +209,13 @@ static void on_dirty(struct ev_loop *loop, ev_timer *t, int events)
     (void)loop, (void)events;
     struct hints *h = t->data;
     const char *path = h->r->config->dirty_dir;
-    DIR *d = opendir(path);
+    /* Files are removed in there. Below a directory that is another program's, a link could lead to our own. */
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
     struct dirent *e;
     if (!d) {
+        if (fd >= 0)
+            close(fd);
         if (replicator_may_say(&h->said_dirty, 600.))
             log_error("dirty_dir %s: %s: changes of users whose hint is lost wait for a sweep; make it, mode 1733", path, strerror(errno));
         return;

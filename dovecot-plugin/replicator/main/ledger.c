@@ -287,7 +287,7 @@ static void cannot_open(struct ledger *l, const char *path)
 struct ledger *ledger_open(struct replicator *r)
 {
     struct ledger *l = mem_zero(sizeof *l);
-    char *path = mem_printf("%s/replicator.db", r->config->replicator_dir);
+    char *path = mem_printf("%s/replicator.db", r->directory);
     l->r = r;
     ev_timer_init(&l->gather, on_gather, 0., 0.);
     ev_timer_init(&l->flush, on_flush, 0., GATHER);

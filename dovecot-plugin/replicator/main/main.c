@@ -19,6 +19,7 @@
 
 #include "admin.h"
 #include "bridge.h"
+#include "directory.h"
 #include "endpoint.h"
 #include "hints.h"
 #include "ledger.h"
@@ -83,11 +84,11 @@ static struct config *read_config(const char *path, const char *name, int *self_
     return c;
 }
 
-static char *missing_directory(const struct config *c)
+static char *missing_directory(const struct config *c, const char *directory)
 {
     const struct {
         const char *setting, *path, *way_out;
-    } needed[] = {{"replicator_dir", c->replicator_dir, "make it, for the user that the service runs as"}, {"dirty_dir", c->dirty_dir, "make it, mode 1733"}};
+    } needed[] = {{"replicator_dir", directory, "make it, for the user that the service runs as"}, {"dirty_dir", c->dirty_dir, "make it, mode 1733"}};
     struct stat st;
     for (size_t i = 0; i < N_ELEMENTS(needed); i++) {
         int bad = stat(needed[i].path, &st) < 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
@@ -101,8 +102,11 @@ static char *missing_directory(const struct config *c)
 /* What would keep this replica from starting here; the text is the caller's. */
 static char *unfit_for(const struct config *c, const char *name)
 {
-    char *why = missing_directory(c);
-    return why != NULL ? why : ledger_of_another_site(c->replicator_dir, name, (uint64_t)c->replica[config_replica_index(c, name)].id);
+    char *why, *directory = directory_find(c->replicator_dir, DIRECTORY_OWN, DIRECTORY_OLDER, &why);
+    if (directory != NULL && (why = missing_directory(c, directory)) == NULL)
+        why = ledger_of_another_site(directory, name, (uint64_t)c->replica[config_replica_index(c, name)].id);
+    free(directory);
+    return why;
 }
 
 /* -t and -V are for a shell, where there is no master to be a service of. What it returns is the exit status, as of the other programs
@@ -141,6 +145,7 @@ static int shell_options(int argc, char **argv)
         return 2;
     }
     endpoint_program("dovelane-replicator");
+    endpoint_replica(name);
     if (c->nreplicas == 0)
         fprintf(stderr, "dovelane-replicator: %s: has no replica: nothing would be replicated; a section replica \"NAME\" { } names each\n", path);
     else if (name != NULL && config_replica_index(c, name) < 0)

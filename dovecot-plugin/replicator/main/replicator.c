@@ -9,6 +9,8 @@
 
 #include "admin.h"
 #include "clock.h"
+#include "directory.h"
+#include "endpoint.h"
 #include "hints.h"
 #include "ledger.h"
 #include "log.h"
@@ -123,18 +125,27 @@ static void kept_reason(void *arg, const char *name, uint64_t ops, int64_t since
 struct replicator *replicator_open(struct ev_loop *loop, const struct config *c, size_t self, const char *worker_socket)
 {
     struct replicator *r = mem_zero(sizeof *r);
-    char *path = mem_printf("%s/reserve", c->replicator_dir);
+    char *error;
     uint64_t boot = boot_hash();
     r->loop = loop;
     r->config = c;
     r->parent = parent_hash(boot);
+    endpoint_replica(c->replica[self].name);
     group_init(&r->group, c, self);
+    r->directory = directory_find(c->replicator_dir, DIRECTORY_OWN, DIRECTORY_OLDER, &error);
+    if (!r->directory) {
+        log_error("%s", error);
+        free(error);
+        replicator_close(r);
+        return NULL;
+    }
+    char *path = mem_printf("%s/reserve", r->directory);
     if (reserve_open(&r->reserve, path, boot) < 0) {
         bool broken = errno == EILSEQ;
         log_error("%s: %s", path, broken ? "is no file of reserved numbers" : strerror(errno));
         if (!broken)
             log_error("the directory %s must be there and belong to this user: `systemd-sysusers && systemd-tmpfiles --create` makes it",
-                      c->replicator_dir);
+                      r->directory);
     }
     free(path);
     r->ledger = r->reserve ? ledger_open(r) : NULL;
@@ -198,5 +209,6 @@ void replicator_close(struct replicator *r)
     if (r->reserve)
         reserve_close(r->reserve);
     group_free(&r->group);
+    free(r->directory);
     free(r);
 }

@@ -28,6 +28,7 @@ struct replicator {
     struct ev_loop *loop;
     const struct config *config;
     struct group group;
+    char *directory; /* of replicator.db and the reserve */
     bool first;    /* no run before this one is known of: all users are swept */
     bool unclean;  /* the last run did not stop by itself: all users are swept */
     uint64_t parent; /* a hash of which process started this one: Dovecot's master, whose hints' FIFO goes with it */

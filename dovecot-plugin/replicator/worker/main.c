@@ -3,6 +3,9 @@
 
 #include <restrict-access.h>
 
+#include <sys/socket.h>
+#include <sys/stat.h>
+
 static struct mail_storage_service_ctx *storage_service;
 
 static void connection_ended(void)
@@ -10,9 +13,27 @@ static void connection_ended(void)
     master_service_client_connection_destroyed(master_service);
 }
 
+/* Whoever is let in has every user's mailboxes. The master has made the socket for the user that main runs as; its mode may be a wider one. */
+static bool is_main(int fd)
+{
+    const char *path = t_strconcat(compat_base_dir(master_service), "/dovelane-worker", NULL);
+    struct ucred peer = {.uid = (uid_t)-1};
+    socklen_t len = sizeof peer;
+    struct stat st;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && (peer.uid == 0 || (stat(path, &st) == 0 && peer.uid == st.st_uid)))
+        return TRUE;
+    i_error("uid %d, process %d, connected and was sent away: %s is for root and its owner (the user of service dovelane-replicator)", (int)peer.uid, (int)peer.pid, path);
+    return FALSE;
+}
+
 static void client_connected(struct master_service_connection *conn)
 {
     master_service_client_connection_accept(conn);
+    if (!is_main(conn->fd)) {
+        i_close_fd(&conn->fd);
+        connection_ended();
+        return;
+    }
     link_create(conn->fd, storage_service, connection_ended);
 }
 

@@ -154,6 +154,8 @@ static const struct {
     {"node a { redis = \"unix:/x\"\ntls = yes }\n", "over which Redis speaks no TLS"},
     {"node a { redis = \"127.0.0.1:1\"\ntls_name = x }\n", "tls_name = x without tls = yes"},
     {"node_user_file = x\n", "node_user_file = x must be an absolute path"},
+    {"replica_user_file = x\n", "replica_user_file = x must be an absolute path"},
+    {"replica_user_file = \"/x\"\n", "replica_user_file = /x has no %r for the replica's name"},
     {"node_key_file = \"/x\"\n", "node_key_file without node_cert_file"},
     {"replicate_namespaces = { inbox }\nreplica a { id = 1\n redis = \"10.0.0.1:1\" }\n", "replica a: 10.0.0.1:1 is reached over a network"},
     {"path_timeout = 1500ms\ncopies = 1\nnode a { redis = \"127.0.0.1:1\"\nstandby = \"127.0.0.2:1\" }\n", "path_timeout = 1500ms must be below store_deadline = 1500ms"},

@@ -6,6 +6,7 @@ int main(void)
 {
     Suite *s = suite_create("replicator");
     suite_add_tcase(s, frame_tests());
+    suite_add_tcase(s, directory_tests());
     suite_add_tcase(s, hint_tests());
     suite_add_tcase(s, parcel_tests());
     SRunner *r = srunner_create(s);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "admin.h"
+#include "endpoint.h"
 #include "hints.h"
 #include "log.h"
 #include "metrics.h"
@@ -73,6 +74,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", error);
         return 64;
     }
+    endpoint_program("dovelane-replicator");
     log_open("replicator", c->log, (enum log_level)c->log_level);
     metrics_serve(c->metrics_socket, "replicator");
     snprintf(worker, sizeof worker, "%s/dovelane-worker", argv[3]);

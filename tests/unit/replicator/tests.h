@@ -4,6 +4,7 @@
 #include <check.h>
 
 TCase *frame_tests(void);
+TCase *directory_tests(void);
 TCase *hint_tests(void);
 TCase *parcel_tests(void);
 

@@ -1,0 +1,158 @@
+#include "notices.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+#include "mem.h"
+#include "owners.h"
+#include "said.h"
+#include "signals.h"
+
+#define LOOK 0.25 /* seconds */
+
+enum { DIVERT, HOLDS, NOTICES };
+
+struct notice {
+    const char *key, *what;
+    struct said said;
+    char *file;
+    bool changed; /* since it was kept in the file */
+    bool unkept;  /* the file cannot be written, and that was logged */
+};
+
+struct notices {
+    struct relay *relay;
+    struct notice notice[NOTICES];
+    ev_timer look;
+    bool refused; /* a node did, and that was logged */
+};
+
+/* A GET under way. */
+struct asked {
+    struct notices *all;
+    struct notice *notice;
+};
+
+/* ---- files ---- */
+
+static void take(struct notice *n, struct said *s)
+{
+    bool more = s->serial && said_counts_more(s, &n->said);
+    free(more ? n->said.text : s->text);
+    n->changed |= more;
+    if (more)
+        n->said = *s;
+}
+
+/* This relay's file; and that of the milter on this host, which knows what was said before relays kept it. Not the proxy's: that has a user of its own, whose
+ * word is not spread. */
+static void load(struct notice *n, const char *directory)
+{
+    struct said s;
+    n->file = mem_printf("%s/%s-dovelane-relay", directory, n->what);
+    if (!said_load(n->file, &s))
+        log_warning("%s cannot be understood: what it had said is asked of the nodes", n->file);
+    take(n, &s);
+    n->changed = false;
+    char *milters = mem_printf("%s/%s", directory, n->what);
+    if (said_load(milters, &s)) /* one that cannot be read is the milter's to name */
+        take(n, &s);
+    free(milters);
+}
+
+static void keep(struct notice *n)
+{
+    if (!n->changed)
+        return;
+    n->changed = !said_save(&n->said, n->file);
+    if (n->changed && !n->unkept)
+        log_warning("%s: %s: after a restart only the nodes know it", n->file, strerror(errno));
+    n->unkept = n->changed;
+}
+
+/* ---- nodes ---- */
+
+static void on_told(struct wire *w, redisReply *reply, void *arg)
+{
+    struct notices *all = arg;
+    bool refused = reply && reply->type == REDIS_REPLY_ERROR && !strncmp(reply->str, "NOPERM", 6);
+    if (refused && !all->refused)
+        log_warning("a node may not be told what `dovelane divert` and `dovelane hold --add` said: %s. `dovelane acl` again, into its aclfile, and ACL LOAD", reply->str);
+    all->refused |= refused;
+}
+
+static void tell(struct notices *all, struct wire *w, const struct notice *n)
+{
+    char serial[24];
+    snprintf(serial, sizeof serial, "%llu", n->said.serial);
+    wire_sendf(w, on_told, all, "EVAL %s 1 %s %s %s %s", SIGNAL_NEWER, n->key, n->said.text, serial, n->said.on ? "on" : "off");
+}
+
+static void on_value(struct wire *w, redisReply *reply, void *arg)
+{
+    struct asked a = *(struct asked *)arg;
+    struct said theirs = {.on = true};
+    free(arg);
+    on_told(w, reply, a.all);
+    if (!reply || a.all->relay->stopping || (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL))
+        return;
+    /* One that cannot be understood is somebody's own key: ours replaces it. */
+    if (reply->type == REDIS_REPLY_STRING && reply->len < SAID_MOST)
+        said_parse(reply->str, &theirs);
+    bool less = said_counts_more(&a.notice->said, &theirs);
+    take(a.notice, &theirs);
+    if (less && a.notice->said.serial)
+        tell(a.all, w, a.notice);
+}
+
+static void ask(const char *node, struct wire *w, void *arg)
+{
+    struct notices *all = arg;
+    for (size_t i = 0; i < NOTICES && wire_silence(w) <= LOOK; i++) {
+        struct asked *a = mem_alloc(sizeof *a);
+        *a = (struct asked){.all = all, .notice = &all->notice[i]};
+        if (!wire_sendf(w, on_value, a, "GET %s", all->notice[i].key))
+            free(a);
+    }
+}
+
+static void on_look(struct ev_loop *loop, ev_timer *t, int events)
+{
+    struct notices *all = t->data;
+    if (all->relay->stopping)
+        return;
+    for (size_t i = 0; i < NOTICES; i++)
+        keep(&all->notice[i]);
+    owners_each_node(all->relay, ask, all);
+}
+
+struct notices *notices_open(struct relay *r)
+{
+    struct notices *all = mem_zero(sizeof *all);
+    all->relay = r;
+    all->notice[DIVERT] = (struct notice){.key = SIGNAL_DIVERT, .what = "divert", .said.on = true};
+    all->notice[HOLDS] = (struct notice){.key = SIGNAL_HOLDS, .what = "holds", .said.on = true};
+    for (size_t i = 0; i < NOTICES; i++)
+        load(&all->notice[i], r->config->state_directory);
+    ev_timer_init(&all->look, on_look, 0.2, LOOK);
+    all->look.data = all;
+    ev_timer_start(r->loop, &all->look);
+    return all;
+}
+
+void notices_close(struct notices *all)
+{
+    ev_timer_stop(all->relay->loop, &all->look);
+}
+
+void notices_free(struct notices *all)
+{
+    for (size_t i = 0; i < NOTICES; i++) {
+        free(all->notice[i].said.text);
+        free(all->notice[i].file);
+    }
+    free(all);
+}
