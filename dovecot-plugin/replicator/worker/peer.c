@@ -119,6 +119,11 @@ static enum frame_result take_batch(struct session *s, struct peer *p, struct te
     if (e == ORSET_E_ROLLED_BACK)
         return rolled_back(s, p->site);
     const char *text = t_strdup(orset_error_text(s->os));
+    /* It can never be taken: that it comes again and again must not hold up what else this user has to do. */
+    if (e < 0 && !fatal(e) && orset_must_roll_back(s->os)) {
+        session_rollback(s);
+        return batch_refused(s, p, e, text);
+    }
     if (fatal(e) || heard(s, p, &r) < 0 || (r.applied > 0 && redate_say(s, r.confirmed) < 0)) {
         session_core_failed(s, "batch");
         session_rollback(s);

@@ -205,6 +205,7 @@ struct session {
     size_t ship_room;            /* bytes of batches that may still go out before main is asked whether the lanes take more */
     struct kept *kept;           /* that the ingest in work has read and not sent yet, or NULL */
     uint64_t unplaced, held;     /* as counted last */
+    uint64_t left_out;           /* keywords that were not set because of a bound, of which the log tells (orset_left_out()) */
     bool tree_changed;           /* a mailbox was not where it was */
     ARRAY(struct mailbox_list *) dropping; /* whose empty directories are removed by who lists them */
     bool reshaped;               /* mailboxes were made or deleted that the list's index does not know yet */
