@@ -160,10 +160,10 @@ static int mark_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     struct orset_reader r = {key + c->prefix, key + key_len, false};
     (void)v;
     (void)len;
-    uint64_t flag = orset_key_read(&r);
+    orset_key_read(&r); /* the flag */
     orset_key_read(&r);
     struct orset_dot d = orset_key_read_dot(&r);
-    c->n += flag >= ORSET_SYSTEM_FLAGS && c->os->origin[d.origin].id.site == c->site;
+    c->n += c->os->origin[d.origin].id.site == c->site;
     return 0;
 }
 

@@ -201,6 +201,21 @@ uint16_t orset_self(const struct orset *os)
     return os->self;
 }
 
+uint64_t orset_left_out(const struct orset *os)
+{
+    return os->left_out;
+}
+
+size_t orset_keywords(const struct orset *os)
+{
+    return os->nkeywords;
+}
+
+bool orset_must_roll_back(const struct orset *os)
+{
+    return os->broken;
+}
+
 uint64_t orset_remembered(const struct orset *os)
 {
     return os->remembered;
@@ -246,6 +261,8 @@ static int keyword_cache(struct orset *os, const char *name, size_t len, uint64_
 
 int orset_keyword_find(const struct orset *os, const char *name, size_t len)
 {
+    if (len > ORSET_KEYWORD_MAX)
+        return -1;
     uint64_t hash = keyword_hash(name, len);
     for (int i = 0; i < os->nkeywords; i++)
         if (same_keyword(&os->keyword[i], name, len, hash))
@@ -254,6 +271,14 @@ int orset_keyword_find(const struct orset *os, const char *name, size_t len)
 }
 
 int orset_keyword(struct orset *os, const char *name, size_t len)
+{
+    int i = orset_keyword_find(os, name, len);
+    if (i < 0 && os->nkeywords >= ORSET_MAKE_KEYWORDS_MAX)
+        return orset_fail(os, ORSET_E_LIMIT, "this user has %d keywords, and a site makes no more", os->nkeywords);
+    return i >= 0 ? i : orset_keyword_make(os, name, len);
+}
+
+int orset_keyword_make(struct orset *os, const char *name, size_t len)
 {
     if (len == 0 || len > ORSET_KEYWORD_MAX)
         return orset_fail(os, ORSET_E_LIMIT, "a keyword of %zu bytes; 1 to %d are possible", len,
@@ -365,6 +390,8 @@ static void drop_caches(struct orset *os)
     os->nkeywords = 0;
     os->norigins = 0;
     os->meta_dirty = os->tree_dirty = false;
+    os->copies.good = false;
+    os->subscriptions = 0;
 }
 
 static int write_caches(struct orset *os)
@@ -514,6 +541,8 @@ void orset_close(struct orset *os)
             os->alloc.resize(os->alloc.ctx, os->m[i].flag, 0);
     if (os->group)
         os->alloc.resize(os->alloc.ctx, os->group, 0);
+    if (os->copies.v)
+        os->alloc.resize(os->alloc.ctx, os->copies.v, 0);
     orset_buf_free(&os->op);
     orset_buf_free(&os->row);
     orset_buf_free(&os->hold);

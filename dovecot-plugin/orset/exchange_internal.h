@@ -19,7 +19,7 @@ enum { X_HELLO = 1, X_RANGES, X_MESSAGES, X_NAMED };
 #define X_DIGESTS_MAX 65536 /* in one answer */
 #define X_PREFIXES_MAX 65536
 #define X_BYTES (1024 * 1024) /* after which an answer stops taking more */
-#define X_SUBSCRIPTIONS (2 * X_BYTES) /* all of them go in one answer */
+#define X_SUBSCRIPTIONS ORSET_SUBSCRIPTION_BYTES /* all of them go in one answer */
 
 struct prefixes {
     unsigned depth;

@@ -1,5 +1,6 @@
 /* exec - an op into the state. Each op is read twice: once dry, to check its grammar, its bounds and what it
- * may name; then for good. So a refused op has changed nothing.
+ * may name; then for good. So a refused op has changed nothing. What the second run could refuse the dry one has to: an
+ * op that fails half done spoils the batch, which would come again and fail again.
  *
  * The grammar of each kind stands over its function; docs/replication-protocol.md has the whole of it. */
 #include "internal.h"
@@ -10,6 +11,15 @@ static int malformed(struct exec *x, const char *what)
 {
     return orset_fail(x->os, ORSET_E_MALFORMED, "op %llu of site %llu: %s", (unsigned long long)x->first,
                       (unsigned long long)x->os->origin[x->by].id.site, what);
+}
+
+/* A bound that the op would exceed, found dry. It counts once the op is known to be a new one. */
+static void beyond(struct exec *x, int error, const char *what, unsigned most)
+{
+    struct orset *os = x->os;
+    if (x->beyond == 0)
+        x->beyond = orset_fail(os, error, "op %llu of site %llu: more than %u %s", (unsigned long long)x->first,
+                               (unsigned long long)os->origin[x->by].id.site, most, what);
 }
 
 /* --- reading what ops name
@@ -195,6 +205,24 @@ static int same_facts(struct exec *x, const struct message *a, const struct mess
                             (unsigned long long)x->first, (unsigned long long)x->os->origin[x->by].id.site);
 }
 
+/* Of one message a site has one live dot, and a few that others removed while their ops have not come here: an
+ * exchange with it shows which those are. */
+static int check_same(struct exec *x, const struct message *m)
+{
+    struct orset *os = x->os;
+    const struct copy *c;
+    uint64_t site = os->origin[x->by].id.site;
+    unsigned theirs = 0;
+    int n = orset_copies_of(os, m->p.facts.guid, m->p.folder, m->p.k, &c);
+    for (int i = 0; i < n; i++)
+        theirs += os->origin[c[i].dot.origin].id.site == site;
+    if (theirs >= ORSET_PEER_SAME_MAX && x->by != os->self)
+        beyond(x, ORSET_E_EXCHANGE, "of its dots on one message: exchange first", ORSET_PEER_SAME_MAX);
+    if (n >= ORSET_SAME_MESSAGE_MAX)
+        beyond(x, ORSET_E_LIMIT, "dots of one message", ORSET_SAME_MESSAGE_MAX);
+    return n < 0 ? n : 0;
+}
+
 /* ADD = folder, facts, presence, n flags. Numbers: message, presence, one per flag.
  * Put unless a remove named it before it came (rule 3); its flags likewise. */
 static int exec_add(struct exec *x)
@@ -210,8 +238,10 @@ static int exec_add(struct exec *x)
     m->p.folder = f ? f->index : 0;
     m->nflags = 0;
     m->term = m->round = m->agreed = 0;
-    if (x->dry && f && orset_message_load(os, f->index, m->p.dot, &os->m[0]) > 0 &&
-        (r = same_facts(x, m, &os->m[0])) < 0)
+    int there = x->dry && f ? orset_message_load(os, f->index, m->p.dot, &os->m[0]) : 0;
+    if (there < 0 || (there > 0 && (r = same_facts(x, m, &os->m[0])) < 0))
+        return there < 0 ? there : r;
+    if (x->dry && f && !there && (r = check_same(x, m)) < 0)
         return r;
     if ((r = renew_presence(x, f, true)) < 0 ||
         (r = read_count(x, ORSET_MESSAGE_KEYWORDS_MAX + 5, &nflags)) < 0)
@@ -228,7 +258,7 @@ static int exec_add(struct exec *x)
     if (x->dry)
         return 0;
     int killed = orset_ahead_killed(os, m->p.dot);
-    int there = killed ? 0 : orset_message_load(os, m->p.folder, m->p.dot, &os->m[0]);
+    there = killed ? 0 : orset_message_load(os, m->p.folder, m->p.dot, &os->m[0]);
     if (killed || there)
         return killed < 0 ? killed : there < 0 ? there : 0;
     if ((r = orset_ahead_take_flags(os, m)) < 0 || (r = orset_ahead_take_agreed(os, m)) < 0)
@@ -275,7 +305,7 @@ static int exec_change(struct exec *x, struct orset_dot target, struct message *
     fresh.off = what == 2;
     if (what)
         fresh.dot = take_number(x);
-    x->marks += what && fresh.flag >= ORSET_SYSTEM_FLAGS;
+    x->marks += what != 0;
     if ((r = read_count(x, ORSET_ORIGINS_MAX, &n)) < 0)
         return r;
     for (uint64_t i = 0; r == 0 && i < n; i++) {
@@ -304,15 +334,12 @@ static int exec_change(struct exec *x, struct orset_dot target, struct message *
             orset_sum_sub(&f->sum, orset_flagdot_sum(os, m, &m->flag[j]));
             orset_flagdot_cut(m, j--);
         }
-    if (m->nflags >= ORSET_MESSAGE_FLAGDOTS_MAX)
-        return orset_fail(os, ORSET_E_LIMIT, "more than %d flag dots on one message",
-                          ORSET_MESSAGE_FLAGDOTS_MAX);
     orset_sum_add(&f->sum, orset_flagdot_sum(os, m, &fresh));
     r = orset_arrived(os, f->index, fresh.dot);
     return r < 0 ? r : orset_flagdot_put(os, m, fresh);
 }
 
-/* Keywords without end on one message would leave others no room for a flag on it. */
+/* Flags without end on one message would leave others no room for one on it. */
 static int check_marks(struct exec *x, const struct folder *f, struct orset_dot target)
 {
     struct orset *os = x->os;
@@ -322,16 +349,17 @@ static int check_marks(struct exec *x, const struct folder *f, struct orset_dot 
     if (r < 0)
         return r;
     for (unsigned i = 0; r && i < m->nflags; i++)
-        n += m->flag[i].flag >= ORSET_SYSTEM_FLAGS && os->origin[m->flag[i].dot.origin].id.site == site;
+        n += os->origin[m->flag[i].dot.origin].id.site == site;
+    if (r && m->nflags + x->marks > ORSET_MESSAGE_FLAGDOTS_MAX)
+        beyond(x, ORSET_E_LIMIT, "flag dots on one message", ORSET_MESSAGE_FLAGDOTS_MAX);
     if (r == 0) {
         if ((r = orset_ahead_marks(os, target, site)) < 0)
             return r;
         n += (unsigned)r;
     }
-    return n <= ORSET_PEER_MARKS_MAX
-               ? 0
-               : orset_fail(os, ORSET_E_LIMIT, "site %llu set more than %d keywords on one message",
-                            (unsigned long long)site, ORSET_PEER_MARKS_MAX);
+    if (n > ORSET_PEER_MARKS_MAX)
+        beyond(x, ORSET_E_EXCHANGE, "flags of its on one message: exchange first", ORSET_PEER_MARKS_MAX);
+    return 0;
 }
 
 /* One target of FLAGS: dot, n changes. A target that is covered and absent was removed: its flags are
@@ -458,6 +486,40 @@ static int exec_delete(struct exec *x)
     return r < 0 ? r : renew_presence(x, f, false);
 }
 
+static bool is_among(const struct orset_dot *dots, uint64_t n, struct orset_dot d)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (orset_same_dot(dots[i], d))
+            return true;
+    return false;
+}
+
+/* add would join those of the name that stay. */
+static int check_subscribed(struct exec *x, const void *name, size_t len, const struct orset_dot *kill, uint64_t nkill,
+                            struct orset_dot add)
+{
+    struct orset *os = x->os;
+    struct orset_dot dots[ORSET_SUBSCRIPTION_DOTS];
+    uint64_t site = os->origin[x->by].id.site;
+    int n = orset_subscription_dots(os, name, len, dots, ORSET_SUBSCRIPTION_DOTS), bytes = 0;
+    unsigned stay = 0, theirs = 0;
+    if (n == 0)
+        bytes = orset_subscriptions_with(os, len);
+    for (int i = 0; i < n; i++) {
+        if (dots[i].origin == add.origin || is_among(kill, nkill, dots[i]))
+            continue;
+        stay++;
+        theirs += os->origin[dots[i].origin].id.site == site;
+    }
+    if (theirs >= ORSET_PEER_SUBSCRIBED_MAX && x->by != os->self)
+        beyond(x, ORSET_E_EXCHANGE, "epochs of it subscribed one name: exchange first", ORSET_PEER_SUBSCRIBED_MAX);
+    if (stay >= ORSET_SUBSCRIPTION_DOTS)
+        beyond(x, ORSET_E_LIMIT, "sites and epochs subscribed one name", ORSET_SUBSCRIPTION_DOTS);
+    if (bytes > ORSET_SUBSCRIPTION_BYTES)
+        beyond(x, ORSET_E_LIMIT, "bytes of subscriptions", ORSET_SUBSCRIPTION_BYTES);
+    return n < 0 ? n : bytes < 0 ? bytes : 0;
+}
+
 /* SUBSCRIBE = name, on, n dots replaced. Enable wins, by name. */
 static int exec_subscribe(struct exec *x)
 {
@@ -477,7 +539,7 @@ static int exec_subscribe(struct exec *x)
     if (on > 1)
         return malformed(x, "a subscription that is neither on nor off");
     if (x->dry)
-        return 0;
+        return on ? check_subscribed(x, name, len, kill, n, add) : 0;
     for (uint64_t i = 0; i < n; i++)
         if (!orset_covered(x->os, kill[i]) && (r = orset_ahead_kill(x->os, kill[i], x->by)) < 0)
             return r;
@@ -598,6 +660,7 @@ int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
     x->in = (struct orset_reader){op, op + len, false};
     x->dry = true;
     x->named = x->keywords = x->folders = 0;
+    x->beyond = 0;
     if (len > ORSET_OP_MAX)
         return malformed(x, "an op above the size bound");
     int r = run(x);
@@ -620,6 +683,8 @@ int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
     if (x->most && last > x->most)
         return orset_fail(os, ORSET_E_FORGED, "op %llu of site %llu is above its sender's own vector",
                           (unsigned long long)last, (unsigned long long)o->id.site);
+    if (x->beyond < 0)
+        return x->beyond;
     if ((r = orset_quota_check(os, x->by, QUOTA_KEYWORDS, x->keywords)) < 0 ||
         (r = orset_quota_check(os, x->by, QUOTA_FOLDERS, x->folders)) < 0)
         return r;

@@ -19,7 +19,9 @@
 #define ORSET_TODO_MISMATCH 20 /* todo rows of this kind: UID is not the agreed one; for the keeper's round \
                                 */
 
+#define ORSET_GUID_PREFIX 6 /* bytes of a GUID in the keys of ORSET_T_GUID */
 #define ORSET_SUBSCRIPTION_DOTS 256 /* live dots of one name */
+#define ORSET_SUBSCRIPTION_BYTES (2 * 1024 * 1024) /* of all of them, which go in one answer */
 
 struct stamp {
     uint64_t clock, site, epoch;
@@ -59,7 +61,7 @@ struct flagdot {
 
 struct message {
     struct orset_message p;
-    bool siblings; /* another live dot of this (folder, GUID) may exist */
+    bool siblings; /* another live dot of this (folder, GUID, k) may exist */
     uint64_t term;
     uint32_t round, agreed; /* the keeper's word for this dot, round 0: none */
     uint16_t agreed_by;     /* the keeper that said so */
@@ -72,6 +74,21 @@ struct message {
 struct place {
     uint32_t folder;
     struct orset_dot dot;
+};
+
+/* A live dot of some (folder, GUID). */
+struct copy {
+    uint32_t k;
+    struct orset_dot dot;
+};
+
+/* Those of the (folder, GUID) asked for last (group.c). */
+struct copies {
+    bool good;
+    uint32_t folder;
+    uint8_t prefix[ORSET_GUID_PREFIX];
+    unsigned n, room;
+    struct copy *v; /* rising by k, then dot */
 };
 
 struct folder {
@@ -95,6 +112,7 @@ struct folder {
     uint32_t gap;   /* of the keeper's next round */
     bool uid_dirty; /* a UID here may not be the agreed one: mismatch rows say which */
     bool uid_told;  /* a peer said so of its own; for the keeper */
+    bool stepped;   /* orset_uid_stepped(); in memory only */
     bool dirty;
 };
 
@@ -108,6 +126,8 @@ struct orset {
     struct origin *origin;
     uint64_t clock;         /* highest Lamport clock seen */
     struct orset_sum named; /* of subscriptions and attributes */
+    uint64_t left_out;      /* keywords that were not set, since it was opened */
+    size_t subscriptions;   /* their bytes + 1; 0: not counted yet */
     uint64_t remembered;
     uint64_t shared;       /* own number up to which a peer has the same ops (epoch.c) */
     uint64_t shared_clock; /* up to which own stamps are the same everywhere */
@@ -125,6 +145,7 @@ struct orset {
     struct keyword *keyword;
     struct message m[3];      /* m[0]: queries and local changes; m[1]: exec; m[2]: sums over a group */
     struct orset_dot *group;  /* ORSET_SAME_MESSAGE_MAX */
+    struct copies copies;
     struct orset_buf op, row; /* an op in the making; a row in the making */
     struct orset_buf hold;    /* a value handed out */
     struct orset_exchange *exchanges; /* open ones, this replica asks */
@@ -152,6 +173,7 @@ void orset_key_dot(struct orset_key *, struct orset_dot);
 struct orset_dot orset_key_read_dot(struct orset_reader *);
 uint64_t orset_flag_hash(const struct orset *, uint16_t flag);
 int orset_keyword_find(const struct orset *, const char *name, size_t len); /* number or -1 */
+int orset_keyword_make(struct orset *, const char *name, size_t len); /* as orset_keyword(), for whoever has counted it */
 
 /* --- folder.c */
 struct folder *orset_folder_at(const struct orset *, uint32_t index);
@@ -181,7 +203,16 @@ int orset_message_add(struct orset *, struct message *, uint32_t uid);
 int orset_message_redot(struct orset *, struct folder *, struct message *m, struct orset_dot);
 void orset_message_count(struct orset *, struct folder *, const struct message *, bool add); /* its sums */
 int orset_message_remove(struct orset *, struct folder *, struct orset_dot, bool local);
-int orset_guid_dots(struct orset *, const uint8_t guid[16], uint32_t folder); /* candidates in os->group */
+/* --- group.c. A GUID is looked for by its first bytes: the message says whether it is that one. */
+void orset_guid_key(struct orset_key *, const uint8_t guid[16], uint32_t folder);
+/* How many live dots of (folder, GUID) there are; in os->copies until the next call that looks for another one, or changes a
+ * message. Uses m[2]. */
+int orset_copies(struct orset *, const uint8_t guid[16], uint32_t folder);
+/* The same of one copy: from *first on in os->copies. */
+int orset_copies_of(struct orset *, const uint8_t guid[16], uint32_t folder, uint32_t k, const struct copy **first);
+int orset_copy_put(struct orset *, const struct message *);
+int orset_copy_del(struct orset *, const struct message *);
+int orset_guid_lives(struct orset *, const uint8_t guid[16]); /* 1: a live dot, in some folder, may have it */
 int orset_group_load(struct orset *, const struct message *); /* count in os->group, itself included */
 int orset_group_union(struct orset *, const struct message *, struct orset_flags *);
 /* The dot whose facts are the message's: smallest (SHA-256, dot). Uses m[2]. body_r: its SHA-256, may be NULL. */
@@ -217,7 +248,7 @@ int orset_ahead_killed(struct orset *, struct orset_dot); /* 1, 0, error */
 int orset_ahead_flag(struct orset *, struct orset_dot target, struct flagdot, uint16_t by);
 int orset_ahead_flag_kill(struct orset *, struct orset_dot target, struct orset_dot flag);
 int orset_ahead_take_flags(struct orset *, struct message *);
-int orset_ahead_marks(struct orset *, struct orset_dot target, uint64_t site); /* keywords of site's on it */
+int orset_ahead_marks(struct orset *, struct orset_dot target, uint64_t site); /* flags of site's on it */
 int orset_ahead_agreed(struct orset *, struct orset_dot, const struct agreed *);
 int orset_ahead_take_agreed(struct orset *, struct message *);
 int orset_ahead_drop_flags(struct orset *, struct orset_dot target);
@@ -229,6 +260,8 @@ int orset_subscription_exec(struct orset *, const void *name, size_t len, const 
                             unsigned nkill, struct orset_dot add, bool local);
 int orset_subscription_dots(struct orset *, const void *name, size_t len, struct orset_dot *dots,
                             unsigned most);
+/* What one more name would bring the subscriptions to, in the bytes that an exchange carries. Error: below 0. */
+int orset_subscriptions_with(struct orset *, size_t name_len);
 int orset_attribute_exec(struct orset *, uint32_t folder, const void *key, size_t key_len,
                          const uint8_t *value, size_t len, bool set, struct stamp, bool local);
 
@@ -260,7 +293,8 @@ struct exec {
     uint64_t most;  /* the sender's own entry in its vector, 0: not bounded */
     /* Counted by the dry run: dots named that are not covered; keywords and folders that are new here. */
     uint64_t named, keywords, folders;
-    unsigned marks; /* keywords set on the target in hand */
+    unsigned marks; /* flags set on the target in hand */
+    int beyond;     /* the dry run found a bound exceeded: the error, if the op is new; its text is os's */
     struct orset_reader in;
 };
 
@@ -350,6 +384,7 @@ int orset_todo_del(struct orset *, int kind, uint32_t home, const void *rest, si
 int orset_todo_uid(struct orset *, int kind, uint32_t home, uint32_t uid,
                    const struct orset_buf *value); /* NULL: del */
 int orset_todo_place(struct orset *, struct folder *, struct orset_dot, bool wanted);
+int orset_todo_any_place(struct orset *, uint32_t folder); /* 1: a message of it has no UID here. ORSET_NO_FOLDER: of any */
 int orset_todo_seen(struct orset *, uint32_t home, uint32_t uid,
                     struct orset_flags *); /* 1 when flags differ there */
 /* The wanted flags went from before to now; seen is what the mailbox has, NULL: as recorded. */

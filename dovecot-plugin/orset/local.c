@@ -84,6 +84,9 @@ int orset_local_create(struct orset *os, const char *name, size_t len, uint32_t 
         return orset_fail(os, ORSET_E_LIMIT,
                           "a folder name of %zu bytes: 1 to %d bytes, at most %d levels, none empty", len,
                           ORSET_NAME_MAX, ORSET_COMPONENTS_MAX);
+    if (os->nfolders >= ORSET_MAKE_FOLDERS_MAX)
+        return orset_fail(os, ORSET_E_LIMIT, "this user had %u folders, those that are gone included, and a site makes no more",
+                          os->nfolders);
     orset_op_begin(os, OP_FOLDER);
     orset_buf_text(&os->op, name, len);
     orset_buf_num(&os->op, orset_next_stamp(os).clock);
@@ -248,32 +251,36 @@ int orset_local_uid_next(struct orset *os, uint32_t folder, uint32_t uid_next)
 
 struct find_guid {
     const uint8_t *guid;
-    uint32_t k;             /* smallest k of an unplaced one */
-    struct orset_dot found; /* counter 0: none */
-    uint8_t used[ORSET_SAME_MESSAGE_MAX + 2];
+    struct orset_dot found; /* of the unplaced one with the smallest k. counter 0: none */
 };
 
-/* Looks at all dots of (folder, GUID): which k are in use, and which message waits for a UID. */
-static int look(struct orset *os, struct folder *f, struct find_guid *g)
+/* Looks at all dots of (folder, GUID): which message waits for a UID. */
+static int look(struct orset *os, const struct folder *f, struct find_guid *g)
 {
-    memset(g->used, 0, sizeof g->used);
     g->found.counter = 0;
-    int n = orset_guid_dots(os, g->guid, f->index);
+    /* Nearly always no mail of the folder waits: nothing is read of the copies then. */
+    int waits = orset_todo_any_place(os, f->index), n = waits > 0 ? orset_copies(os, g->guid, f->index) : waits;
     for (int i = 0; i < n; i++) {
         struct message *o = &os->m[2];
-        int r = orset_message_load(os, f->index, os->group[i], o);
+        struct orset_dot d = os->copies.v[i].dot;
+        int r = orset_message_load(os, f->index, d, o);
         if (r < 0)
             return r;
-        if (r == 0 || memcmp(o->p.facts.guid, g->guid, 16) != 0)
+        if (r == 0 || o->p.uid != 0 || memcmp(o->p.facts.guid, g->guid, 16) != 0)
             continue;
-        if (o->p.k < sizeof g->used)
-            g->used[o->p.k] = 1;
-        if (o->p.uid == 0 && (g->found.counter == 0 || o->p.k < g->k)) {
-            g->k = o->p.k;
-            g->found = o->p.dot;
-        }
+        g->found = d;
+        return 0;
     }
     return n < 0 ? n : 0;
+}
+
+/* The smallest k that no live dot of (folder, GUID) has. */
+static int free_k(struct orset *os, const struct folder *f, const uint8_t guid[16])
+{
+    int n = orset_copies(os, guid, f->index), k = 1;
+    for (int i = 0; i < n && os->copies.v[i].k <= (uint32_t)k; i++)
+        k = (int)os->copies.v[i].k + 1;
+    return n < 0 ? n : k;
 }
 
 static int emit_add(struct orset *os, struct folder *f, uint32_t uid, uint32_t k,
@@ -367,10 +374,10 @@ int orset_drop_bytes(struct orset *os, const uint8_t sha256[32])
 static int find_parted(struct orset *os, struct folder *f, const struct orset_facts *facts, uint32_t *uid_r, struct orset_dot *dot_r)
 {
     const uint8_t *guid = facts->guid;
-    int n = orset_guid_dots(os, guid, f->index);
+    int n = orset_copies(os, guid, f->index);
     for (int i = 0; i < n; i++) {
         struct message *o = &os->m[2];
-        int r = orset_message_load(os, f->index, os->group[i], o);
+        int r = orset_message_load(os, f->index, os->copies.v[i].dot, o);
         if (r < 0)
             return r;
         if (r == 0 || memcmp(o->p.facts.guid, guid, 16) != 0 || memcmp(o->p.facts.sha256, facts->sha256, 32) != 0)
@@ -448,7 +455,7 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struc
     if (there.uid && (r = orset_local_missing(os, folder, uid)) < 0)
         return r;
     struct find_guid g = {.guid = facts.guid};
-    uint32_t in = folder, k = 1;
+    uint32_t in = folder;
     bool moved = home->home != folder;
     r = find_unplaced(os, home->home, &g, &in);
     if (moved && r > 0 && (r = has_bytes(os, in, g.found, facts.sha256)) == 0)
@@ -466,30 +473,15 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struc
         r = r < 0 ? r : orset_placed(os, in, g.found, uid, flags, facts.sha256);
         return r < 0 ? r : ORSET_KNOWN;
     }
-    if ((r = look(os, home, &g)) < 0)
-        return r;
-    while (k <= ORSET_SAME_MESSAGE_MAX && g.used[k])
-        k++;
+    int k = free_k(os, home, facts.guid);
+    if (k < 0)
+        return k;
     if (k > ORSET_SAME_MESSAGE_MAX)
-        return orset_fail(os, ORSET_E_LIMIT, "UID %u of folder %u: more than %d copies of its GUID", uid,
-                          folder, ORSET_SAME_MESSAGE_MAX);
+        return orset_fail(os, ORSET_E_LIMIT, "there are %d copies of it in the mailbox, and no more are replicated",
+                          ORSET_SAME_MESSAGE_MAX);
     if (dot_r)
         *dot_r = (struct orset_dot){os->self, os->origin[os->self].counter + 1};
-    return emit_add(os, home, uid, k, &facts, flags);
-}
-
-/* Some message may have that GUID: then the mail may be a copy of it, or it moved back by a client's hand. */
-static int lives_anywhere(struct orset *os, const uint8_t guid[16])
-{
-    for (uint32_t i = 0; i < os->nfolders; i++) {
-        int n = orset_guid_dots(os, guid, i);
-        if (n < 0)
-            return n;
-        for (int j = 0; j < n; j++)
-            if (os->group[j].origin != ORSET_DOOMED_ORIGIN)
-                return 1;
-    }
-    return 0;
+    return emit_add(os, home, uid, (uint32_t)k, &facts, flags);
 }
 
 int orset_local_back(struct orset *os, uint32_t folder, uint32_t uid, const uint8_t guid[16])
@@ -498,7 +490,8 @@ int orset_local_back(struct orset *os, uint32_t folder, uint32_t uid, const uint
     struct folder *home = need_folder(os, folder, &r);
     if (!home || (r = orset_message_by_uid(os, folder, uid, NULL)) != 0)
         return r < 0 ? r : 0;
-    if ((r = orset_unplaced_guid(os, home->home, guid)) != 0 || (r = lives_anywhere(os, guid)) != 0)
+    /* Some message may have that GUID: then the mail may be a copy of it, or it moved back by a client's hand. */
+    if ((r = orset_unplaced_guid(os, home->home, guid)) != 0 || (r = orset_guid_lives(os, guid)) != 0)
         return r < 0 ? r : 0;
     r = orset_doom(os, home, guid, uid);
     return r < 0 ? r : 1;
@@ -576,6 +569,29 @@ static int emit_flags(struct orset *os, struct message *m, const struct orset_fl
     return orset_emit(os, 0);
 }
 
+/* Keywords that would bring this site's flags on a dot of the message above what its peers take are not set. They can only be such as
+ * the mailbox does not show, since it shows fewer. */
+static int leave_out_keywords(struct orset *os, const struct message *m, struct orset_flags *set)
+{
+    uint64_t site = os->origin[os->self].id.site;
+    unsigned most = 0, system = count_flags(set) - set->nkeywords;
+    int n = set->nkeywords > 0 ? orset_group_load(os, m) : 0, r;
+    for (int i = 0; i < n; i++) {
+        unsigned own = 0;
+        if ((r = orset_message_load(os, m->p.folder, os->group[i], &os->m[2])) < 0)
+            return r;
+        for (unsigned j = 0; r > 0 && j < os->m[2].nflags; j++)
+            own += os->origin[os->m[2].flag[j].dot.origin].id.site == site;
+        most = own > most ? own : most;
+    }
+    unsigned room = most + system < ORSET_MAKE_MARKS_MAX ? ORSET_MAKE_MARKS_MAX - most - system : 0;
+    if (n >= 0 && set->nkeywords > room) {
+        os->left_out += set->nkeywords - room;
+        set->nkeywords = (uint16_t)room;
+    }
+    return n < 0 ? n : 0;
+}
+
 int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid, const struct orset_flags *now,
                       const struct orset_flags *reassert)
 {
@@ -601,6 +617,8 @@ int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid, const str
     orset_flags_diff(&seen, now, &cut);
     if (reassert)
         orset_flags_or(&set, reassert);
+    if ((r = leave_out_keywords(os, m, &set)) < 0)
+        return r;
     if (count_flags(&set) + count_flags(&cut) == 0)
         return ORSET_KNOWN;
     if ((r = emit_flags(os, m, &set, &cut)) < 0)

@@ -1,7 +1,7 @@
 /* message - message dots: their rows, the message that several dots make (rule 4), and the UID bound to it.
  *
  *     ORSET_T_MESSAGE  folder, dot              -> facts, flag dots, agreed UID, bound UID
- *     ORSET_T_GUID     6 bytes of GUID, folder, dot -> nothing   finds a message's dots, and a body to copy
+ *     ORSET_T_GUID     6 bytes of GUID, folder, dot -> k         finds a message's dots (group.c), and a body to copy
  *     ORSET_T_UID      mailbox, UID             -> folder, dot   one dot of the message bound to it
  *
  * What holds: all live dots of a message have the same bound UID; a bound UID has a row in ORSET_T_UID that
@@ -10,7 +10,6 @@
 
 #include <string.h>
 
-#define GUID_PREFIX 6
 enum { HAS_AGREED = 1, HAS_GUID_TEXT = 2, HAS_SIBLINGS = 4, UID_IS_CLAIM = 8, HAS_UID = 16 };
 
 static void message_key(struct orset_key *k, uint32_t folder, struct orset_dot d)
@@ -18,13 +17,6 @@ static void message_key(struct orset_key *k, uint32_t folder, struct orset_dot d
     k->n = 0;
     orset_key_num(k, folder);
     orset_key_dot(k, d);
-}
-
-static void guid_key(struct orset_key *k, const uint8_t guid[16], uint32_t folder)
-{
-    k->n = 0;
-    orset_key_put(k, guid, GUID_PREFIX);
-    orset_key_num(k, folder);
 }
 
 static void uid_key(struct orset_key *k, uint32_t home, uint32_t uid)
@@ -190,145 +182,6 @@ void orset_message_count(struct orset *os, struct folder *f, const struct messag
         change(&f->sum, orset_flagdot_sum(os, m, &m->flag[i]));
 }
 
-/* --- the message that several dots make
- * --------------------------------------------------------------------------- */
-
-struct collect {
-    struct orset *os;
-    size_t prefix;
-    unsigned n;
-};
-
-static int collect_dot(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
-{
-    struct collect *c = arg;
-    struct orset_reader r = {key + c->prefix, key + len, false};
-    struct orset_dot d = orset_key_read_dot(&r);
-    (void)v;
-    (void)vlen;
-    if (d.origin == ORSET_DOOMED_ORIGIN)
-        return 0;
-    if (c->n == ORSET_SAME_MESSAGE_MAX)
-        return 2;
-    c->os->group[c->n++] = d;
-    return 0;
-}
-
-/* Dots in this folder whose GUID begins alike: candidates, in os->group. */
-int orset_guid_dots(struct orset *os, const uint8_t guid[16], uint32_t folder)
-{
-    struct orset_key k;
-    guid_key(&k, guid, folder);
-    struct collect c = {os, k.n, 0};
-    int r = os->store.each(os->store.ctx, ORSET_T_GUID, k.b, k.n, k.n, collect_dot, &c);
-    if (r < 0)
-        return orset_storage_fail(os, "GUIDs");
-    if (r == 2)
-        return orset_fail(os, ORSET_E_LIMIT, "more than %d copies of one GUID in folder %u",
-                          ORSET_SAME_MESSAGE_MAX, folder);
-    return (int)c.n;
-}
-
-int orset_group_load(struct orset *os, const struct message *m)
-{
-    if (!m->siblings) {
-        os->group[0] = m->p.dot;
-        return 1;
-    }
-    uint8_t guid[16];
-    uint32_t k = m->p.k, folder = m->p.folder;
-    memcpy(guid, m->p.facts.guid, 16);
-    int n = orset_guid_dots(os, guid, folder), kept = 0;
-    for (int i = 0; i < n; i++) {
-        struct message *o = &os->m[2];
-        int got = orset_message_load(os, folder, os->group[i], o);
-        if (got < 0)
-            return got;
-        if (got && o->p.k == k && memcmp(o->p.facts.guid, guid, 16) == 0)
-            os->group[kept++] = os->group[i];
-    }
-    return n < 0 ? n : kept;
-}
-
-int orset_group_union(struct orset *os, const struct message *m, struct orset_flags *s)
-{
-    struct orset_flags no = {0};
-    memset(s, 0, sizeof *s);
-    if (!m->siblings) {
-        orset_flags_of(m, s, &no);
-    } else {
-        int n = orset_group_load(os, m);
-        if (n < 0)
-            return n;
-        for (int i = 0; i < n; i++) {
-            int r = orset_message_load(os, m->p.folder, os->group[i], &os->m[2]);
-            if (r < 0)
-                return r;
-            orset_flags_of(&os->m[2], s, &no);
-        }
-    }
-    /* Disable wins for \Deleted: an undelete must beat a concurrent delete, or the next EXPUNGE destroys the
-     * mail. */
-    s->system &= (uint8_t)~no.system;
-    return 0;
-}
-
-int orset_group_speaker(struct orset *os, const struct message *m, struct orset_dot *dot, uint8_t *body_r)
-{
-    uint8_t body[32];
-    memcpy(body, m->p.facts.sha256, 32);
-    *dot = m->p.dot;
-    int n = m->siblings ? orset_group_load(os, m) : 0;
-    for (int i = 0; i < n; i++) {
-        struct message *o = &os->m[2];
-        int r = orset_message_load(os, m->p.folder, os->group[i], o);
-        if (r <= 0)
-            return r < 0 ? r : orset_storage_fail(os, "a GUID row without its message");
-        int c = memcmp(o->p.facts.sha256, body, 32);
-        if (c > 0 || (c == 0 && orset_dot_order(os, o->p.dot, *dot) >= 0))
-            continue;
-        memcpy(body, o->p.facts.sha256, 32);
-        *dot = o->p.dot;
-    }
-    if (body_r)
-        memcpy(body_r, body, 32);
-    return n < 0 ? n : 0;
-}
-
-/* The keeper's last word on any live dot; without one, the claim of the smallest dot. A function of the live
- * dots alone. */
-int orset_group_agreed(struct orset *os, const struct message *m, uint32_t *uid_r)
-{
-    *uid_r = m->round ? m->agreed : m->p.claim;
-    if (!m->siblings)
-        return 0;
-    struct orset_dot best = m->p.dot;
-    uint64_t term = m->term;
-    uint32_t round = m->round;
-    uint16_t by = m->agreed_by;
-    int n = orset_group_load(os, m);
-    for (int i = 0; i < n; i++) {
-        struct message *o = &os->m[2];
-        int r = orset_message_load(os, m->p.folder, os->group[i], o);
-        if (r < 0)
-            return r;
-        int c = o->term != term     ? (o->term > term ? 1 : -1)
-                : o->round != round ? (o->round > round ? 1 : -1)
-                                    : 0;
-        if (c == 0 && round)
-            c = orset_dot_order(os, (struct orset_dot){o->agreed_by, 0}, (struct orset_dot){by, 0});
-        bool later = c > 0, same = c == 0;
-        if (later || (same && orset_dot_order(os, o->p.dot, best) < 0)) {
-            best = o->p.dot;
-            term = o->term;
-            round = o->round;
-            by = o->agreed_by;
-            *uid_r = o->round ? o->agreed : o->p.claim;
-        }
-    }
-    return n < 0 ? n : 0;
-}
-
 /* --- binding
  * ------------------------------------------------------------------------------------------------------ */
 
@@ -402,7 +255,7 @@ int orset_bind(struct orset *os, struct folder *home, struct message *m, uint32_
 int orset_doom(struct orset *os, struct folder *home, const uint8_t guid[16], uint32_t uid)
 {
     struct orset_key k;
-    guid_key(&k, guid, home->index);
+    orset_guid_key(&k, guid, home->index);
     orset_key_num(&k, ORSET_DOOMED_ORIGIN);
     orset_key_num(&k, uid);
     int r = orset_row_put(os, ORSET_T_GUID, &k, NULL);
@@ -438,14 +291,11 @@ int orset_unbind(struct orset *os, struct folder *home, struct message *m, bool 
 
 static int put_rows(struct orset *os, struct message *m)
 {
-    struct orset_key k;
     int r = orset_message_store(os, m);
-    guid_key(&k, m->p.facts.guid, m->p.folder);
-    orset_key_dot(&k, m->p.dot);
-    return r < 0 ? r : orset_row_put(os, ORSET_T_GUID, &k, NULL);
+    return r < 0 ? r : orset_copy_put(os, m);
 }
 
-/* Marks every candidate: from now on its message is looked for by GUID. */
+/* Marks every other dot of the message: from now on they are looked for by GUID. n: of them, in os->group. */
 static int mark_siblings(struct orset *os, const struct message *m, int n, struct orset_dot *same)
 {
     same->counter = 0;
@@ -459,7 +309,7 @@ static int mark_siblings(struct orset *os, const struct message *m, int n, struc
             if ((r = orset_message_store(os, o)) < 0)
                 return r;
         }
-        if (o->p.k == m->p.k && memcmp(o->p.facts.guid, m->p.facts.guid, 16) == 0)
+        if (memcmp(o->p.facts.guid, m->p.facts.guid, 16) == 0)
             *same = o->p.dot;
     }
     return 0;
@@ -473,11 +323,14 @@ int orset_message_add(struct orset *os, struct message *m, uint32_t uid)
     struct orset_flags before = {0}, now;
     uint8_t had_body[32], body[32];
     struct orset_dot same, speaker;
-    int r, n = orset_guid_dots(os, m->p.facts.guid, m->p.folder);
+    const struct copy *there;
+    int r, n = orset_copies_of(os, m->p.facts.guid, m->p.folder, m->p.k, &there);
     if (n < 0)
         return n;
-    if (n >= ORSET_SAME_MESSAGE_MAX - 1)
-        return orset_fail(os, ORSET_E_LIMIT, "%d copies of one GUID in folder %u", n, f->index);
+    if (n >= ORSET_SAME_MESSAGE_MAX) /* of an op this was found in its dry run */
+        return orset_fail(os, ORSET_E_LIMIT, "%d dots of one message in folder %u", n, f->index);
+    for (int i = 0; i < n; i++)
+        os->group[i] = there[i].dot;
     m->siblings = n > 0;
     m->p.uid = 0;
     bool was_live = orset_folder_live(f);
@@ -519,9 +372,7 @@ static int remove_rows(struct orset *os, struct folder *f, const struct message 
     struct orset_key k;
     message_key(&k, f->index, m->p.dot);
     int r = orset_row_del(os, ORSET_T_MESSAGE, &k);
-    guid_key(&k, m->p.facts.guid, f->index);
-    orset_key_dot(&k, m->p.dot);
-    if (r < 0 || (r = orset_row_del(os, ORSET_T_GUID, &k)) < 0)
+    if (r < 0 || (r = orset_copy_del(os, m)) < 0)
         return r;
     f->messages--;
     orset_message_count(os, f, m, false);
@@ -540,9 +391,7 @@ int orset_message_redot(struct orset *os, struct folder *f, struct message *m, s
     message_key(&k, f->index, old);
     if ((r = orset_row_del(os, ORSET_T_MESSAGE, &k)) < 0)
         return r;
-    guid_key(&k, m->p.facts.guid, f->index);
-    orset_key_dot(&k, old);
-    if ((r = orset_row_del(os, ORSET_T_GUID, &k)) < 0 || (r = orset_todo_place(os, f, old, false)) < 0)
+    if ((r = orset_copy_del(os, m)) < 0 || (r = orset_todo_place(os, f, old, false)) < 0)
         return r;
     m->p.dot = fresh;
     if ((r = put_rows(os, m)) < 0)
@@ -643,21 +492,26 @@ struct each {
     void *arg;
 };
 
+/* m[0] */
+static int call_each(struct each *e)
+{
+    struct message *m = &e->os->m[0];
+    struct orset_flags yes = {0}, no = {0};
+    m->p.agreed = m->round ? m->agreed : m->p.claim;
+    orset_flags_of(m, &yes, &no);
+    yes.system &= (uint8_t)~no.system;
+    return e->fn(e->arg, &m->p, &yes);
+}
+
 static int each_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
     struct each *e = arg;
     struct orset_reader k = {key, key + len, false}, r = {v, v + vlen, false};
     struct message *m = &e->os->m[0];
-    struct orset_flags yes = {0}, no = {0};
     m->p.folder = (uint32_t)orset_key_read(&k);
     m->p.dot = orset_key_read_dot(&k);
     int got = orset_message_parse(e->os, &r, m);
-    if (got < 0)
-        return got;
-    m->p.agreed = m->round ? m->agreed : m->p.claim;
-    orset_flags_of(m, &yes, &no);
-    yes.system &= (uint8_t)~no.system;
-    return e->fn(e->arg, &m->p, &yes);
+    return got < 0 ? got : call_each(e);
 }
 
 int orset_each_message(struct orset *os, uint32_t folder, orset_message_fn *fn, void *arg)
@@ -666,4 +520,15 @@ int orset_each_message(struct orset *os, uint32_t folder, orset_message_fn *fn, 
     struct each e = {os, fn, arg};
     orset_key_num(&k, folder);
     return os->store.each(os->store.ctx, ORSET_T_MESSAGE, k.b, k.n, k.n, each_row, &e);
+}
+
+int orset_each_copy(struct orset *os, uint32_t folder, const uint8_t guid[16], orset_message_fn *fn, void *arg)
+{
+    struct each e = {os, fn, arg};
+    int n = orset_copies(os, guid, folder), r = 0;
+    for (int i = 0; i < n && r == 0; i++) {
+        r = orset_message_load(os, folder, os->copies.v[i].dot, &os->m[0]);
+        r = r > 0 && memcmp(os->m[0].p.facts.guid, guid, 16) == 0 ? call_each(&e) : r < 0 ? r : 0;
+    }
+    return n < 0 ? n : r;
 }

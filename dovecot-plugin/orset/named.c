@@ -30,6 +30,28 @@ int orset_subscription_dots(struct orset *os, const void *name, size_t len, stru
     return r.bad ? orset_storage_fail(os, "a subscription's row cannot be read") : (int)n;
 }
 
+/* As an exchange carries them: a dot, mostly one, besides the name. */
+#define SUBSCRIPTION_COSTS 16
+
+static int count_subscription(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+{
+    (void)key;
+    (void)v;
+    *(size_t *)arg += len + (vlen > SUBSCRIPTION_COSTS ? vlen : SUBSCRIPTION_COSTS);
+    return 0;
+}
+
+int orset_subscriptions_with(struct orset *os, size_t name_len)
+{
+    if (os->subscriptions == 0) {
+        size_t bytes = 1;
+        if (os->store.each(os->store.ctx, ORSET_T_SUBSCRIPTION, "", 0, 0, count_subscription, &bytes) < 0)
+            return orset_storage_fail(os, "subscriptions");
+        os->subscriptions = bytes;
+    }
+    return (int)(os->subscriptions - 1 + name_len + SUBSCRIPTION_COSTS);
+}
+
 static struct orset_sum subscription_sum(const struct orset *os, const void *name, size_t len,
                                          struct orset_dot d)
 {
@@ -63,9 +85,13 @@ int orset_subscription_exec(struct orset *os, const void *name, size_t len, cons
         else
             dots[n++] = dots[i];
     }
-    if (add.counter && n == ORSET_SUBSCRIPTION_DOTS)
+    if (add.counter && n == ORSET_SUBSCRIPTION_DOTS) /* of an op this was found in its dry run */
         return orset_fail(os, ORSET_E_LIMIT, "more than %d sites and epochs subscribed one name",
                           ORSET_SUBSCRIPTION_DOTS);
+    if (had == 0 && n + (add.counter != 0) > 0 && os->subscriptions)
+        os->subscriptions += len + SUBSCRIPTION_COSTS;
+    else if (had > 0 && n + (add.counter != 0) == 0)
+        os->subscriptions = 0; /* counted anew when somebody asks */
     if (add.counter) {
         orset_sum_add(&os->named, subscription_sum(os, name, len, add));
         dots[n++] = add;
@@ -123,6 +149,11 @@ int orset_local_subscribe(struct orset *os, const char *name, size_t len, bool o
     }
     if (on == (n > 0))
         return ORSET_KNOWN;
+    int bytes = on ? orset_subscriptions_with(os, len) : 0;
+    if (bytes < 0 || bytes > ORSET_MAKE_SUBSCRIPTIONS_MAX)
+        return bytes < 0 ? bytes
+                         : orset_fail(os, ORSET_E_LIMIT, "this user's subscriptions are %d bytes, and a site makes no more",
+                                      ORSET_MAKE_SUBSCRIPTIONS_MAX);
     orset_op_begin(os, OP_SUBSCRIBE);
     orset_buf_text(&os->op, name, len);
     orset_buf_u8(&os->op, on);

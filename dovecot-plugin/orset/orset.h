@@ -47,7 +47,8 @@
 #include "store.h"
 
 /* Bounds of everything that comes from outside. Rule: what could exceed them is refused before anything
- * changes. */
+ * changes. A bound that a peer's ops have (PEER) has a lower one for this site's own (MAKE): no site makes what its
+ * peers refuse. */
 #define ORSET_ORIGINS_MAX 4096         /* sites times epochs ever seen */
 #define ORSET_COUNTER_MAX (1ULL << 48) /* numbers of one origin */
 #define ORSET_CLOCK_MAX (1ULL << 48)   /* Lamport clocks and keeper terms */
@@ -56,24 +57,31 @@
     (1ULL << 24) /* a stamp further ahead of all stamps seen is refused: clocks cannot be used up */
 #define ORSET_FOLDERS_MAX 1000000
 #define ORSET_PEER_FOLDERS_MAX 200000
+#define ORSET_MAKE_FOLDERS_MAX 50000 /* of any site's: this one makes no more then. All ever made go in one hello */
 #define ORSET_NAME_MAX 1024 /* bytes of a folder name, separators included */
 #define ORSET_COMPONENTS_MAX 64
 #define ORSET_GUID_TEXT_MAX 255
 #define ORSET_KEYWORD_MAX 255           /* bytes of one keyword */
 #define ORSET_KEYWORDS_MAX 60000        /* different ones per user and namespace */
 #define ORSET_PEER_KEYWORDS_MAX 10000
+#define ORSET_MAKE_KEYWORDS_MAX ORSET_PEER_KEYWORDS_MAX /* of any site's: this one makes no more then */
 #define ORSET_MESSAGE_KEYWORDS_MAX 100  /* on one message */
-#define ORSET_MESSAGE_FLAGDOTS_MAX 2000 /* flag dots on one message dot */
-#define ORSET_SAME_MESSAGE_MAX 1000     /* live dots with equal (folder, GUID) */
+#define ORSET_MESSAGE_FLAGDOTS_MAX 20000 /* flag dots on one message dot */
+#define ORSET_SAME_MESSAGE_MAX 1000      /* live dots of one message; and copies of one GUID in a folder */
+#define ORSET_PEER_SAME_MAX 100          /* of these dots, one site's. It makes one, when those before are gone */
 #define ORSET_ATTRIBUTE_KEY_MAX 1024
 #define ORSET_ATTRIBUTE_MAX (1024 * 1024) /* bytes of a value: a Sieve script */
-#define ORSET_PEER_MARKS_MAX 300        /* keywords of one site's on one message dot */
+#define ORSET_PEER_MARKS_MAX 300        /* flag dots of one site's on one message dot */
+#define ORSET_MAKE_MARKS_MAX 200        /* keywords beyond are not set on it here */
+#define ORSET_PEER_SUBSCRIBED_MAX 16    /* live dots of one site's on one subscription. It makes one */
+#define ORSET_MAKE_SUBSCRIPTIONS_MAX (512 * 1024) /* bytes of all subscriptions: then no more are made here */
 #define ORSET_AHEAD_MAX 10000             /* remembered dots per site that named them */
 #define ORSET_AHEAD_EXCHANGE_MAX 50000    /* the same, brought by exchanges with that site */
 #define ORSET_OP_DOTS_MAX 1000            /* dots named by one op */
 #define ORSET_OP_MAX (2 * 1024 * 1024)    /* bytes of one op */
 #define ORSET_UID_MAX 0x7fffffffU  /* UID claims above it are not used: Dovecot panics near 2^32 (F32) */
 #define ORSET_UID_JUMP 1000000U    /* nor those further above UIDNEXT */
+#define ORSET_UID_STEP 100000U     /* by which one round follows another site's UIDNEXT */
 #define ORSET_DATE_MAX (1LL << 40) /* seconds since 1970 */
 #define ORSET_SIZE_MAX (1ULL << 40)
 
@@ -218,6 +226,9 @@ uint16_t orset_origins(const struct orset *); /* how many indices there are */
 struct orset_origin orset_origin_get(const struct orset *, uint16_t index);
 uint64_t orset_vector_get(const struct orset *, uint16_t index); /* highest number in the state */
 uint16_t orset_self(const struct orset *);                       /* index of this replica */
+uint64_t orset_left_out(const struct orset *); /* keywords of mails that orset_local_flags() did not set, since the open: a bound */
+size_t orset_keywords(const struct orset *);   /* different ones */
+bool orset_must_roll_back(const struct orset *); /* a call has failed half done: the transaction cannot be committed */
 uint64_t orset_remembered(const struct orset *);                 /* rows kept for dots not covered yet */
 
 /* The canonical digest: equal on two replicas exactly when their live elements and registers are (but for
@@ -240,11 +251,13 @@ int orset_message_flags(struct orset *, uint32_t folder, struct orset_dot, struc
  * not change the state. */
 typedef int orset_message_fn(void *arg, const struct orset_message *, const struct orset_flags *own);
 int orset_each_message(struct orset *, uint32_t folder, orset_message_fn *, void *arg);
+/* The same for those of one GUID, by k, then dot. fn must not call the core. */
+int orset_each_copy(struct orset *, uint32_t folder, const uint8_t guid[16], orset_message_fn *, void *arg);
 /* 1: a live message of some folder that is placed here has this GUID and these bytes; 0: none does, or it is one of very many of that GUID. */
 int orset_mail_lives(struct orset *, const uint8_t guid[16], const uint8_t sha256[32]);
 
 /* Keywords: compared without regard to ASCII case; the spelling seen first here is the one shown here.
- * Returns the number, or ORSET_E_LIMIT. The name is good until close. */
+ * Returns the number, or ORSET_E_LIMIT: it is to be left out, the mail goes without. The name is good until close. */
 int orset_keyword(struct orset *, const char *name, size_t len);
 const char *orset_keyword_name(const struct orset *, uint16_t keyword, size_t *len);
 

@@ -18,7 +18,7 @@ enum orset_table {
     ORSET_T_ORIGIN,       /* origin index -> site, epoch, counter (the version vector), running hash */
     ORSET_T_FOLDER,       /* folder index -> identity, registers, presence dots, digest */
     ORSET_T_MESSAGE,      /* folder, dot -> immutable facts, flag dots, agreed UID, bound UID */
-    ORSET_T_GUID,         /* first bytes of the GUID, folder, dot -> nothing */
+    ORSET_T_GUID,         /* first bytes of the GUID, folder, dot -> k */
     ORSET_T_UID,          /* folder, UID -> dot */
     ORSET_T_AHEAD,        /* what is remembered of dots that the vector does not cover yet */
     ORSET_T_TODO,         /* what the mailboxes still lack of the state: the effects */

@@ -54,6 +54,22 @@ int orset_todo_place(struct orset *os, struct folder *f, struct orset_dot d, boo
     return wanted ? orset_row_put(os, ORSET_T_TODO, &k, NULL) : orset_row_del(os, ORSET_T_TODO, &k);
 }
 
+static int any_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+{
+    (void)arg, (void)key, (void)len, (void)v, (void)vlen;
+    return 1;
+}
+
+int orset_todo_any_place(struct orset *os, uint32_t folder)
+{
+    struct orset_key k = {0};
+    orset_key_num(&k, ORSET_TODO_PLACE);
+    if (folder != ORSET_NO_FOLDER)
+        orset_key_num(&k, folder);
+    int r = os->store.each(os->store.ctx, ORSET_T_TODO, k.b, k.n, k.n, any_row, NULL);
+    return r < 0 ? orset_storage_fail(os, "todo rows") : r;
+}
+
 int orset_todo_seen(struct orset *os, uint32_t home, uint32_t uid, struct orset_flags *seen)
 {
     struct orset_key k;
@@ -281,6 +297,8 @@ static int is_needed(struct orset *os, const uint8_t guid[16])
     struct orset_dot d;
     uint32_t f = 0;
     int r;
+    if ((r = orset_todo_any_place(os, ORSET_NO_FOLDER)) <= 0)
+        return r;
     memcpy(g.guid, guid, 16);
     while ((r = guid_next(os, &g, &f, &d)) > 0) {
         if (d.origin == ORSET_DOOMED_ORIGIN)

@@ -34,6 +34,20 @@ def text(value):
     return num(len(data)) + data
 
 
+def batch_head(first, n):
+    """How a batch begins (docs/replication-protocol.md): version, a vector, no modseqs, the first op's number, a hash, how many ops."""
+    return b"\x01" + num(1) + bytes(16) + num(0) + bytes(8) + num(0) + num(0) + num(first) + bytes(8) + num(n)
+
+
+def behind_head(body):
+    r = Reader(Reader(body).text())
+    r.bytes(2 + 16 + 1 + 8 + 2)
+    r.num()
+    r.bytes(8)
+    r.num()
+    return r.data[r.at:]
+
+
 class Reader:
     def __init__(self, data):
         self.data, self.at = data, 0
@@ -93,7 +107,7 @@ class Site:
         self.batch_bytes = 100_000
         self.ship_bytes = 8_000_000     # of batches for one question
         self.dying = []                 # ways of SHIP in which the next worker ends
-        self.twice, self.made = 0, 0    # items that came though they were known; batches
+        self.twice, self.made, self.probes = 0, 0, 0    # items that came though they were known; batches; those sent alone
         self.path.unlink(missing_ok=True)
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(self.path))
@@ -286,7 +300,7 @@ class Worker:
             self.batches(0, min((s.sent.get(p, 0) for p in self.peers()), default=0) + 1)
         self.done()
 
-    def batches(self, site, first, always=False):
+    def batches(self, site, first, always=False, one=False):
         s, own = self.site.state(self.user), self.site.state(self.user).own()
         first, room = max(first, s.first), self.site.ship_bytes
         for p in [site] if site else self.peers():
@@ -309,11 +323,14 @@ class Worker:
                 s.sent[p] = max(s.sent.get(p, 0), first - 1)
                 s.owed[p] = False
                 s.more[p] = first <= len(own) and room <= 0
-            if first > len(own) or room <= 0:
+            if one or first > len(own) or room <= 0:
                 return
 
     def send(self, site, kind, body, bulk=False, first=0):
-        self.write(SEND, num(site) + num(kind) + bytes([bulk]) + num(first) + text(json.dumps(body)))
+        told = json.dumps(body).encode()
+        if kind == BATCH:
+            told = text(batch_head(body["first"], len(body["items"])) + told)
+        self.write(SEND, num(site) + num(kind) + bytes([bulk]) + num(first) + text(told))
 
     def parcel(self, r):
         site, kind, body = r.num(), r.num(), r.text()
@@ -326,7 +343,7 @@ class Worker:
         if kind not in (BATCH, QUESTION, ANSWER):
             self.done(REFUSED, "unknown kind")
             return
-        body = json.loads(body)
+        body = json.loads(behind_head(body) if kind == BATCH else body)
         s = self.site.state(self.user)
         mine = s.items.setdefault(site, [])
         if kind == QUESTION:
@@ -360,11 +377,17 @@ class Worker:
         site, how, begin = r.num(), r.bytes(1)[0], r.num()
         r.end()
         assert site in self.peers(), f"SHIP for site {site}"
-        assert not begin or how == NEW
+        assert not begin or how == NEW or (how == CONFIRMED and begin == 1)
         if how in self.site.dying:
             self.site.dying.remove(how)
             raise Ended
         s = self.site.state(self.user)
+        if how == CONFIRMED and begin:
+            was, more, self.site.probes = s.sent.get(site, 0), s.more.get(site, False), self.site.probes + 1
+            self.batches(site, s.confirmed.get(site, 0) + 1, one=True)
+            s.sent[site], s.more[site] = max(was, s.sent.get(site, 0)), more
+            self.done()
+            return
         if how == CONFIRMED:
             s.sent[site] = s.confirmed.get(site, 0)
         elif begin:

@@ -21,6 +21,15 @@ static const char *folder_text(struct session *s, const struct orset_folder *f)
 
 /* --- status --------------------------------------------------------------------------------------------------------- */
 
+/* How much there is of what a site makes no more of from some number on; what is beyond is not replicated, and the log names it. */
+static void reply_bounds(struct session *s)
+{
+    size_t keywords = orset_keywords(s->os);
+    uint32_t folders = orset_folders(s->os);
+    link_reply(s->link, "bounds\tkeywords=%zu\tof=%d\tfolders-ever=%u\tof=%d%s", keywords, ORSET_MAKE_KEYWORDS_MAX, folders, ORSET_MAKE_FOLDERS_MAX,
+               keywords >= ORSET_MAKE_KEYWORDS_MAX || folders >= ORSET_MAKE_FOLDERS_MAX ? "\tfull" : "");
+}
+
 static enum frame_result status(struct session *s)
 {
     uint16_t self = orset_self(s->os);
@@ -42,6 +51,7 @@ static enum frame_result status(struct session *s)
                    (unsigned long long)p->confirmed, (unsigned long long)(counter - I_MIN(counter, p->confirmed)),
                    p->behind ? "\tbehind" : "", p->forgotten ? "\tforgotten" : "", p->exchange != NULL ? "\texchanging" : "");
     }
+    reply_bounds(s);
     for (uint32_t i = 0; i < orset_folders(s->os); i++) {
         struct orset_folder f;
         if (orset_folder_get(s->os, i, &f) < 0 || !f.live || f.home != i)

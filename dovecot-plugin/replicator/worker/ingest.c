@@ -60,6 +60,11 @@ int look_changed(struct look *l, int r)
 {
     if (r < 0)
         return session_core_failed(l->s, l->x->vname);
+    if (orset_left_out(l->s->os) > l->s->left_out) {
+        l->s->left_out = orset_left_out(l->s->os);
+        session_note(l->s, NOTE_WARNING, "%s: a keyword of UID %u is not replicated: %d flags of this site's are on it already", l->x->vname,
+                     l->mail->uid, ORSET_MAKE_MARKS_MAX);
+    }
     bool full = l->in->ships && kept_is_full(l->s->kept);
     if (!full && (r == ORSET_KNOWN || ++l->in->pending < COMMIT_EVERY))
         return 0;

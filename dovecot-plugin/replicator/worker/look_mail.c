@@ -265,29 +265,33 @@ static bool same_guid_as(struct look *l, struct mail *other)
     return memcmp(mine, theirs, sizeof mine) == 0;
 }
 
+/* Copies have the same bytes as their mail: the first few are enough to find one with others. */
+#define FIRST_TRIED 32
+
 struct first {
     const struct orset_message *second;
     uint32_t uid; /* 0: none */
+    unsigned tried;
 };
 
 static int find_first(void *arg, const struct orset_message *m, const struct orset_flags *own)
 {
     struct first *f = arg;
     (void)own;
-    if (f->uid == 0 && m->uid != 0 && m->uid < f->second->uid && memcmp(m->facts.guid, f->second->facts.guid, 16) == 0 &&
+    if (m->uid != 0 && m->uid < f->second->uid &&
         (memcmp(m->facts.sha256, f->second->facts.sha256, 32) != 0 || m->facts.received != f->second->facts.received))
         f->uid = m->uid;
-    return 0;
+    return f->uid != 0 || ++f->tried == FIRST_TRIED;
 }
 
 /* Only the gateway's deliveries of one entry have one GUID that the plugin made, and other trace lines or another date; a copy has the same of
  * both. That GUID is a claim, too: what is removed as a second delivery has the first one's bytes. */
 static int look_for_first(struct look *l, const struct orset_message *m)
 {
-    struct first f = {m, 0};
+    struct first f = {.second = m};
     if (m->k <= 1 || !delivery_id_is_guid(m->facts.guid))
         return 0;
-    if (orset_each_message(l->s->os, m->folder, find_first, &f) < 0)
+    if (orset_each_copy(l->s->os, m->folder, m->facts.guid, find_first, &f) < 0)
         return -1;
     struct mail *first = f.uid == 0 ? NULL : mail_by_uid(l->mail->transaction, f.uid);
     if (first == NULL)

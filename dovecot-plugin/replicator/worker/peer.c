@@ -119,6 +119,11 @@ static enum frame_result take_batch(struct session *s, struct peer *p, struct te
     if (e == ORSET_E_ROLLED_BACK)
         return rolled_back(s, p->site);
     const char *text = t_strdup(orset_error_text(s->os));
+    /* It can never be taken: that it comes again and again must not hold up what else this user has to do. */
+    if (e < 0 && !fatal(e) && orset_must_roll_back(s->os)) {
+        session_rollback(s);
+        return batch_refused(s, p, e, text);
+    }
     if (fatal(e) || heard(s, p, &r) < 0 || (r.applied > 0 && redate_say(s, r.confirmed) < 0)) {
         session_core_failed(s, "batch");
         session_rollback(s);
@@ -280,155 +285,6 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
 
 /* --- bodies --------------------------------------------------------------------------------------------------------- */
 
-/* near: where the last one was found. */
-static int find_dot(struct session *s, const struct parcel_want *w, uint32_t near, struct orset_message *m)
-{
-    struct orset_dot dot = {.counter = w->number};
-    uint16_t n = orset_origins(s->os);
-    for (dot.origin = 0; dot.origin < n; dot.origin++) {
-        struct orset_origin o = orset_origin_get(s->os, dot.origin);
-        if (o.site == w->site && o.epoch == w->epoch)
-            break;
-    }
-    if (dot.origin == n)
-        return 0;
-    int found = near < orset_folders(s->os) ? orset_message_get(s->os, near, dot, m) : 0;
-    if (found != 0 && found != ORSET_E_ABSENT)
-        return found;
-    for (uint32_t i = 0; i < orset_folders(s->os); i++) {
-        int r = orset_message_get(s->os, i, dot, m);
-        if (r != 0 && r != ORSET_E_ABSENT)
-            return r;
-    }
-    return 0;
-}
-
-/* What answers a WANT: mailboxes stay open from one mail to the next. */
-struct giving {
-    struct session *s;
-    struct peer *to;
-    uint32_t near, folder; /* of the last one; of box */
-    struct mailbox *box;
-    struct mailbox_transaction_context *trans;
-    struct orset_buf mails; /* whole ones, that go together */
-    size_t nmails, bytes;
-};
-
-static void close_given(struct giving *g)
-{
-    if (g->box == NULL)
-        return;
-    session_read_end(&g->trans);
-    mailbox_free(&g->box);
-}
-
-static bool open_given(struct giving *g, uint32_t folder)
-{
-    struct box *x = box_of_folder(g->s, folder);
-    if (g->box != NULL && g->folder == folder)
-        return TRUE;
-    close_given(g);
-    if (x == NULL || x->gone || x->vname == NULL)
-        return FALSE;
-    g->folder = folder;
-    g->box = session_mailbox(g->s, x->vname, MAILBOX_FLAG_READONLY);
-    if (session_open_mailbox(g->s, x, g->box) < 0) {
-        mailbox_free(&g->box);
-        return FALSE;
-    }
-    g->trans = mailbox_transaction_begin(g->box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane want");
-    return TRUE;
-}
-
-/* A part of the body, from the mailbox. */
-static int read_wanted(struct giving *g, const struct parcel_want *w, size_t most, buffer_t *part, uint64_t *size_r)
-{
-    struct orset_message m;
-    struct orset_folder f;
-    if (find_dot(g->s, w, g->near, &m) <= 0 || m.uid == 0 || orset_folder_get(g->s->os, m.folder, &f) < 0)
-        return 0;
-    g->near = m.folder;
-    if (!open_given(g, f.home))
-        return 0;
-    struct mail *mail = mail_by_uid(g->trans, m.uid);
-    if (mail == NULL)
-        return 0;
-    int r = body_read(mail, w->sha256, w->offset, most, part, size_r);
-    mail_free(&mail);
-    if (r == 0 && *size_r > 0)
-        session_note(g->s, NOTE_WARNING, "%s: UID %u: a peer asks for it, and its bytes are not what they were when the mail came: not sent",
-                     mailbox_get_vname(g->box), m.uid);
-    return r;
-}
-
-static void send_part(struct session *s, struct peer *p, const struct parcel_body *b)
-{
-    struct orset_buf out = {.alloc = session_alloc()};
-    parcel_put_body(&out, b);
-    if (!out.failed)
-        session_send(s, p->site, PARCEL_BODY, TRUE, out.data, out.len);
-    orset_buf_free(&out);
-}
-
-static void send_mails(struct giving *g)
-{
-    struct orset_buf out = {.alloc = session_alloc()};
-    if (g->nmails == 0)
-        return;
-    parcel_put_bodies(&out, g->nmails);
-    orset_buf_put(&out, g->mails.data, g->mails.len);
-    if (!out.failed && !g->mails.failed)
-        session_send(g->s, g->to->site, PARCEL_BODIES, TRUE, out.data, out.len);
-    orset_buf_free(&out);
-    g->mails.len = g->nmails = g->bytes = 0;
-}
-
-static void give(struct giving *g, const struct parcel_want *w, bool single, buffer_t *read)
-{
-    size_t most = single ? (size_t)PARCEL_PARTS_MAX * PARCEL_PART_MAX : PARCEL_PART_MAX, at = 0;
-    uint64_t size = 0;
-    struct parcel_body b = {.sha256 = w->sha256};
-    buffer_set_used_size(read, 0);
-    bool there = read_wanted(g, w, most, read, &size) > 0 && w->offset <= size;
-    if (there && w->offset == 0 && size == read->used && size <= PARCEL_MAIL_MAX) {
-        if (g->nmails == PARCEL_MAILS_MAX || g->bytes + size > PARCEL_MAILS_BYTES)
-            send_mails(g);
-        parcel_put_mail(&g->mails, w->sha256, (struct text){read->data, read->used});
-        g->nmails++;
-        g->bytes += size;
-        return;
-    }
-    do {
-        size_t len = I_MIN(read->used - at, PARCEL_PART_MAX);
-        if (there)
-            b = (struct parcel_body){w->sha256, size, w->offset + at, {CONST_PTR_OFFSET(read->data, at), len}};
-        send_part(g->s, g->to, &b);
-        at += len;
-    } while (there && at < read->used);
-}
-
-/* Small ones together; of larger ones the first part each, of a single one several. */
-static enum frame_result want_parcel(struct session *s, struct peer *p, struct text body)
-{
-    struct giving g = {.s = s, .to = p, .mails = {.alloc = session_alloc()}};
-    struct orset_reader wants;
-    struct parcel_want w;
-    size_t n;
-    if (parcel_wants(body, &n, &wants) < 0)
-        return FRAME_REFUSED;
-    buffer_t *read = buffer_create_dynamic(default_pool, 65536);
-    while (parcel_next_want(&wants, &w))
-        T_BEGIN {
-            give(&g, &w, n == 1, read);
-        }
-        T_END;
-    send_mails(&g);
-    close_given(&g);
-    buffer_free(&read);
-    orset_buf_free(&g.mails);
-    return FRAME_OK;
-}
-
 #define PLACE_EVERY 100 /* bodies: one mailbox transaction for as many */
 
 /* Bodies go into the spool, and from there into mailboxes when some have come: only those that were asked for, and only of the
@@ -549,7 +405,7 @@ enum frame_result peer_parcel(struct session *s, const struct frame_parcel *f)
     case PARCEL_BATCH: return batch_parcel(s, p, f->body);
     case PARCEL_QUESTION: return question_parcel(s, p, f->body);
     case PARCEL_ANSWER: return answer_parcel(s, p, f->body);
-    case PARCEL_WANT: return want_parcel(s, p, f->body);
+    case PARCEL_WANT: return give_parcel(s, p->site, f->body);
     case PARCEL_BODY: return body_parcel(s, p, f->body);
     case PARCEL_BODIES: return bodies_parcel(s, p, f->body);
     case PARCEL_UID_DIRTY:

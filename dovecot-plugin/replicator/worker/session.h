@@ -139,6 +139,13 @@ struct failing {
     uint64_t again; /* of the monotonic clock */
 };
 
+/* What a peer asked for and did not get yet. */
+struct owed_wants {
+    uint64_t site;
+    buffer_t *body; /* of its parcel */
+    size_t done;    /* wants that were answered */
+};
+
 #define WANTED_ROW_MAX 32
 
 /* A body that was asked for. */
@@ -206,6 +213,7 @@ struct session {
     struct kept *kept;           /* that the ingest in work has read and not sent yet, or NULL */
     uint64_t unplaced, held;     /* as counted last; of unplaced ones, from UNPLACED_COUNTED on, perhaps not all */
     bool uncounted;              /* the state has had others since */
+    uint64_t left_out;           /* keywords that were not set because of a bound, of which the log tells (orset_left_out()) */
     bool tree_changed;           /* a mailbox was not where it was */
     ARRAY(struct mailbox_list *) dropping; /* whose empty directories are removed by who lists them */
     bool reshaped;               /* mailboxes were made or deleted that the list's index does not know yet */
@@ -220,6 +228,7 @@ struct session {
     unsigned other_bytes;        /* mails whose bytes are not those agreed on, as counted last */
     bool spool_empty;            /* no body waits in bodies/ */
     ARRAY(struct wanted_body) wanted; /* bodies that were asked for: no others are taken */
+    ARRAY(struct owed_wants) owed_wants; /* the first is given next (give.c) */
     unsigned arrived;            /* of them, since something was placed last */
     unsigned ask_next;           /* whom to ask when nobody in particular has them */
     time_t told;                 /* when keepers were told of dirty folders */
@@ -374,6 +383,7 @@ int rows_each(struct session *, char kind, orset_row_fn *, void *arg);
 #define ROW_RENUMBER 'r'      /* folder: UIDs that a move is about to expunge */
 #define ROW_ROUND 'u'         /* folder: a UID round under way */
 #define ROW_ROUND_ANSWER 'v'  /* folder, site: its bytes */
+#define ROW_STEPPED 'n'       /* folder: when a round followed another site's UIDNEXT by a step only */
 #define ROW_ROOT 'd'          /* the mail directory: struct file_id */
 #define ROW_SIEVE 'e'         /* the directory of Sieve scripts, when one was last seen in it: struct file_id, path; "-": how many are gone, since when */
 #define ROW_ATTRIBUTES 'a'    /* folder, key: hash of the value seen last, since when, and of those before it (attributes.c) */

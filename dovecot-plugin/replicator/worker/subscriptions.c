@@ -130,7 +130,11 @@ static int changed(struct look *l, const char *vname, bool on, bool said)
                  : orset_local_subscription_shown(s->os, name->data, name->used, on);
     l->back += !said && on && r == ORSET_OK;
     l->lost += !said && !on && r == ORSET_OK;
-    return r < 0 && r != ORSET_E_LIMIT ? session_core_failed(s, vname) : 0;
+    if (r == ORSET_E_LIMIT) {
+        session_note(s, NOTE_WARNING, "the subscription of %s is not replicated: %s", vname, orset_error_text(s->os));
+        return 0;
+    }
+    return r < 0 ? session_core_failed(s, vname) : 0;
 }
 
 static int came(struct look *l, const char *vname)

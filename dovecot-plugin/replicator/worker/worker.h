@@ -314,6 +314,13 @@ bool want_awaited(struct wants *, const struct orset_todo *row);
 /* Who was asked has not got it: somebody else is asked at a later TICK. */
 void want_missed(struct session *, struct wanted_body *);
 
+/* --- give.c --------------------------------------------------------------------------------------------------------- */
+
+/* A peer's WANT. What is too much for one question is kept, and given at the next TICK. */
+enum frame_result give_parcel(struct session *, uint64_t site, struct text body);
+void give_rest(struct session *);
+void give_free(struct session *);
+
 /* --- journal.c, subscriptions.c -------------------------------------------------------------------------------------- */
 
 /* The plugin's journal. NULL is freed, too. */
@@ -392,7 +399,7 @@ void identity_refuses(struct session *, struct box *, struct mail *, enum identi
 /* --- ship.c, peer.c, rounds.c, admin.c ------------------------------------------------------------------------------ */
 
 #define SHIP_MOST (8 * 1024 * 1024) /* bytes of batches for one question, and one more of them */
-/* from: of NEW, what was sent from there on is to be sent again; 0: nothing. */
+/* from: of NEW, what was sent from there on is to be sent again; 0: nothing. Of CONFIRMED, 1: one batch; 0: all. */
 int ship(struct session *, uint64_t site, enum frame_ship how, uint64_t from);
 int ship_new(struct session *); /* to all */
 /* A peer's parcel. FRAME_REFUSED: it will never be understood. */

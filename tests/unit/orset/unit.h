@@ -40,6 +40,7 @@ int take_over(struct replica *to, uint64_t site, struct replica *from, uint64_t 
 unsigned count(struct replica *, uint32_t folder, uint8_t guid);
 void assert_equal(struct replica *, struct replica *);
 
+TCase *bounds_cases(void);
 TCase *exchange_cases(void);
 TCase *epoch_cases(void);
 TCase *join_cases(void);
