@@ -2,7 +2,7 @@
 PYTHON := /usr/bin/python3
 BUILD  := build
 
-.PHONY: all install uninstall deb run test test-unit test-asan test-integration test-long test-machines test-packages chaos bench \
+.PHONY: all install uninstall deb run test test-unit test-asan test-integration test-long test-machines test-packages chaos fuzz bench \
 	matrix compatibility clean format
 
 all: $(BUILD)/build.ninja
@@ -40,6 +40,13 @@ test:
 	./setup test
 	$(PYTHON) tests/run.py
 
+# Each fuzz target MINUTES long under ASan and UBSan, with counts; TARGETS="state log" chooses (tests/fuzz/run.py).
+MINUTES := 10
+TARGETS :=
+fuzz:
+	./setup test
+	$(PYTHON) tests/fuzz/run.py --minutes $(MINUTES) --seed $(SEED) $(TARGETS)
+
 test-long:
 	./setup long
 	$(PYTHON) tests/run.py --long
@@ -74,7 +81,7 @@ format:
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-fuzz
 
 # Debian releases, compilers and servers, a cell each (tests/matrix/matrix.py). CELLS="trixie-gcc forky-*" LEVEL=whole AGAIN=yes
 CELLS :=

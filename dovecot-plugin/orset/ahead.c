@@ -49,11 +49,49 @@ static int drop(struct orset *os, const struct orset_key *k)
     if (got <= 0)
         return got;
     uint64_t by = orset_read_num(&r, os->norigins - 1u);
+    if (r.bad)
+        return orset_corrupt(os, "a remembered dot's row");
     os->remembered--;
     os->meta_dirty = true;
     os->origin[by].ahead--;
     os->origin[by].dirty = true;
     return orset_row_del(os, ORSET_T_AHEAD, k);
+}
+
+/* The rest of the key: flag, off, dot. */
+static bool read_flag(const struct orset *os, struct orset_reader *r, struct flagdot *f)
+{
+    uint64_t flag = orset_key_read(r, ORSET_KEYWORDS_MAX + ORSET_SYSTEM_FLAGS);
+    f->off = orset_key_read(r, 1) != 0;
+    f->dot = orset_key_read_dot(os, r);
+    f->flag = (uint16_t)flag;
+    return !r->bad && r->at == r->end && flag < ORSET_SYSTEM_FLAGS + (uint64_t)os->nkeywords;
+}
+
+/* One that a walk showed. Where the store does not find it then, the walk would show it for ever. */
+static int drop_shown(struct orset *os, const struct orset_key *k)
+{
+    struct orset_reader row;
+    int got = orset_row_get(os, ORSET_T_AHEAD, k, &row);
+    if (got <= 0)
+        return got < 0 ? got : orset_corrupt(os, "a remembered dot's row is out of order");
+    return drop(os, k);
+}
+
+bool orset_ahead_row_is_true(const struct orset *os, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+{
+    struct orset_reader k = {key, key + len, false}, r = {v, v + vlen, false};
+    struct flagdot f;
+    uint64_t kind = orset_key_read(&k, AGREED);
+    orset_key_read_dot(os, &k);
+    orset_read_num(&r, os->norigins - 1u);
+    if (kind == AGREED) {
+        orset_read_num(&r, ORSET_CLOCK_MAX);
+        r.bad |= orset_read_num(&r, UINT32_MAX) == 0;
+        orset_read_num(&r, UINT32_MAX);
+    }
+    bool rest = kind == FLAG ? read_flag(os, &k, &f) : k.at == k.end;
+    return kind != 0 && rest && !k.bad && !r.bad && r.at == r.end;
 }
 
 int orset_ahead_kill(struct orset *os, struct orset_dot d, uint16_t by)
@@ -91,6 +129,7 @@ int orset_ahead_flag(struct orset *os, struct orset_dot target, struct flagdot f
 
 /* Rows are read one at a time, because a row's removal ends an iteration. */
 struct first {
+    struct orset *os;
     struct orset_key key;
     struct orset_reader rest; /* behind the prefix, within key.b */
     struct orset_dot match;   /* counter 0: any */
@@ -105,12 +144,13 @@ static int first_row(void *arg, const uint8_t *key, size_t key_len, const uint8_
     f->key.n = 0;
     orset_key_put(&f->key, key, key_len);
     f->rest = (struct orset_reader){f->key.b + f->prefix, f->key.b + key_len, false};
+    struct orset_reader r = f->rest;
+    struct flagdot found;
+    if (!read_flag(f->os, &r, &found))
+        return orset_corrupt(f->os, "a remembered flag's row");
+    struct orset_dot d = found.dot;
     if (f->match.counter == 0)
         return 1;
-    struct orset_reader r = f->rest;
-    orset_key_read(&r);
-    orset_key_read(&r);
-    struct orset_dot d = orset_key_read_dot(&r);
     return d.origin == f->match.origin && d.counter == f->match.counter;
 }
 
@@ -119,6 +159,7 @@ static int find_flag(struct orset *os, struct orset_dot target, struct orset_dot
     if (os->remembered == 0)
         return 0;
     flag_key(&f->key, target);
+    f->os = os;
     f->prefix = f->key.n;
     f->match = dot;
     int r = os->store.each(os->store.ctx, ORSET_T_AHEAD, f->key.b, f->key.n, f->key.n, first_row, f);
@@ -138,17 +179,15 @@ int orset_ahead_take_flags(struct orset *os, struct message *m)
     int r;
     while ((r = find_flag(os, m->p.dot, (struct orset_dot){0, 0}, &f)) > 0) {
         struct flagdot d;
-        d.flag = (uint16_t)orset_key_read(&f.rest);
-        d.off = orset_key_read(&f.rest) != 0;
-        d.dot = orset_key_read_dot(&f.rest);
-        if ((r = orset_flagdot_put(os, m, d)) < 0 || (r = drop(os, &f.key)) < 0)
+        read_flag(os, &f.rest, &d);
+        if ((r = orset_flagdot_put(os, m, d)) < 0 || (r = drop_shown(os, &f.key)) < 0)
             return r;
     }
     return r;
 }
 
 struct marks {
-    const struct orset *os;
+    struct orset *os;
     uint64_t site;
     size_t prefix;
     int n;
@@ -160,10 +199,10 @@ static int mark_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     struct orset_reader r = {key + c->prefix, key + key_len, false};
     (void)v;
     (void)len;
-    orset_key_read(&r); /* the flag */
-    orset_key_read(&r);
-    struct orset_dot d = orset_key_read_dot(&r);
-    c->n += c->os->origin[d.origin].id.site == c->site;
+    struct flagdot f;
+    if (!read_flag(c->os, &r, &f))
+        return orset_corrupt(c->os, "a remembered flag's row");
+    c->n += c->os->origin[f.dot.origin].id.site == c->site;
     return 0;
 }
 
@@ -183,12 +222,13 @@ int orset_ahead_drop_flags(struct orset *os, struct orset_dot target)
     struct first f;
     int r;
     while ((r = find_flag(os, target, (struct orset_dot){0, 0}, &f)) > 0)
-        if ((r = drop(os, &f.key)) < 0)
+        if ((r = drop_shown(os, &f.key)) < 0)
             return r;
     return r;
 }
 
 struct gone {
+    struct orset *os;
     const struct orset_exchange *x;
     struct orset_key key;
 };
@@ -199,11 +239,12 @@ static int gone_flag(void *arg, const uint8_t *key, size_t key_len, const uint8_
     struct orset_reader r = {key, key + key_len, false};
     (void)v;
     (void)len;
-    orset_key_read(&r);
-    orset_key_read_dot(&r);
-    orset_key_read(&r);
-    orset_key_read(&r);
-    if (!orset_orphan_gone(g->x, orset_key_read_dot(&r)))
+    struct flagdot f;
+    orset_key_read(&r, AGREED);
+    orset_key_read_dot(g->os, &r);
+    if (!read_flag(g->os, &r, &f))
+        return orset_corrupt(g->os, "a remembered flag's row");
+    if (!orset_orphan_gone(g->x, f.dot))
         return 0;
     g->key.n = 0;
     orset_key_put(&g->key, key, key_len);
@@ -212,13 +253,13 @@ static int gone_flag(void *arg, const uint8_t *key, size_t key_len, const uint8_
 
 int orset_ahead_drop_orphans(struct orset *os, const struct orset_exchange *x)
 {
-    struct gone g = {.x = x};
+    struct gone g = {.os = os, .x = x};
     int r = os->remembered > 0;
     orset_key_num(&g.key, FLAG);
     size_t prefix = g.key.n;
     /* On from the row dropped last. */
     while (r > 0 && (r = os->store.each(os->store.ctx, ORSET_T_AHEAD, g.key.b, g.key.n, prefix, gone_flag, &g)) > 0)
-        if ((r = drop(os, &g.key)) == 0)
+        if ((r = drop_shown(os, &g.key)) == 0)
             r = 1;
     return r < 0 && !os->broken ? orset_storage_fail(os, "remembered flags") : r;
 }
@@ -241,7 +282,7 @@ static int agreed_load(struct orset *os, const struct orset_key *k, struct messa
     m->term = orset_read_num(&r, ORSET_CLOCK_MAX);
     m->round = (uint32_t)orset_read_num(&r, UINT32_MAX);
     m->agreed = (uint32_t)orset_read_num(&r, UINT32_MAX);
-    return r.bad ? orset_storage_fail(os, "a remembered UID cannot be read") : 1;
+    return r.bad || m->round == 0 ? orset_corrupt(os, "a remembered UID's row") : 1;
 }
 
 int orset_ahead_agreed(struct orset *os, struct orset_dot d, const struct agreed *a)
@@ -291,12 +332,13 @@ int orset_ahead_forget_agreed(struct orset *os, uint16_t by)
     int r = os->remembered > 0;
     orset_key_num(&k, AGREED);
     while (r > 0 && (r = os->store.each(os->store.ctx, ORSET_T_AHEAD, k.b, k.n, k.n, agreed_by_row, &f)) > 0)
-        if ((r = drop(os, &f.key)) == 0)
+        if ((r = drop_shown(os, &f.key)) == 0)
             r = 1;
     return r < 0 && !os->broken ? orset_storage_fail(os, "remembered UIDs") : r;
 }
 
 struct range {
+    struct orset *os;
     struct orset_key key;
     uint16_t origin;
     uint64_t to;
@@ -308,8 +350,10 @@ static int in_range(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     struct orset_reader r = {key, key + key_len, false};
     (void)v;
     (void)len;
-    orset_key_read(&r);
-    struct orset_dot d = orset_key_read_dot(&r);
+    orset_key_read(&r, AGREED);
+    struct orset_dot d = orset_key_read_dot(g->os, &r);
+    if (r.bad)
+        return orset_corrupt(g->os, "a remembered dot's row");
     if (d.origin != g->origin || d.counter > g->to)
         return 2;
     g->key.n = 0;
@@ -324,7 +368,7 @@ int orset_ahead_covered(struct orset *os, uint16_t origin, uint64_t from, uint64
     for (unsigned kind = KILL; kind <= AGREED; kind++) {
         int r = 1;
         while (r == 1) {
-            struct range g = {.origin = origin, .to = to};
+            struct range g = {.os = os, .origin = origin, .to = to};
             struct orset_key k = {0};
             orset_key_num(&k, kind);
             size_t prefix = k.n;
@@ -332,7 +376,7 @@ int orset_ahead_covered(struct orset *os, uint16_t origin, uint64_t from, uint64
             r = os->store.each(os->store.ctx, ORSET_T_AHEAD, k.b, k.n, prefix, in_range, &g);
             if (r < 0)
                 return orset_storage_fail(os, "remembered dots");
-            if (r == 1 && drop(os, &g.key) < 0)
+            if (r == 1 && drop_shown(os, &g.key) < 0)
                 return ORSET_E_STORAGE;
         }
     }

@@ -9,6 +9,7 @@
  */
 
 struct making {
+    struct orset *os;
     struct orset_buf *ops;
     size_t most;
     uint64_t first, next, behind, chain;
@@ -19,8 +20,10 @@ static int take_op(void *arg, const uint8_t *key, size_t key_len, const uint8_t 
 {
     struct making *m = arg;
     struct orset_reader k = {key, key + key_len, false}, r = {v, v + len, false};
-    uint64_t number = orset_key_read(&k);
+    uint64_t number = orset_key_read(&k, ORSET_COUNTER_MAX);
     uint64_t chain = orset_read_u64(&r);
+    if (k.bad || k.at != k.end || r.bad || len > ORSET_OP_MAX + 8)
+        return orset_corrupt(m->os, "an outgoing op's row");
     if (m->n > 0)
         m->next = number; /* ops take several numbers: where one ends shows where the next begins */
     if (m->n > 0 && (number >= m->behind || m->ops->len + len > m->most))
@@ -43,7 +46,8 @@ int orset_batch_below(struct orset *os, uint64_t from, uint64_t behind, size_t m
                       const struct orset_modseq *modseq, size_t nmodseq, struct orset_buf *b, uint64_t *next_r)
 {
     struct orset_buf ops = {.alloc = &os->alloc};
-    struct making m = {.ops = &ops,
+    struct making m = {.os = os,
+                       .ops = &ops,
                        .most = most,
                        .behind = behind,
                        .first = os->origin[os->self].counter + 1,
@@ -213,6 +217,7 @@ int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, siz
  * -------------------------------------------------------------------------------------------------- */
 
 struct out {
+    struct orset *os;
     uint64_t n, lowest;
 };
 
@@ -223,13 +228,13 @@ static int count_out(void *arg, const uint8_t *key, size_t len, const uint8_t *v
     (void)v;
     (void)vlen;
     if (o->n++ == 0)
-        o->lowest = orset_key_read(&r);
-    return 0;
+        o->lowest = orset_key_read(&r, ORSET_COUNTER_MAX);
+    return r.bad ? orset_corrupt(o->os, "an outgoing op's row") : 0;
 }
 
 int orset_out(struct orset *os, uint64_t *ops_r, uint64_t *lowest_r)
 {
-    struct out o = {0};
+    struct out o = {.os = os};
     if (os->store.each(os->store.ctx, ORSET_T_OUT, "", 0, 0, count_out, &o) < 0)
         return orset_storage_fail(os, "outgoing ops");
     *ops_r = o.n;
@@ -240,6 +245,7 @@ int orset_out(struct orset *os, uint64_t *ops_r, uint64_t *lowest_r)
 #define DROP_AT_ONCE 128
 
 struct dropping {
+    struct orset *os;
     uint64_t upto, number[DROP_AT_ONCE];
     unsigned n;
 };
@@ -248,9 +254,11 @@ static int collect_out(void *arg, const uint8_t *key, size_t len, const uint8_t 
 {
     struct dropping *d = arg;
     struct orset_reader r = {key, key + len, false};
-    uint64_t number = orset_key_read(&r);
+    uint64_t number = orset_key_read(&r, ORSET_COUNTER_MAX);
     (void)v;
     (void)vlen;
+    if (r.bad || r.at != r.end)
+        return orset_corrupt(d->os, "an outgoing op's row");
     if (number > d->upto)
         return 1;
     d->number[d->n++] = number;
@@ -259,7 +267,7 @@ static int collect_out(void *arg, const uint8_t *key, size_t len, const uint8_t 
 
 int orset_drop_out(struct orset *os, uint64_t upto)
 {
-    struct dropping d = {.upto = upto};
+    struct dropping d = {.os = os, .upto = upto};
     struct orset_key k;
     uint64_t from = 0; /* behind the rows removed last: they need not be stepped over again */
     int r = orset_need_transaction(os);
@@ -287,6 +295,7 @@ int orset_drop_out(struct orset *os, uint64_t upto)
 
 struct touching {
     struct orset *os;
+    uint64_t at;
     uint32_t folder;
     struct orset_dot dot;
     uint64_t number;
@@ -298,10 +307,11 @@ static int touched_row(void *arg, const uint8_t *key, size_t key_len, const uint
     struct touching *t = arg;
     struct orset *os = t->os;
     struct orset_reader k = {key, key + key_len, false};
-    struct exec x = {.os = os, .by = os->self, .first = orset_key_read(&k), .in = {v + 8, v + len, false}};
+    struct exec x = {.os = os, .by = os->self, .first = orset_key_read(&k, ORSET_COUNTER_MAX)};
     struct folder *f;
-    if (len < 9)
-        return 0;
+    if (k.bad || k.at != k.end || x.first < t->at || len < 9)
+        return orset_corrupt(os, "an outgoing op's row");
+    x.in = (struct orset_reader){v + 8, v + len, false};
     uint8_t kind = orset_read_u8(&x.in);
     if ((kind != OP_ADD && kind != OP_FLAGS) || orset_read_folder(&x, &f) < 0 || !f)
         return 0;
@@ -319,7 +329,7 @@ int orset_touched_since(struct orset *os, uint64_t confirmed, orset_touched_fn *
 {
     uint64_t at = confirmed + 1;
     while (at <= os->origin[os->self].counter) {
-        struct touching t = {.os = os};
+        struct touching t = {.os = os, .at = at};
         struct orset_key k = {0};
         orset_key_num(&k, at);
         int r = os->store.each(os->store.ctx, ORSET_T_OUT, k.b, k.n, 0, touched_row, &t);

@@ -142,20 +142,20 @@ void orset_key_num(struct orset_key *k, uint64_t v)
     orset_key_put(k, x, n + 1);
 }
 
-uint64_t orset_key_read(struct orset_reader *r)
+uint64_t orset_key_read(struct orset_reader *r, uint64_t most)
 {
     uint8_t first = orset_read_u8(r);
-    if (first <= 240)
-        return first;
-    if (first > 248) {
-        r->bad = true;
-        return 0;
+    int n = first - 240;
+    uint64_t v = first;
+    if (n > 0) {
+        const uint8_t *p = n <= 8 ? orset_read_bytes(r, (size_t)n) : NULL;
+        v = 0;
+        for (int i = 0; p && i < n; i++)
+            v = v << 8 | p[i];
+        r->bad |= !p || v <= 240 || v >> 8 * (n - 1) == 0;
     }
-    const uint8_t *p = orset_read_bytes(r, first - 240u);
-    uint64_t v = 0;
-    for (int i = 0; p && i < first - 240; i++)
-        v = v << 8 | p[i];
-    return v;
+    r->bad |= v > most;
+    return r->bad ? 0 : v;
 }
 
 #define ROTL(x, b) ((x) << (b) | (x) >> (64 - (b)))

@@ -47,7 +47,8 @@ struct orset_key {
 
 void orset_key_num(struct orset_key *, uint64_t);
 void orset_key_put(struct orset_key *, const void *bytes, size_t n);
-uint64_t orset_key_read(struct orset_reader *);
+/* One form per number: another one is bad, or a row would not be found again under what was read from its key. */
+uint64_t orset_key_read(struct orset_reader *, uint64_t most);
 
 /* SipHash-2-4 with 128 bits of output (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012, and its
  * 128-bit variant) under a fixed key: equal on every replica, spread well, not a secret. */

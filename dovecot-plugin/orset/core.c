@@ -39,6 +39,13 @@ int orset_storage_fail(struct orset *os, const char *what)
                       what);
 }
 
+int orset_corrupt(struct orset *os, const char *what)
+{
+    if (os->store.corrupt)
+        os->store.corrupt(os->store.ctx, what);
+    return orset_fail(os, ORSET_E_STORAGE, "the state's rows cannot be true: %s", what);
+}
+
 void *orset_mem(struct orset *os, void *p, size_t n)
 {
     void *q = os->alloc.resize(os->alloc.ctx, p, n);
@@ -91,12 +98,30 @@ void orset_key_dot(struct orset_key *k, struct orset_dot d)
     orset_key_num(k, d.counter);
 }
 
-struct orset_dot orset_key_read_dot(struct orset_reader *r)
+/* A state that is open, or about to be, has an origin and a folder: index 0 is always one. */
+static struct orset_dot known_dot(const struct orset *os, struct orset_reader *r, uint64_t origin, uint64_t counter)
 {
-    struct orset_dot d;
-    d.origin = (uint16_t)orset_key_read(r);
-    d.counter = orset_key_read(r);
-    return d;
+    r->bad |= origin >= os->norigins;
+    return r->bad ? (struct orset_dot){0, 0} : (struct orset_dot){(uint16_t)origin, counter};
+}
+
+struct orset_dot orset_key_read_dot(const struct orset *os, struct orset_reader *r)
+{
+    uint64_t origin = orset_key_read(r, UINT16_MAX), counter = orset_key_read(r, ORSET_COUNTER_MAX);
+    return known_dot(os, r, origin, counter);
+}
+
+struct orset_dot orset_row_read_dot(const struct orset *os, struct orset_reader *r)
+{
+    uint64_t origin = orset_read_num(r, UINT16_MAX), counter = orset_read_num(r, ORSET_COUNTER_MAX);
+    return known_dot(os, r, origin, counter);
+}
+
+uint32_t orset_key_read_folder(const struct orset *os, struct orset_reader *r)
+{
+    uint32_t folder = (uint32_t)orset_key_read(r, ORSET_FOLDERS_MAX);
+    r->bad |= folder >= os->nfolders;
+    return r->bad ? 0 : folder;
 }
 
 /* --- origins and clocks
@@ -327,9 +352,12 @@ static int read_origin(void *arg, const uint8_t *key, size_t key_len, const uint
     uint32_t brought[ORSET_QUOTAS];
     for (int q = 0; q < ORSET_QUOTAS; q++)
         brought[q] = (uint32_t)orset_read_num(&r, UINT32_MAX);
-    (void)key;
-    (void)key_len;
-    int i = r.bad ? -1 : orset_intern_origin(os, id);
+    struct orset_reader k = {key, key + key_len, false};
+    uint64_t index = orset_key_read(&k, ORSET_ORIGINS_MAX);
+    if (r.bad || k.bad || index != os->norigins || orset_find_origin(os, id) >= 0 || id.site == 0 || id.epoch == 0 ||
+        os->norigins >= ORSET_ORIGINS_MAX)
+        return orset_corrupt(os, "an origin's row");
+    int i = orset_intern_origin(os, id);
     if (i < 0)
         return -1;
     memcpy(os->origin[i].brought, brought, sizeof brought);
@@ -342,11 +370,22 @@ static int read_origin(void *arg, const uint8_t *key, size_t key_len, const uint
 
 static int read_keyword(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
+    struct orset *os = arg;
+    struct orset_reader k = {key, key + key_len, false};
+    uint64_t index = orset_key_read(&k, ORSET_KEYWORDS_MAX);
+    if (k.bad || index != os->nkeywords || index >= ORSET_KEYWORDS_MAX || len == 0 || len > ORSET_KEYWORD_MAX)
+        return orset_corrupt(os, "a keyword's row");
+    return keyword_cache(arg, (const char *)v, len, keyword_hash((const char *)v, len)) < 0 ? -1 : 0;
+}
+
+static int any_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    (void)arg;
     (void)key;
     (void)key_len;
-    if (len == 0 || len > ORSET_KEYWORD_MAX)
-        return -1;
-    return keyword_cache(arg, (const char *)v, len, keyword_hash((const char *)v, len)) < 0 ? -1 : 0;
+    (void)v;
+    (void)len;
+    return 1;
 }
 
 /* 1: read; 0: there is no state yet. */
@@ -356,6 +395,8 @@ static int read_caches(struct orset *os)
     struct orset_reader r;
     orset_key_put(&k, META_KEY, sizeof META_KEY - 1);
     int got = orset_row_get(os, ORSET_T_META, &k, &r);
+    if (got == 0 && os->store.each(os->store.ctx, ORSET_T_ORIGIN, "", 0, 0, any_row, NULL) > 0)
+        return orset_corrupt(os, "the state's own row is missing");
     if (got <= 0)
         return got;
     os->self = (uint16_t)orset_read_num(&r, ORSET_ORIGINS_MAX);
@@ -368,11 +409,14 @@ static int read_caches(struct orset *os)
     os->doubt = orset_read_num(&r, ORSET_COUNTER_MAX + 1);
     os->aliases = orset_read_num(&r, UINT64_MAX);
     if (r.bad)
-        return orset_storage_fail(os, "the state's own row cannot be read");
+        return orset_corrupt(os, "the state's own row");
     const struct orset_store *s = &os->store;
-    if (s->each(s->ctx, ORSET_T_ORIGIN, "", 0, 0, read_origin, os) || os->self >= os->norigins ||
-        s->each(s->ctx, ORSET_T_KEYWORD, "", 0, 0, read_keyword, os))
-        return orset_storage_fail(os, "origins or keywords cannot be read");
+    if (s->each(s->ctx, ORSET_T_ORIGIN, "", 0, 0, read_origin, os) < 0)
+        return orset_storage_fail(os, "origins cannot be read");
+    if (os->self >= os->norigins)
+        return orset_corrupt(os, "the state's own row names no origin");
+    if (s->each(s->ctx, ORSET_T_KEYWORD, "", 0, 0, read_keyword, os) < 0)
+        return orset_storage_fail(os, "keywords cannot be read");
     return orset_folders_read(os) < 0 ? ORSET_E_STORAGE : 1;
 }
 

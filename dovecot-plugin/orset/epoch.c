@@ -56,6 +56,7 @@ int orset_own_ahead(struct orset *os, const char *what, uint64_t number)
 }
 
 struct boundary {
+    struct orset *os;
     uint64_t number, first;
     uint64_t chain;
     bool found;
@@ -65,8 +66,10 @@ static int look_for(void *arg, const uint8_t *key, size_t key_len, const uint8_t
 {
     struct boundary *b = arg;
     struct orset_reader k = {key, key + key_len, false}, r = {v, v + len, false};
-    b->first = orset_key_read(&k);
+    b->first = orset_key_read(&k, ORSET_COUNTER_MAX);
     b->chain = orset_read_u64(&r);
+    if (k.bad || k.at != k.end || r.bad)
+        return orset_corrupt(b->os, "an outgoing op's row");
     b->found = b->first == b->number + 1;
     return 1;
 }
@@ -75,7 +78,7 @@ static int look_for(void *arg, const uint8_t *key, size_t key_len, const uint8_t
 static int chain_at(struct orset *os, uint64_t number, uint64_t *chain)
 {
     const struct origin *me = &os->origin[os->self];
-    struct boundary b = {.number = number};
+    struct boundary b = {.os = os, .number = number};
     struct orset_key k = {0};
     *chain = me->chain;
     if (number == me->counter)

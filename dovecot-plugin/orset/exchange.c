@@ -441,6 +441,7 @@ struct named_rows {
     struct orset *os;
     struct orset_buf *b;
     uint64_t n;
+    bool corrupt;
     const uint8_t *skip; /* the cursor's own row */
     size_t skip_len;
     struct orset_key last;
@@ -451,10 +452,11 @@ static int subscription_row(void *arg, const uint8_t *key, size_t len, const uin
     struct named_rows *w = arg;
     struct orset_reader r = {v, v + vlen, false};
     uint64_t n = 0;
-    while (!r.bad && r.at < r.end) {
-        orset_read_num(&r, ORSET_ORIGINS_MAX);
-        orset_read_num(&r, ORSET_COUNTER_MAX);
-        n++;
+    for (; !r.bad && r.at < r.end; n++)
+        orset_row_read_dot(w->os, &r);
+    if (r.bad || n > ORSET_SUBSCRIPTION_DOTS || !orset_name_valid(key, len)) {
+        w->corrupt = true;
+        return orset_corrupt(w->os, "a subscription's row");
     }
     orset_buf_text(w->b, key, len);
     orset_buf_num(w->b, n);
@@ -472,9 +474,13 @@ static int attribute_row(void *arg, const uint8_t *key, size_t len, const uint8_
         return 0;
     if (w->n > 0 && w->b->len + len + vlen > X_BYTES)
         return 1;
-    uint64_t folder = orset_key_read(&k), clock = orset_read_num(&r, ORSET_CLOCK_MAX);
+    uint64_t folder = orset_key_read(&k, w->os->nfolders), clock = orset_read_num(&r, ORSET_CLOCK_MAX);
     uint64_t site = orset_read_u64(&r), epoch = orset_read_u64(&r);
     uint8_t set = orset_read_u8(&r);
+    if (k.bad || k.at == k.end || r.bad || set > 1 || r.end - r.at > ORSET_ATTRIBUTE_MAX) {
+        w->corrupt = true;
+        return orset_corrupt(w->os, "an attribute's row");
+    }
     orset_buf_u8(w->b, folder == 0);
     if (folder)
         orset_op_folder(w->b, orset_folder_at(w->os, (uint32_t)folder - 1));
@@ -515,6 +521,8 @@ int orset_write_named(struct orset *os, struct orset_reader *q, struct orset_buf
     orset_buf_text(b, w.last.b, r > 0 ? w.last.n : 0);
     bool failed = rows.failed;
     orset_buf_free(&rows);
+    if (w.corrupt)
+        return ORSET_E_STORAGE;
     if (r < 0)
         return failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for an answer")
                       : orset_fail(os, ORSET_E_LIMIT,

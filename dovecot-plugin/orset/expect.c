@@ -59,8 +59,7 @@ static bool read_place(struct orset *os, const struct orset_ref *uid, struct pla
         return false;
     struct orset_reader r = {v, v + len, false};
     p->folder = (uint32_t)orset_read_num(&r, ORSET_FOLDERS_MAX);
-    p->dot.origin = (uint16_t)orset_read_num(&r, os->norigins - 1u);
-    p->dot.counter = orset_read_num(&r, ORSET_COUNTER_MAX);
+    p->dot = orset_row_read_dot(os, &r);
     return !r.bad;
 }
 

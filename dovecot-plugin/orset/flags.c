@@ -98,12 +98,15 @@ void orset_flags_write(struct orset_buf *b, const struct orset_flags *s)
         orset_buf_num(b, s->keyword[i]);
 }
 
-void orset_flags_read(struct orset_reader *r, struct orset_flags *s)
+void orset_flags_read(const struct orset *os, struct orset_reader *r, struct orset_flags *s)
 {
     s->system = orset_read_u8(r);
     s->nkeywords = (uint16_t)orset_read_num(r, ORSET_MESSAGE_KEYWORDS_MAX);
-    for (unsigned i = 0; i < s->nkeywords; i++)
+    r->bad |= s->system >= 1U << ORSET_SYSTEM_FLAGS;
+    for (unsigned i = 0; i < s->nkeywords; i++) {
         s->keyword[i] = (uint16_t)orset_read_num(r, ORSET_KEYWORDS_MAX);
+        r->bad |= s->keyword[i] >= os->nkeywords;
+    }
     if (r->bad)
         s->system = 0, s->nkeywords = 0;
 }

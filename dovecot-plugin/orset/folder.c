@@ -159,20 +159,22 @@ static int read_folder(void *arg, const uint8_t *key, size_t key_len, const uint
 {
     struct orset *os = arg;
     struct orset_reader r = {v, v + len, false};
+    struct orset_reader k = {key, key + key_len, false};
+    uint32_t index = (uint32_t)orset_key_read(&k, ORSET_FOLDERS_MAX);
     struct orset_dot id;
-    (void)key;
-    (void)key_len;
     id.origin = (uint16_t)orset_read_num(&r, 0xffff);
     id.counter = orset_read_num(&r, ORSET_COUNTER_MAX);
-    struct folder *f = r.bad ? NULL : cache_new(os, id);
+    bool is_inbox = id.origin == ORSET_INBOX_ORIGIN && id.counter == 0;
+    if (r.bad || k.bad || index != os->nfolders || index >= ORSET_FOLDERS_MAX || (index == ORSET_INBOX) != is_inbox ||
+        (!is_inbox && (id.origin >= os->norigins || id.counter == 0)))
+        return orset_corrupt(os, "a folder's row names no folder");
+    struct folder *f = cache_new(os, id);
     if (!f)
         return -1;
     f->home = (uint32_t)orset_read_num(&r, ORSET_FOLDERS_MAX);
     unsigned n = (unsigned)orset_read_num(&r, ORSET_ORIGINS_MAX);
     for (unsigned i = 0; i < n && !r.bad; i++) {
-        struct orset_dot d;
-        d.origin = (uint16_t)orset_read_num(&r, os->norigins - 1u);
-        d.counter = orset_read_num(&r, ORSET_COUNTER_MAX);
+        struct orset_dot d = orset_row_read_dot(os, &r);
         if (!r.bad && orset_presence_put(os, f, d) < 0)
             return -1;
     }
@@ -180,10 +182,13 @@ static int read_folder(void *arg, const uint8_t *key, size_t key_len, const uint
     const uint8_t *name = orset_read_text(&r, ORSET_NAME_MAX, &name_len);
     f->name_stamp = read_stamp(&r);
     const uint8_t *guid = orset_read_bytes(&r, 16);
-    if (r.bad || !(f->name = orset_mem(os, NULL, name_len + 1)))
+    if (r.bad || (f->name_stamp.clock ? !orset_name_valid(name, name_len) : name_len > 0))
+        return orset_corrupt(os, "a folder's row is cut, or has no valid name");
+    if (!(f->name = orset_mem(os, NULL, name_len + 1)))
         return -1;
     memcpy(f->guid, guid, 16);
     memcpy(f->name, name, name_len);
+    f->name[name_len] = '\0';
     f->name_len = name_len;
     f->uid_validity = (uint32_t)orset_read_num(&r, UINT32_MAX);
     f->uid_next = (uint32_t)orset_read_num(&r, UINT32_MAX);
@@ -200,13 +205,18 @@ static int read_folder(void *arg, const uint8_t *key, size_t key_len, const uint
     uint8_t bits = orset_read_u8(&r);
     f->uid_dirty = bits & 1;
     f->uid_told = bits & 2;
-    return r.bad ? -1 : 0;
+    return r.bad ? orset_corrupt(os, "a folder's row is cut") : 0;
 }
 
 int orset_folders_read(struct orset *os)
 {
-    if (os->store.each(os->store.ctx, ORSET_T_FOLDER, "", 0, 0, read_folder, os))
+    if (os->store.each(os->store.ctx, ORSET_T_FOLDER, "", 0, 0, read_folder, os) < 0)
         return orset_storage_fail(os, "a folder's row cannot be read");
+    if (os->nfolders == 0)
+        return orset_corrupt(os, "there is no INBOX");
+    for (uint32_t i = 0; i < os->nfolders; i++)
+        if (os->folder[i]->home >= os->nfolders)
+            return orset_corrupt(os, "a folder is shown in none");
     /* presence_put marked them; they are as they were written */
     for (uint32_t i = 0; i < os->nfolders; i++)
         os->folder[i]->dirty = false;

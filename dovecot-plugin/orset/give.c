@@ -75,8 +75,8 @@ static int scan_row(struct scan *s, const uint8_t *key, size_t len, const uint8_
 {
     struct orset_reader k = {key, key + len, false}, r = {v, v + vlen, false};
     struct message *m = &s->os->m[0];
-    m->p.folder = (uint32_t)orset_key_read(&k);
-    m->p.dot = orset_key_read_dot(&k);
+    if (!orset_message_key_read(s->os, &k, m))
+        return orset_corrupt(s->os, "a message's key");
     *place = orset_place(s->os, m->p.dot);
     *range = orset_range_at(s->p, *place);
     return *range < s->p->n ? orset_message_parse(s->os, &r, m) : 0;
@@ -85,8 +85,8 @@ static int scan_row(struct scan *s, const uint8_t *key, size_t len, const uint8_
 static int sum_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
     struct scan *s = arg;
-    size_t range;
-    uint32_t place;
+    size_t range = 0;
+    uint32_t place = 0;
     int r = scan_row(s, key, len, v, vlen, &range, &place);
     if (r <= 0)
         return r;
@@ -139,6 +139,7 @@ void orset_write_head(const struct orset *os, struct orset_buf *b, const struct 
 }
 
 struct ahead_rows {
+    struct orset *os;
     struct orset_buf *b;
     uint64_t n;
 };
@@ -146,6 +147,8 @@ struct ahead_rows {
 static int ahead_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
     struct ahead_rows *a = arg;
+    if (!orset_ahead_row_is_true(a->os, key, len, v, vlen))
+        return orset_corrupt(a->os, "a remembered dot's row");
     orset_buf_text(a->b, key, len);
     orset_buf_text(a->b, v, vlen);
     a->n++;
@@ -158,7 +161,7 @@ static int ahead_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v
 static int hello(struct orset *os, struct orset_buf *b)
 {
     struct orset_buf rows = {.alloc = &os->alloc};
-    struct ahead_rows a = {&rows, 0};
+    struct ahead_rows a = {os, &rows, 0};
     int r = os->store.each(os->store.ctx, ORSET_T_AHEAD, "", 0, 0, ahead_row, &a);
     orset_buf_u64(b, os->named.lo);
     orset_buf_u64(b, os->named.hi);
@@ -169,6 +172,8 @@ static int hello(struct orset *os, struct orset_buf *b)
     orset_buf_put(b, rows.data, rows.len);
     if (rows.failed)
         r = orset_fail(os, ORSET_E_MEMORY, "no memory for an answer");
+    else if (r < 0)
+        r = orset_storage_fail(os, "remembered dots");
     else if (r)
         r = orset_fail(os, ORSET_E_EXCHANGE,
                        "this site remembers too much itself: it must exchange with others first");
@@ -232,9 +237,11 @@ static int count_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v
 {
     struct scan *s = arg;
     struct orset_reader k = {key, key + len, false};
-    orset_key_read(&k);
-    size_t range = orset_range_at(s->p, orset_place(s->os, orset_key_read_dot(&k)));
+    struct message *m = &s->os->m[0];
     (void)v;
+    if (!orset_message_key_read(s->os, &k, m))
+        return orset_corrupt(s->os, "a message's key");
+    size_t range = orset_range_at(s->p, orset_place(s->os, m->p.dot));
     if (range < s->p->n)
         s->sums[range] += vlen + 40;
     return 0;
@@ -273,8 +280,8 @@ static void write_message(struct orset *os, struct orset_buf *b, const struct me
 static int message_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
     struct scan *s = arg;
-    size_t range;
-    uint32_t place;
+    size_t range = 0;
+    uint32_t place = 0;
     int r = scan_row(s, key, len, v, vlen, &range, &place);
     if (r <= 0 || range >= s->k)
         return r < 0 ? r : 0;

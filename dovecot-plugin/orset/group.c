@@ -53,13 +53,15 @@ static int collect_copy(void *arg, const uint8_t *key, size_t len, const uint8_t
 {
     struct collect *c = arg;
     struct copies *to = &c->os->copies;
-    struct orset_reader r = {key + c->prefix, key + len, false}, value = {v, v + vlen, false};
-    struct copy one = {.dot = orset_key_read_dot(&r)};
-    if (one.dot.origin == ORSET_DOOMED_ORIGIN)
+    struct orset_reader r = {key + c->prefix, key + len, false}, doomed = r, value = {v, v + vlen, false};
+    if (orset_key_read(&doomed, UINT16_MAX) == ORSET_DOOMED_ORIGIN)
         return 0;
+    struct copy one = {.dot = orset_key_read_dot(c->os, &r)};
     if (vlen)
         one.k = (uint32_t)orset_read_num(&value, ORSET_SAME_MESSAGE_MAX);
-    if (r.bad || value.bad || !make_room(c->os, to))
+    if (r.bad || r.at != r.end || value.bad || value.at != value.end)
+        return orset_corrupt(c->os, "a GUID's row");
+    if (!make_room(c->os, to))
         return -1;
     to->v[to->n++] = one;
     return 0;
@@ -185,8 +187,8 @@ static int is_live(void *arg, const uint8_t *key, size_t len, const uint8_t *v, 
     (void)arg;
     (void)v;
     (void)vlen;
-    orset_key_read(&r); /* the folder */
-    return orset_key_read_dot(&r).origin != ORSET_DOOMED_ORIGIN;
+    orset_key_read(&r, UINT32_MAX); /* the folder */
+    return orset_key_read(&r, UINT16_MAX) != ORSET_DOOMED_ORIGIN;
 }
 
 int orset_guid_lives(struct orset *os, const uint8_t guid[16])
@@ -221,6 +223,8 @@ int orset_group_load(struct orset *os, const struct message *m)
             return orset_fail(os, ORSET_E_LIMIT, "more than %d dots of one message in folder %u", ORSET_SAME_MESSAGE_MAX, folder);
         os->group[kept++] = d;
     }
+    if (n >= 0 && kept == 0)
+        return orset_corrupt(os, "a message without its GUID's row");
     return n < 0 ? n : kept;
 }
 
@@ -257,7 +261,7 @@ int orset_group_speaker(struct orset *os, const struct message *m, struct orset_
         struct message *o = &os->m[2];
         int r = orset_message_load(os, m->p.folder, os->group[i], o);
         if (r <= 0)
-            return r < 0 ? r : orset_storage_fail(os, "a GUID row without its message");
+            return r < 0 ? r : orset_corrupt(os, "a GUID's row without its message");
         int c = memcmp(o->p.facts.sha256, body, 32);
         if (c > 0 || (c == 0 && orset_dot_order(os, o->p.dot, *dot) >= 0))
             continue;

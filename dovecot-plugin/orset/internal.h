@@ -16,6 +16,7 @@
 #define ORSET_INBOX_ORIGIN 0xffff /* id of INBOX: {this, 0} */
 #define ORSET_DOOMED_ORIGIN \
     0xfffe /* in ORSET_T_GUID: the counter is a UID that is to be removed and can still be copied */
+#define ORSET_ROW_FLAGDOTS_MAX (10 * ORSET_MESSAGE_FLAGDOTS_MAX) /* in a row: exchanges can bring together what several sites had */
 #define ORSET_TODO_MISMATCH 20 /* todo rows of this kind: UID is not the agreed one; for the keeper's round \
                                 */
 
@@ -156,6 +157,7 @@ struct orset {
 /* --- core.c */
 int orset_fail(struct orset *, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int orset_storage_fail(struct orset *, const char *what);
+int orset_corrupt(struct orset *, const char *what); /* a row cannot be true: the store is told, and it is a failure of it */
 void *orset_mem(struct orset *, void *p, size_t n); /* NULL marks the transaction broken */
 int orset_need_transaction(struct orset *);
 int orset_intern_origin(struct orset *, struct orset_origin);     /* index or error */
@@ -170,7 +172,10 @@ int orset_row_put(struct orset *, enum orset_table, const struct orset_key *, co
 int orset_row_del(struct orset *, enum orset_table, const struct orset_key *);
 int orset_row_get(struct orset *, enum orset_table, const struct orset_key *, struct orset_reader *);
 void orset_key_dot(struct orset_key *, struct orset_dot);
-struct orset_dot orset_key_read_dot(struct orset_reader *);
+/* Numbers of a row's key or value that are used as indices. Out of bounds they are bad, and the index is one that exists. */
+struct orset_dot orset_key_read_dot(const struct orset *, struct orset_reader *);
+struct orset_dot orset_row_read_dot(const struct orset *, struct orset_reader *);
+uint32_t orset_key_read_folder(const struct orset *, struct orset_reader *);
 uint64_t orset_flag_hash(const struct orset *, uint16_t flag);
 int orset_keyword_find(const struct orset *, const char *name, size_t len); /* number or -1 */
 int orset_keyword_make(struct orset *, const char *name, size_t len); /* as orset_keyword(), for whoever has counted it */
@@ -198,6 +203,7 @@ int orset_folder_changed(struct orset *, struct folder *); /* todo row, tree to 
 int orset_message_load(struct orset *, uint32_t folder, struct orset_dot, struct message *); /* 1, 0, error */
 int orset_message_store(struct orset *, struct message *);
 int orset_message_parse(struct orset *, struct orset_reader *, struct message *); /* value only */
+bool orset_message_key_read(const struct orset *, struct orset_reader *key, struct message *); /* folder and dot */
 int orset_message_add(struct orset *, struct message *, uint32_t uid);
 /* m under another number: its rows, and those that name it. The folder's sum is the caller's. */
 int orset_message_redot(struct orset *, struct folder *, struct message *m, struct orset_dot);
@@ -240,7 +246,7 @@ bool orset_flags_has(const struct orset_flags *, uint16_t flag);
 int orset_flagdot_put(struct orset *, struct message *, struct flagdot);
 void orset_flagdot_cut(struct message *, unsigned index);
 void orset_flags_write(struct orset_buf *, const struct orset_flags *);
-void orset_flags_read(struct orset_reader *, struct orset_flags *);
+void orset_flags_read(const struct orset *, struct orset_reader *, struct orset_flags *);
 
 /* --- ahead.c */
 int orset_ahead_kill(struct orset *, struct orset_dot, uint16_t by);
@@ -253,6 +259,7 @@ int orset_ahead_agreed(struct orset *, struct orset_dot, const struct agreed *);
 int orset_ahead_take_agreed(struct orset *, struct message *);
 int orset_ahead_drop_flags(struct orset *, struct orset_dot target);
 int orset_ahead_forget_agreed(struct orset *, uint16_t by);
+bool orset_ahead_row_is_true(const struct orset *, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen);
 int orset_ahead_covered(struct orset *, uint16_t origin, uint64_t from, uint64_t to);
 
 /* --- named.c */

@@ -43,8 +43,8 @@ int orset_alias_get(struct orset *os, const uint8_t guid[16], struct alias *a)
     if (got <= 0)
         return got;
     const uint8_t *to = orset_read_bytes(&r, 16), *text = orset_read_text(&r, ORSET_GUID_TEXT_MAX, &a->text_len);
-    if (r.bad)
-        return orset_storage_fail(os, "an alias cannot be read");
+    if (r.bad || !orset_guid_text_valid(text, a->text_len))
+        return orset_corrupt(os, "an alias");
     memcpy(a->guid, to, 16);
     memcpy(a->text, text, a->text_len);
     return 1;
@@ -80,7 +80,7 @@ int orset_guid_is(struct orset *os, const uint8_t guid[16], const uint8_t there[
     if ((r = orset_row_get(os, ORSET_T_META, &k, &row)) <= 0)
         return r;
     const uint8_t *is = orset_read_bytes(&row, 16);
-    return is == NULL ? orset_storage_fail(os, "a parted GUID cannot be read") : memcmp(is, there, 16) == 0;
+    return is == NULL ? orset_corrupt(os, "a parted GUID") : memcmp(is, there, 16) == 0;
 }
 
 static int alias_put(struct orset *os, const uint8_t guid[16], const struct message *to)
@@ -152,8 +152,8 @@ static int collect(void *arg, const uint8_t *key, size_t len, const uint8_t *v, 
     struct orset *os = c->os;
     struct orset_reader k = {key, key + len, false}, r = {v, v + vlen, false};
     struct message *m = &os->m[0];
-    m->p.folder = (uint32_t)orset_key_read(&k);
-    m->p.dot = orset_key_read_dot(&k);
+    if (!orset_message_key_read(os, &k, m))
+        return orset_corrupt(os, "a message's key");
     if (orset_message_parse(os, &r, m) < 0)
         return -1;
     bool own = os->origin[m->p.dot.origin].id.site == os->origin[os->self].id.site;

@@ -558,7 +558,7 @@ static int emit_flags(struct orset *os, struct message *m, const struct orset_fl
         const struct message *o = m;
         if (n > 1) {
             if ((r = orset_message_load(os, m->p.folder, os->group[i], &os->m[2])) <= 0)
-                return r < 0 ? r : orset_storage_fail(os, "a GUID row without its message");
+                return r < 0 ? r : orset_corrupt(os, "a GUID's row without its message");
             o = &os->m[2];
         }
         orset_op_dot(&os->op, o->p.dot);

@@ -49,9 +49,9 @@ int orset_remember(struct orset *os, struct orset_dot d, uint16_t by)
 /* A dot that need not be known to anybody by its vector; its origin must be. */
 static int any_dot(struct orset *os, const struct peer *p, struct orset_reader *r, struct orset_dot *d)
 {
-    uint64_t i = orset_key_read(r);
-    d->counter = orset_key_read(r);
-    if (r->bad || i >= p->n || d->counter == 0 || d->counter > ORSET_COUNTER_MAX)
+    uint64_t i = orset_key_read(r, UINT64_MAX);
+    d->counter = orset_key_read(r, ORSET_COUNTER_MAX);
+    if (r->bad || i >= p->n || d->counter == 0)
         return orset_fail(os, ORSET_E_MALFORMED, "a remembered dot that cannot be read");
     d->origin = p->map[i];
     return d->origin == os->self && orset_own_unknown(os, d->counter)
@@ -123,7 +123,7 @@ static int merge_ahead_row(struct orset *os, struct orset_exchange *x, struct pe
                            struct orset_reader *key, struct orset_reader *value, const uint16_t *flags,
                            uint64_t nflags)
 {
-    uint64_t kind = orset_key_read(key);
+    uint64_t kind = orset_key_read(key, UINT64_MAX);
     struct orset_dot d;
     struct flagdot f;
     int r = any_dot(os, p, key, &d);
@@ -134,8 +134,8 @@ static int merge_ahead_row(struct orset *os, struct orset_exchange *x, struct pe
         return orset_remember(os, d, p->sender);
     }
     if (kind == 2) {
-        uint64_t flag = orset_key_read(key);
-        f.off = orset_key_read(key) != 0;
+        uint64_t flag = orset_key_read(key, UINT64_MAX);
+        f.off = orset_key_read(key, UINT64_MAX) != 0;
         if ((r = any_dot(os, p, key, &f.dot)) < 0)
             return r;
         if (key->bad || flag >= ORSET_SYSTEM_FLAGS + nflags)
@@ -450,8 +450,10 @@ static int collect_mine(void *arg, const uint8_t *key, size_t len, const uint8_t
     struct orset_reader k = {key, key + len, false};
     (void)v;
     (void)vlen;
-    orset_key_read(&k);
-    struct orset_dot d = orset_key_read_dot(&k);
+    orset_key_read_folder(m->os, &k);
+    struct orset_dot d = orset_key_read_dot(m->os, &k);
+    if (k.bad || k.at != k.end)
+        return orset_corrupt(m->os, "a message's key");
     if (m->p && orset_range_at(m->p, orset_place(m->os, d)) == m->p->n)
         return 0;
     if (m->n == m->room) {

@@ -48,6 +48,8 @@ static int collect_name(void *arg, const uint8_t *key, size_t len, const uint8_t
     struct names *n = arg;
     (void)v;
     (void)vlen;
+    if (!orset_name_valid(key, len))
+        return orset_corrupt(n->os, "a subscription's name");
     orset_buf_text(&n->list, key, len);
     return n->list.failed ? -1 : 0;
 }
@@ -64,7 +66,11 @@ static int merge_subscriptions(struct orset *os, struct orset_exchange *x, struc
 {
     struct names mine = {os, {.alloc = &os->alloc}};
     const struct orset_store *s = &os->store;
-    int r = s->each(s->ctx, ORSET_T_SUBSCRIPTION, "", 0, 0, collect_name, &mine) < 0 ? ORSET_E_MEMORY : 0;
+    int r = s->each(s->ctx, ORSET_T_SUBSCRIPTION, "", 0, 0, collect_name, &mine);
+    if (r < 0 && mine.list.failed)
+        r = orset_fail(os, ORSET_E_MEMORY, "no memory for subscriptions");
+    else if (r < 0 && !os->broken)
+        r = orset_storage_fail(os, "subscriptions");
     struct orset_reader m = {mine.list.data, mine.list.data + mine.list.len, false};
     uint64_t n = orset_read_num(&in->in, UINT32_MAX);
     const uint8_t *ours = NULL, *before = NULL;

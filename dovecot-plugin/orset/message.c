@@ -66,19 +66,25 @@ int orset_message_store(struct orset *os, struct message *m)
     return orset_row_put(os, ORSET_T_MESSAGE, &k, b);
 }
 
+static bool is_date(int64_t seconds)
+{
+    return seconds >= -ORSET_DATE_MAX && seconds <= ORSET_DATE_MAX;
+}
+
 int orset_message_parse(struct orset *os, struct orset_reader *r, struct message *m)
 {
     unsigned has = orset_read_u8(r);
     const uint8_t *guid = orset_read_bytes(r, 16), *sha = orset_read_bytes(r, 32);
+    m->nflags = 0;
     if (r->bad)
-        return orset_storage_fail(os, "a message's row is cut");
+        return orset_corrupt(os, "a message's row is cut");
     memcpy(m->p.facts.guid, guid, 16);
     memcpy(m->p.facts.sha256, sha, 32);
-    m->p.facts.received = (int64_t)orset_read_num(r, UINT64_MAX);
-    uint64_t z = orset_read_num(r, UINT64_MAX);
-    m->p.facts.saved = m->p.facts.received + (int64_t)(z >> 1 ^ (z & 1 ? UINT64_MAX : 0));
-    m->p.facts.size = orset_read_num(r, UINT64_MAX);
-    m->p.k = (uint32_t)orset_read_num(r, UINT32_MAX);
+    uint64_t received = orset_read_num(r, UINT64_MAX), z = orset_read_num(r, UINT64_MAX);
+    m->p.facts.received = (int64_t)received;
+    m->p.facts.saved = (int64_t)(received + (z >> 1 ^ (z & 1 ? UINT64_MAX : 0)));
+    m->p.facts.size = orset_read_num(r, ORSET_SIZE_MAX);
+    m->p.k = (uint32_t)orset_read_num(r, ORSET_SAME_MESSAGE_MAX);
     m->p.claim = (uint32_t)orset_read_num(r, UINT32_MAX);
     m->p.uid = has & UID_IS_CLAIM ? m->p.claim : has & HAS_UID ? (uint32_t)orset_read_num(r, UINT32_MAX) : 0;
     m->siblings = has & HAS_SIBLINGS;
@@ -88,36 +94,40 @@ int orset_message_parse(struct orset *os, struct orset_reader *r, struct message
         m->round = (uint32_t)orset_read_num(r, UINT32_MAX);
         m->agreed = (uint32_t)orset_read_num(r, UINT32_MAX);
         m->agreed_by = (uint16_t)orset_read_num(r, os->norigins - 1u);
+        r->bad |= m->round == 0;
     }
+    r->bad |= has >= HAS_UID << 1 || m->p.k == 0 || !is_date(m->p.facts.received) || !is_date(m->p.facts.saved);
     m->p.facts.guid_text_len = 0;
     m->p.facts.guid_text = NULL;
     if (has & HAS_GUID_TEXT) {
         size_t n;
         const uint8_t *t = orset_read_text(r, ORSET_GUID_TEXT_MAX, &n);
-        if (t) {
+        r->bad |= !t || !orset_guid_text_valid(t, n);
+        if (!r->bad) {
             memcpy(m->guid_text, t, n);
             m->p.facts.guid_text = m->guid_text;
             m->p.facts.guid_text_len = n;
         }
     }
-    m->nflags = 0;
     while (!r->bad && r->at < r->end) {
         struct flagdot f;
         uint64_t n = orset_read_num(r, 2 * (ORSET_KEYWORDS_MAX + ORSET_SYSTEM_FLAGS));
         f.flag = (uint16_t)(n >> 1);
         f.off = n & 1;
-        f.dot.origin = (uint16_t)orset_read_num(r, os->norigins - 1u);
-        f.dot.counter = orset_read_num(r, ORSET_COUNTER_MAX);
+        f.dot = orset_row_read_dot(os, r);
+        r->bad |= f.flag >= ORSET_SYSTEM_FLAGS + os->nkeywords || m->nflags >= ORSET_ROW_FLAGDOTS_MAX;
         if (!r->bad && orset_flagdot_put(os, m, f) < 0)
             return ORSET_E_MEMORY;
     }
-    return r->bad ? orset_storage_fail(os, "a message's row cannot be read") : 1;
+    return r->bad ? orset_corrupt(os, "a message's row cannot be read") : 1;
 }
 
 int orset_message_load(struct orset *os, uint32_t folder, struct orset_dot d, struct message *m)
 {
     struct orset_key k;
     struct orset_reader r;
+    if (folder >= os->nfolders || d.origin >= os->norigins)
+        return orset_corrupt(os, "a row names a message of a folder or site that does not exist");
     message_key(&k, folder, d);
     int got = orset_row_get(os, ORSET_T_MESSAGE, &k, &r);
     if (got <= 0)
@@ -125,6 +135,13 @@ int orset_message_load(struct orset *os, uint32_t folder, struct orset_dot d, st
     m->p.folder = folder;
     m->p.dot = d;
     return orset_message_parse(os, &r, m);
+}
+
+bool orset_message_key_read(const struct orset *os, struct orset_reader *k, struct message *m)
+{
+    m->p.folder = orset_key_read_folder(os, k);
+    m->p.dot = orset_key_read_dot(os, k);
+    return !k->bad && k->at == k->end;
 }
 
 bool orset_guid_text_valid(const void *text, size_t len)
@@ -207,7 +224,7 @@ static int set_uid(struct orset *os, struct message *m, uint32_t uid)
     for (int i = 0; i < n; i++) {
         struct message *o = &os->m[2];
         if ((r = orset_message_load(os, m->p.folder, os->group[i], o)) <= 0)
-            return r < 0 ? r : orset_storage_fail(os, "a GUID row without its message");
+            return r < 0 ? r : orset_corrupt(os, "a GUID's row without its message");
         if ((o->p.uid == 0) != (uid == 0) &&
             (r = orset_todo_place(os, orset_folder_at(os, m->p.folder), o->p.dot, uid == 0)) < 0)
             return r;
@@ -223,9 +240,8 @@ static int set_uid(struct orset *os, struct message *m, uint32_t uid)
 static bool read_place(const struct orset *os, struct orset_reader *r, struct place *at)
 {
     at->folder = (uint32_t)orset_read_num(r, ORSET_FOLDERS_MAX);
-    at->dot.origin = (uint16_t)orset_read_num(r, os->norigins - 1u);
-    at->dot.counter = orset_read_num(r, ORSET_COUNTER_MAX);
-    return !r->bad;
+    at->dot = orset_row_read_dot(os, r);
+    return !r->bad && at->folder < os->nfolders;
 }
 
 static int put_uid_row(struct orset *os, uint32_t home, uint32_t uid, uint32_t folder, struct orset_dot d)
@@ -374,6 +390,8 @@ static int remove_rows(struct orset *os, struct folder *f, const struct message 
     int r = orset_row_del(os, ORSET_T_MESSAGE, &k);
     if (r < 0 || (r = orset_copy_del(os, m)) < 0)
         return r;
+    if (f->messages == 0)
+        return orset_corrupt(os, "a folder with fewer messages than rows of them");
     f->messages--;
     orset_message_count(os, f, m, false);
     if (!orset_folder_live(f) && (r = orset_folder_changed(os, f)) < 0)
@@ -400,7 +418,7 @@ int orset_message_redot(struct orset *os, struct folder *f, struct message *m, s
         return orset_todo_place(os, f, fresh, true);
     uid_key(&k, f->home, m->p.uid);
     if ((r = orset_row_get(os, ORSET_T_UID, &k, &row)) <= 0 || !read_place(os, &row, &named))
-        return r < 0 ? r : orset_storage_fail(os, "a bound UID has no row");
+        return r < 0 ? r : orset_corrupt(os, "a bound UID has no row");
     return orset_same_dot(named.dot, old) ? put_uid_row(os, f->home, m->p.uid, f->index, fresh) : 0;
 }
 
@@ -453,15 +471,15 @@ int orset_message_by_uid(struct orset *os, uint32_t folder, uint32_t uid, struct
     int got = orset_row_get(os, ORSET_T_UID, &k, &r);
     if (got <= 0)
         return got;
-    uint32_t in = (uint32_t)orset_read_num(&r, ORSET_FOLDERS_MAX);
-    struct orset_dot d;
-    d.origin = (uint16_t)orset_read_num(&r, os->norigins - 1u);
-    d.counter = orset_read_num(&r, ORSET_COUNTER_MAX);
-    if (r.bad || orset_message_load(os, in, d, &os->m[0]) <= 0)
-        return orset_storage_fail(os, "a UID row names no message");
+    struct place at;
+    if (!read_place(os, &r, &at))
+        return orset_corrupt(os, "a UID's row");
+    struct orset_dot d = at.dot;
+    if ((got = orset_message_load(os, at.folder, d, &os->m[0])) <= 0)
+        return got < 0 ? got : orset_corrupt(os, "a UID's row names no message");
     if (orset_group_speaker(os, &os->m[0], &d, NULL) < 0)
         return ORSET_E_STORAGE;
-    if (!orset_same_dot(d, os->m[0].p.dot) && orset_message_load(os, in, d, &os->m[0]) <= 0)
+    if (!orset_same_dot(d, os->m[0].p.dot) && orset_message_load(os, at.folder, d, &os->m[0]) <= 0)
         return orset_storage_fail(os, "a message vanished");
     if (!out)
         return 1;
@@ -508,8 +526,8 @@ static int each_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v,
     struct each *e = arg;
     struct orset_reader k = {key, key + len, false}, r = {v, v + vlen, false};
     struct message *m = &e->os->m[0];
-    m->p.folder = (uint32_t)orset_key_read(&k);
-    m->p.dot = orset_key_read_dot(&k);
+    if (!orset_message_key_read(e->os, &k, m))
+        return orset_corrupt(e->os, "a message's key");
     int got = orset_message_parse(e->os, &r, m);
     return got < 0 ? got : call_each(e);
 }

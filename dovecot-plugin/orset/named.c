@@ -23,11 +23,9 @@ int orset_subscription_dots(struct orset *os, const void *name, size_t len, stru
     int got = orset_row_get(os, ORSET_T_SUBSCRIPTION, &k, &r);
     if (got <= 0)
         return got;
-    while (!r.bad && r.at < r.end && n < most) {
-        dots[n].origin = (uint16_t)orset_read_num(&r, os->norigins - 1u);
-        dots[n++].counter = orset_read_num(&r, ORSET_COUNTER_MAX);
-    }
-    return r.bad ? orset_storage_fail(os, "a subscription's row cannot be read") : (int)n;
+    while (!r.bad && r.at < r.end && n < most)
+        dots[n++] = orset_row_read_dot(os, &r);
+    return r.bad || (r.at < r.end && n == ORSET_SUBSCRIPTION_DOTS) ? orset_corrupt(os, "a subscription's row") : (int)n;
 }
 
 /* As an exchange carries them: a dot, mostly one, besides the name. */
@@ -213,7 +211,7 @@ static int attribute_load(struct orset *os, const struct orset_key *k, struct at
     a->set = orset_read_u8(&r);
     a->value = r.at;
     a->len = (size_t)(r.end - r.at);
-    return r.bad ? orset_storage_fail(os, "an attribute's row cannot be read") : 1;
+    return r.bad || a->len > ORSET_ATTRIBUTE_MAX ? orset_corrupt(os, "an attribute's row") : 1;
 }
 
 /* The value may be the store's own, as it came from attribute_load. */
@@ -384,6 +382,8 @@ static int renumber_subscription(struct renumber *n, const struct orset_key *k)
 {
     struct orset *os = n->os;
     struct orset_dot dots[ORSET_SUBSCRIPTION_DOTS];
+    if (!orset_name_valid(k->b, k->n))
+        return orset_corrupt(os, "a subscription's name");
     int had = orset_subscription_dots(os, k->b, k->n, dots, ORSET_SUBSCRIPTION_DOTS);
     os->row.len = 0;
     for (int i = 0; i < had; i++) {
@@ -399,8 +399,8 @@ static int renumber_attribute(struct renumber *n, const struct orset_key *k)
     struct orset *os = n->os;
     struct orset_reader r = {k->b, k->b + k->n, false};
     struct attribute a;
-    uint64_t folder = orset_key_read(&r);
-    int got = attribute_load(os, k, &a);
+    uint64_t folder = orset_key_read(&r, os->nfolders);
+    int got = r.bad ? orset_corrupt(os, "an attribute's key") : attribute_load(os, k, &a);
     if (got <= 0)
         return got;
     orset_restamp(n, &a.stamp);

@@ -57,8 +57,9 @@ static int collect(void *arg, const uint8_t *key, size_t len, const uint8_t *v, 
     struct orset *os = a->n->os;
     struct orset_reader k = {key, key + len, false}, r = {v, v + vlen, false};
     struct message *m = &os->m[0];
-    orset_key_read(&k);
-    struct orset_dot d = orset_key_read_dot(&k);
+    if (!orset_message_key_read(os, &k, m))
+        return orset_corrupt(os, "a message's key");
+    struct orset_dot d = m->p.dot;
     if (orset_message_parse(os, &r, m) < 0)
         return -1;
     a->known |= is_foreign(a->n, d);

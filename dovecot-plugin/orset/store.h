@@ -64,6 +64,9 @@ struct orset_store {
     /* These rows (at most ORSET_EXPECT) will be asked for next: a hint, so that the store can fetch them
      * side by side. NULL when it has no use for it. */
     void (*expect)(void *ctx, enum orset_table, const struct orset_ref *, size_t n);
+    /* A row holds what cannot be true, so somebody else wrote it: what is stored here is not to be believed any more.
+     * NULL where nobody else can write. */
+    void (*corrupt)(void *ctx, const char *what);
 };
 
 /* Memory comes from the caller, so that tests can make it fail and the plugin can use its pools.

@@ -78,8 +78,8 @@ int orset_todo_seen(struct orset *os, uint32_t home, uint32_t uid, struct orset_
     orset_key_num(&k, uid);
     int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
     if (got > 0)
-        orset_flags_read(&r, seen);
-    return got;
+        orset_flags_read(os, &r, seen);
+    return got > 0 && (r.bad || r.at != r.end) ? orset_corrupt(os, "the flags that a mailbox has") : got;
 }
 
 int orset_todo_flags(struct orset *os, uint32_t home, uint32_t uid, const struct orset_flags *before,
@@ -110,7 +110,7 @@ int orset_todo_doomed(struct orset *os, uint32_t home, uint32_t uid, const uint8
     int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
     const uint8_t *row = got > 0 ? orset_read_bytes(&r, 16) : any;
     if (got <= 0 || !row)
-        return got <= 0 ? got : orset_storage_fail(os, "a removal's row is cut");
+        return got <= 0 ? got : orset_corrupt(os, "a removal's row is cut");
     if (memcmp(row, guid, 16) == 0 || memcmp(row, any, 16) == 0)
         return 1;
     got = orset_done_remove(os, home, uid);
@@ -126,7 +126,7 @@ int orset_todo_doomed_guid(struct orset *os, uint32_t home, uint32_t uid, uint8_
     int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
     const uint8_t *row = got > 0 ? orset_read_bytes(&r, 16) : NULL;
     if (got > 0 && !row)
-        return orset_storage_fail(os, "a removal's row is cut");
+        return orset_corrupt(os, "a removal's row is cut");
     if (row)
         memcpy(guid_r, row, 16);
     return got;
@@ -141,7 +141,7 @@ int orset_todo_bytes(struct orset *os, uint32_t home, uint32_t uid, uint8_t sha2
     int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
     const uint8_t *bytes = got > 0 ? orset_read_bytes(&r, 32) : NULL;
     if (got > 0 && !bytes)
-        return orset_storage_fail(os, "a body's row is cut");
+        return orset_corrupt(os, "a body's row is cut");
     if (bytes)
         memcpy(sha256_r, bytes, 32);
     return got;
@@ -160,7 +160,7 @@ int orset_todo_body(struct orset *os, uint32_t home, uint32_t uid, const uint8_t
     if (!seen)
         seen = got ? orset_read_bytes(&r, 32) : before;
     if (!seen)
-        return orset_storage_fail(os, "a body's row is cut");
+        return orset_corrupt(os, "a body's row is cut");
     if (memcmp(now, seen, 32) == 0)
         return got ? orset_row_del(os, ORSET_T_TODO, &k) : 0;
     os->row.len = 0;
@@ -193,6 +193,7 @@ static int next_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t
 
 /* The rows of a GUID, a page at a time: the store is not to be asked for anything else while it gives rows. */
 struct guid_rows {
+    struct orset *os;
     uint8_t guid[16];
     struct orset_key from; /* where the next page begins; empty before the first */
     unsigned n, at;
@@ -211,8 +212,16 @@ static int guid_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v,
     struct orset_reader r = {key + 6, key + len, false};
     (void)v;
     (void)vlen;
-    g->row[g->n].folder = (uint32_t)orset_key_read(&r);
-    g->row[g->n].dot = orset_key_read_dot(&r);
+    g->row[g->n].folder = orset_key_read_folder(g->os, &r);
+    struct orset_reader doomed = r;
+    struct orset_dot d = {(uint16_t)orset_key_read(&doomed, UINT16_MAX), orset_key_read(&doomed, UINT32_MAX)};
+    if (d.origin == ORSET_DOOMED_ORIGIN)
+        r = doomed;
+    else
+        d = orset_key_read_dot(g->os, &r);
+    if (r.bad || r.at != r.end)
+        return orset_corrupt(g->os, "a GUID's row");
+    g->row[g->n].dot = d;
     if (++g->n < GUID_ROWS)
         return 0;
     g->from.n = 0;
@@ -245,7 +254,7 @@ static int guid_next(struct orset *os, struct guid_rows *g, uint32_t *folder, st
  * removal. */
 static int find_source(struct orset *os, struct orset_todo *t)
 {
-    struct guid_rows g = {.n = 0};
+    struct guid_rows g = {.os = os};
     struct message *m = &os->m[2];
     struct orset_dot d;
     uint32_t f = 0;
@@ -271,7 +280,7 @@ static int find_source(struct orset *os, struct orset_todo *t)
 
 int orset_mail_lives(struct orset *os, const uint8_t guid[16], const uint8_t sha256[32])
 {
-    struct guid_rows g = {.n = 0};
+    struct guid_rows g = {.os = os};
     struct message *m = &os->m[0];
     struct orset_dot d;
     uint32_t f = 0;
@@ -292,7 +301,7 @@ int orset_mail_lives(struct orset *os, const uint8_t guid[16], const uint8_t sha
  * last anywhere. */
 static int is_needed(struct orset *os, const uint8_t guid[16])
 {
-    struct guid_rows g = {.n = 0};
+    struct guid_rows g = {.os = os};
     struct message *m = &os->m[0];
     struct orset_dot d;
     uint32_t f = 0;
@@ -315,9 +324,11 @@ static int is_needed(struct orset *os, const uint8_t guid[16])
 static int fill_place(struct orset *os, struct orset_todo *t, struct orset_reader *key)
 {
     struct folder *f = orset_folder_at(os, t->folder);
-    struct orset_dot d = orset_key_read_dot(key);
+    struct orset_dot d = orset_key_read_dot(os, key);
     struct message *m = &os->m[0];
     uint32_t agreed;
+    if (key->bad || key->at != key->end)
+        return orset_corrupt(os, "a message that waits to be placed");
     if (!f || (f->index != ORSET_INBOX && f->name_stamp.clock == 0))
         return 0; /* its create has not come: nowhere to place it */
     int r = orset_message_load(os, f->index, d, m);
@@ -345,9 +356,19 @@ static int fill_remove(struct orset *os, struct next *n)
 {
     const uint8_t *guid = orset_read_bytes(&n->value, 16);
     if (!guid)
-        return orset_storage_fail(os, "a removal's row is cut");
+        return orset_corrupt(os, "a removal's row is cut");
     int r = is_needed(os, guid);
     return r < 0 ? r : !r;
+}
+
+/* What follows the kind: a mailbox here but for what hangs on a name; a UID, or a name. */
+static bool key_is_true(const struct orset *os, const struct orset_todo *t, const struct orset_reader *key)
+{
+    bool named = t->kind == ORSET_TODO_SUBSCRIPTION || t->kind == ORSET_TODO_ATTRIBUTE;
+    bool here = t->folder < os->nfolders || (t->kind == ORSET_TODO_ATTRIBUTE && t->folder == ORSET_NO_FOLDER);
+    if (key->bad || !here || (t->kind == ORSET_TODO_SUBSCRIPTION && !orset_name_valid(t->name, t->name_len)))
+        return false;
+    return named ? t->name_len > 0 : t->kind == ORSET_TODO_PLACE || key->at == key->end;
 }
 
 /* all: those, too, that are not for the caller now */
@@ -355,28 +376,31 @@ static int fill(struct orset *os, struct orset_todo *t, struct next *n, bool all
 {
     struct orset_reader key = {t->at, t->at + t->at_len, false};
     int r = 1;
-    t->kind = (enum orset_todo_kind)orset_key_read(&key);
-    t->folder = (uint32_t)orset_key_read(&key);
+    t->kind = (enum orset_todo_kind)orset_key_read(&key, ORSET_TODO_BODY);
+    t->folder = (uint32_t)orset_key_read(&key, UINT32_MAX);
     t->uid = t->new_uid = t->source_uid = 0;
     t->source_folder = ORSET_NO_FOLDER;
     t->name = (const char *)key.at;
     t->name_len = (size_t)(key.end - key.at);
+    if (t->kind >= ORSET_TODO_FLAGS && t->kind != ORSET_TODO_SUBSCRIPTION && t->kind != ORSET_TODO_ATTRIBUTE) {
+        t->uid = (uint32_t)orset_key_read(&key, UINT32_MAX);
+        key.bad |= t->uid == 0;
+    }
+    if (!key_is_true(os, t, &key))
+        return orset_corrupt(os, "what a mailbox lacks");
     switch (t->kind) {
     case ORSET_TODO_FOLDER:
     case ORSET_TODO_SUBSCRIPTION:
     case ORSET_TODO_ATTRIBUTE: break;
     case ORSET_TODO_PLACE: r = fill_place(os, t, &key); break;
     case ORSET_TODO_RENUMBER:
-        t->new_uid = (uint32_t)orset_read_num(&n->value, UINT32_MAX);
-        t->uid = (uint32_t)orset_key_read(&key);
+        t->new_uid = (uint32_t)orset_read_num(&n->value, ORSET_UID_MAX);
+        if (t->new_uid == 0)
+            return orset_corrupt(os, "a mail's new UID");
         break;
-    case ORSET_TODO_REMOVE:
-        t->uid = (uint32_t)orset_key_read(&key);
-        r = all ? 1 : fill_remove(os, n);
-        break;
+    case ORSET_TODO_REMOVE: r = all ? 1 : fill_remove(os, n); break;
     case ORSET_TODO_BODY:
     case ORSET_TODO_FLAGS:
-        t->uid = (uint32_t)orset_key_read(&key);
         r = orset_message_by_uid(os, t->folder, t->uid, &t->message);
         if (r == 0 && t->kind == ORSET_TODO_BODY) {
             memset(&t->message, 0, sizeof t->message);
@@ -400,6 +424,8 @@ static int next_of(struct orset *os, struct orset_todo *t, bool all)
         int got = os->store.each(os->store.ctx, ORSET_T_TODO, from.b, from.n, 0, next_row, &n);
         if (got < 0)
             return orset_storage_fail(os, "todo rows");
+        if (got > 0 && (t->at_len == 0 || t->at_len == sizeof t->at))
+            return orset_corrupt(os, "what a mailbox lacks");
         if (got == 0 || t->at[0] >= ORSET_TODO_MISMATCH)
             return 0;
         got = fill(os, t, &n, all);
@@ -535,7 +561,7 @@ int orset_done_remove(struct orset *os, uint32_t folder, uint32_t uid)
     const uint8_t *guid = orset_read_bytes(&r, 16);
     struct orset_key g = {0};
     if (!guid)
-        return orset_storage_fail(os, "a removal's row is cut");
+        return orset_corrupt(os, "a removal's row is cut");
     orset_key_put(&g, guid, 6);
     orset_key_num(&g, folder);
     orset_key_num(&g, ORSET_DOOMED_ORIGIN);

@@ -49,8 +49,11 @@ static int collect_uid(void *arg, const uint8_t *key, size_t len, const uint8_t 
     struct orset_reader r = {key, key + len, false};
     (void)v;
     (void)vlen;
-    orset_key_read(&r);
-    orset_key_read(&r);
+    orset_key_read(&r, ORSET_TODO_MISMATCH);
+    orset_key_read(&r, UINT32_MAX);
+    uint32_t uid = (uint32_t)orset_key_read(&r, UINT32_MAX);
+    if (r.bad || r.at != r.end)
+        return orset_corrupt(u->os, "a UID that is not the agreed one");
     if (u->n == ORSET_ROUND_MAX)
         return 1;
     if (u->n == u->room) {
@@ -63,7 +66,7 @@ static int collect_uid(void *arg, const uint8_t *key, size_t len, const uint8_t 
         u->uid = p;
         u->room = room;
     }
-    u->uid[u->n++] = (uint32_t)orset_key_read(&r);
+    u->uid[u->n++] = uid;
     return 0;
 }
 
@@ -198,7 +201,7 @@ static int write_answer(struct orset *os, const struct folder *f, const uint8_t 
         if (r > 0)
             write_dot(os, b, os->m[0].p.dot);
         else if (r == 0)
-            r = orset_storage_fail(os, "a mismatch row names no message");
+            r = orset_corrupt(os, "a UID that is not the agreed one is no message's");
     }
     uids_free(&u);
     return r < 0 ? r : b->failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for a UID round") : 0;
@@ -281,7 +284,7 @@ static int take_item(struct orset *os, struct folder *home, struct orset_dot d, 
         for (int j = 0; j < n; j++) {
             const struct message *o = &os->m[2];
             if ((r = orset_message_load(os, i, os->group[j], &os->m[2])) <= 0)
-                return r < 0 ? r : orset_storage_fail(os, "a GUID row without its message");
+                return r < 0 ? r : orset_corrupt(os, "a GUID's row without its message");
             if (o->term > term || (o->term == term && o->round > round)) {
                 term = o->term;
                 round = o->round;

@@ -7,6 +7,10 @@
  * beside it. */
 #include "state_sqlite.h"
 
+#include "../orset/bytes.h"
+#include "guard.h"
+#include "schema.h"
+
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,13 +18,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char *const TABLE[ORSET_TABLES] = {"meta",      "origin", "folder", "message", "guid",
-                                                "uid",       "ahead",  "todo",   "keyword", "subscription",
-                                                "attribute", "out",    "app"};
-
 /* Memory for pages, at most (KiB). It holds what a mailbox of half a million messages touches, and is only taken
  * as far as it is used. */
 #define CACHE_KIB 65536
+#ifdef SQLITE_OPEN_NOFOLLOW
+#define STATE_OPEN_NOFOLLOW SQLITE_OPEN_NOFOLLOW
+#else
+#define STATE_OPEN_NOFOLLOW 0
+#endif
 #define TEXT(number) TEXT_OF(number)
 #define TEXT_OF(number) #number
 
@@ -42,15 +47,43 @@ struct state_sqlite {
     sqlite3_stmt *begin, *commit, *rollback;
     int log_pages; /* as of the last commit */
     int log_most;
-    bool spoilt;
+    char *path;
+    struct state_guard guard;
+    bool opening, spoilt;
 };
 
 static int failed(struct state_sqlite *s, const char *what)
 {
-    int why = sqlite3_errcode(s->db);
-    s->spoilt |= why == SQLITE_CORRUPT || why == SQLITE_NOTADB;
+    if (s->spoilt)
+        return -1; /* the first reason is the one that counts */
+    s->spoilt = state_guard_blames_file(s->db, s->path, s->opening);
     snprintf(s->error, sizeof s->error, "%s: %s", what, sqlite3_errmsg(s->db));
     return -1;
+}
+
+void state_sqlite_corrupt(struct state_sqlite *s, const char *what)
+{
+    if (!s->spoilt)
+        snprintf(s->error, sizeof s->error, "its rows cannot be true: %s", what);
+    s->spoilt = true;
+}
+
+static int not_true(struct state_sqlite *s, const char *what)
+{
+    state_sqlite_corrupt(s, what);
+    return -1;
+}
+
+/* A step of a statement that reads a row: one that is longer than all that were ever written is the file's doing. */
+static int step_row(struct state_sqlite *s, sqlite3_stmt *st, const char *what)
+{
+    state_guard_row(&s->guard);
+    int r = sqlite3_step(st);
+    if (r == SQLITE_ROW || r == SQLITE_DONE)
+        return r;
+    if (sqlite3_errcode(s->db) == SQLITE_TOOBIG)
+        return not_true(s, "a row is too long");
+    return failed(s, what);
 }
 
 static sqlite3_stmt *prepare(struct state_sqlite *s, const char *sql)
@@ -64,36 +97,21 @@ static sqlite3_stmt *prepare(struct state_sqlite *s, const char *sql)
 /* --- keys
  * ------------------------------------------------------------------------------------------------------- */
 
-#define NUMBER_BYTES 7
-
 /* Where a key's row is: in the table with numbers, the table beside it, or the only one there is. */
 enum where { NUMBERED, LONG, PLAIN };
 
-static bool has_numbers(enum orset_table t)
-{
-    return t == ORSET_T_MESSAGE || t == ORSET_T_UID || t == ORSET_T_OUT;
-}
-
 static enum where where(enum orset_table t, size_t key_len)
 {
-    return !has_numbers(t) ? PLAIN : key_len <= NUMBER_BYTES ? NUMBERED : LONG;
+    return !schema_has_numbers(t) ? PLAIN : key_len <= NUMBER_BYTES ? NUMBERED : LONG;
 }
 
-/* 56 bits of key, 4 bits of its length: shorter keys come before those they begin. Of a longer key the bound
- * behind its first seven bytes. */
-static int64_t to_number(const uint8_t *key, size_t len)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < NUMBER_BYTES; i++)
-        n = n << 8 | (i < len ? key[i] : 0);
-    return (int64_t)(n << 4 | (len <= NUMBER_BYTES ? len : NUMBER_BYTES + 1));
-}
-
+/* The key's length; NUMBER_BYTES + 1 or more: no key has that number. */
 static size_t from_number(int64_t number, uint8_t key[NUMBER_BYTES])
 {
+    size_t len = (size_t)(number & 15);
     for (int i = 0; i < NUMBER_BYTES; i++)
         key[i] = (uint8_t)(number >> (4 + 8 * (NUMBER_BYTES - 1 - i)));
-    return (size_t)(number & 15);
+    return len <= NUMBER_BYTES && schema_number(key, len) == number ? len : NUMBER_BYTES + 1;
 }
 
 static sqlite3_stmt *statement(struct state_sqlite *s, enum orset_table t, enum where w, enum statement which)
@@ -105,7 +123,7 @@ static sqlite3_stmt *statement(struct state_sqlite *s, enum orset_table t, enum 
     sqlite3_stmt **st = &s->st[t][w == LONG][which];
     char text[160];
     if (!*st) {
-        snprintf(text, sizeof text, sql[which], TABLE[t], w == LONG ? "_long" : "",
+        snprintf(text, sizeof text, sql[which], schema_table[t], w == LONG ? "_long" : "",
                  w == NUMBERED ? "number" : "key");
         *st = prepare(s, text);
     }
@@ -114,7 +132,7 @@ static sqlite3_stmt *statement(struct state_sqlite *s, enum orset_table t, enum 
 
 static int bind_key(sqlite3_stmt *st, enum where w, const void *key, size_t len)
 {
-    return w == NUMBERED ? sqlite3_bind_int64(st, 1, to_number(key, len))
+    return w == NUMBERED ? sqlite3_bind_int64(st, 1, schema_number(key, len))
                          : sqlite3_bind_blob(st, 1, len ? key : "", (int)len, SQLITE_STATIC);
 }
 
@@ -141,13 +159,15 @@ static int row_get(void *ctx, enum orset_table t, const void *key, size_t len, c
     sqlite3_reset(st);
     if (bind_key(st, w, key, len) != SQLITE_OK)
         return failed(s, "get");
-    int r = sqlite3_step(st);
+    int r = step_row(s, st, "get");
     if (r == SQLITE_DONE) {
         sqlite3_reset(st);
         return 0;
     }
     if (r != SQLITE_ROW)
-        return failed(s, "get");
+        return -1;
+    if (sqlite3_column_type(st, 0) != SQLITE_BLOB)
+        return not_true(s, "a value is no bytes");
     *v = sqlite3_column_blob(st, 0);
     *vlen = (size_t)sqlite3_column_bytes(st, 0);
     if (!*v)
@@ -167,6 +187,7 @@ static int row_put(void *ctx, enum orset_table t, const void *key, size_t len, c
         return failed(s, "put");
     s->any_long[t] |= w == LONG;
     end_reads(s, t);
+    state_guard_row(&s->guard);
     int r = sqlite3_step(st);
     sqlite3_reset(st);
     return r == SQLITE_DONE ? 0 : failed(s, "put");
@@ -182,6 +203,7 @@ static int row_del(void *ctx, enum orset_table t, const void *key, size_t len)
     if (bind_key(st, w, key, len) != SQLITE_OK)
         return failed(s, "delete");
     end_reads(s, t);
+    state_guard_row(&s->guard);
     int r = sqlite3_step(st);
     sqlite3_reset(st);
     return r == SQLITE_DONE ? 0 : failed(s, "delete");
@@ -192,26 +214,58 @@ static int row_del(void *ctx, enum orset_table t, const void *key, size_t len)
 
 struct cursor {
     sqlite3_stmt *st; /* NULL: none, or at its end */
+    enum where where;
     const uint8_t *key;
     size_t len;
     uint8_t number[NUMBER_BYTES];
+    /* Where the row before was, or the walk is to begin: rows are shown in order, or a walk might not end. */
+    uint8_t before[ORSET_KEY_MAX];
+    size_t before_len;
+    bool begun;
 };
+
+static int key_order(const uint8_t *a, size_t alen, const uint8_t *b, size_t blen)
+{
+    size_t n = alen < blen ? alen : blen;
+    int order = n ? memcmp(a, b, n) : 0;
+    return order ? order : (alen > blen) - (alen < blen);
+}
+
+static int read_key(struct state_sqlite *s, struct cursor *c)
+{
+    bool numbered = c->where == NUMBERED;
+    if (sqlite3_column_type(c->st, 0) != (numbered ? SQLITE_INTEGER : SQLITE_BLOB))
+        return not_true(s, "a key is no bytes");
+    if (numbered) {
+        c->key = c->number;
+        c->len = from_number(sqlite3_column_int64(c->st, 0), c->number);
+        return c->len <= NUMBER_BYTES ? 0 : not_true(s, "a number that is no key's");
+    }
+    c->key = sqlite3_column_blob(c->st, 0);
+    c->len = (size_t)sqlite3_column_bytes(c->st, 0);
+    c->key = c->key ? c->key : (const uint8_t *)"";
+    if (c->len > ORSET_KEY_MAX || (c->where == LONG && c->len <= NUMBER_BYTES))
+        return not_true(s, "a key's length");
+    return 0;
+}
 
 static int step(struct state_sqlite *s, struct cursor *c)
 {
-    int r = sqlite3_step(c->st);
+    int r = step_row(s, c->st, "each");
     if (r == SQLITE_DONE)
         c->st = NULL;
     if (r != SQLITE_ROW)
-        return r == SQLITE_DONE ? 0 : failed(s, "each");
-    if (sqlite3_column_type(c->st, 0) == SQLITE_INTEGER) {
-        c->key = c->number;
-        c->len = from_number(sqlite3_column_int64(c->st, 0), c->number);
-    } else {
-        c->key = sqlite3_column_blob(c->st, 0);
-        c->len = (size_t)sqlite3_column_bytes(c->st, 0);
-        c->key = c->key ? c->key : (const uint8_t *)"";
-    }
+        return r == SQLITE_DONE ? 0 : -1;
+    if (read_key(s, c) < 0)
+        return -1;
+    if (sqlite3_column_type(c->st, 1) != SQLITE_BLOB)
+        return not_true(s, "a value is no bytes");
+    int order = key_order(c->key, c->len, c->before, c->before_len);
+    if (order < 0 || (order == 0 && c->begun))
+        return not_true(s, "rows out of order");
+    memcpy(c->before, c->key, c->len);
+    c->before_len = c->len;
+    c->begun = true;
     return 0;
 }
 
@@ -219,9 +273,7 @@ static struct cursor *first_of(struct cursor c[2])
 {
     if (!c[0].st || !c[1].st)
         return c[0].st ? &c[0] : &c[1];
-    size_t n = c[0].len < c[1].len ? c[0].len : c[1].len;
-    int order = memcmp(c[0].key, c[1].key, n);
-    return order < 0 || (order == 0 && c[0].len < c[1].len) ? &c[0] : &c[1];
+    return key_order(c[0].key, c[0].len, c[1].key, c[1].len) < 0 ? &c[0] : &c[1];
 }
 
 /* Both cursors' rows in the order of their keys. */
@@ -269,15 +321,27 @@ static void give_each(struct state_sqlite *s, enum orset_table t, enum where w, 
         *place = st;
 }
 
+static void begin_walk(struct cursor *c, sqlite3_stmt *st, enum where w, const void *from, size_t from_len)
+{
+    c->st = st;
+    c->where = w;
+    c->begun = false;
+    c->before_len = from_len < sizeof c->before ? from_len : sizeof c->before;
+    if (c->before_len)
+        memcpy(c->before, from, c->before_len);
+}
+
 static int row_each(void *ctx, enum orset_table t, const void *from, size_t from_len, size_t prefix_len,
                     orset_row_fn *fn, void *arg)
 {
     struct state_sqlite *s = ctx;
-    enum where w = has_numbers(t) ? NUMBERED : PLAIN;
+    enum where w = schema_has_numbers(t) ? NUMBERED : PLAIN;
     bool both = w == NUMBERED && s->any_long[t];
     sqlite3_stmt *st = take_each(s, t, w, from, from_len),
                  *beside = both ? take_each(s, t, LONG, from, from_len) : NULL;
-    struct cursor c[2] = {{.st = st}, {.st = beside}};
+    struct cursor c[2];
+    begin_walk(&c[0], st, w, from, from_len);
+    begin_walk(&c[1], beside, LONG, from, from_len);
     int r = st && (beside || !both) ? each_row(s, c, from, prefix_len, fn, arg) : -1;
     give_each(s, t, w, st);
     if (both)
@@ -289,6 +353,7 @@ static int run(struct state_sqlite *s, sqlite3_stmt *st, const char *what)
 {
     for (int t = 0; t < ORSET_TABLES; t++)
         end_reads(s, (enum orset_table)t);
+    state_guard_row(&s->guard);
     int r = sqlite3_step(st);
     sqlite3_reset(st);
     return r == SQLITE_DONE ? 0 : failed(s, what);
@@ -297,6 +362,7 @@ static int run(struct state_sqlite *s, sqlite3_stmt *st, const char *what)
 static int query_number(struct state_sqlite *s, const char *sql, int64_t *n)
 {
     sqlite3_stmt *st = prepare(s, sql);
+    state_guard_row(&s->guard);
     int r = st && sqlite3_step(st) == SQLITE_ROW ? 0 : failed(s, sql);
     if (r == 0)
         *n = sqlite3_column_int64(st, 0);
@@ -347,73 +413,6 @@ static void store_rollback(void *ctx)
         run(s, s->rollback, "rollback");
 }
 
-/* --- schema
- * ---------------------------------------------------------------------------------------------------------------
- */
-
-static int make_tables(struct state_sqlite *s)
-{
-    char sql[160];
-    for (int t = 0; t < ORSET_TABLES; t++) {
-        snprintf(sql, sizeof sql, "CREATE TABLE %s (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
-                 TABLE[t]);
-        if (sqlite3_exec(s->db, sql, NULL, NULL, NULL) != SQLITE_OK)
-            return failed(s, sql);
-    }
-    return 0;
-}
-
-static void sql_number(sqlite3_context *context, int n, sqlite3_value **key)
-{
-    (void)n;
-    const uint8_t *k = sqlite3_value_blob(key[0]);
-    sqlite3_result_int64(context, to_number(k ? k : (const uint8_t *)"", (size_t)sqlite3_value_bytes(key[0])));
-}
-
-/* Version 2: short keys as numbers. */
-static int number_keys(struct state_sqlite *s)
-{
-    static const char *const sql[] = {
-        "ALTER TABLE %s RENAME TO %s_long", "CREATE TABLE %s (number INTEGER PRIMARY KEY, value BLOB NOT NULL)",
-        "INSERT INTO %s SELECT number(key), value FROM %s_long WHERE length(key) <= 7 ORDER BY key",
-        "DELETE FROM %s_long WHERE length(key) <= 7"};
-    char text[160];
-    int r = sqlite3_create_function(s->db, "number", 1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, sql_number,
-                                    NULL, NULL);
-    for (int t = 0; t < ORSET_TABLES; t++)
-        for (size_t i = 0; r == SQLITE_OK && has_numbers((enum orset_table)t) && i < sizeof sql / sizeof sql[0]; i++) {
-            snprintf(text, sizeof text, sql[i], TABLE[t], TABLE[t]);
-            r = sqlite3_exec(s->db, text, NULL, NULL, NULL);
-        }
-    return r == SQLITE_OK ? 0 : failed(s, "keys as numbers");
-}
-
-/* migration[v] makes version v + 1 out of version v. Append only: files of every version are out there. */
-static int (*const migration[STATE_SQLITE_VERSION])(struct state_sqlite *) = {make_tables, number_keys};
-
-static int migrate(struct state_sqlite *s, char *text, size_t size)
-{
-    int64_t version;
-    char sql[64];
-    if (query_number(s, "PRAGMA user_version", &version) < 0)
-        return -1;
-    if (version > STATE_SQLITE_VERSION || version < 0) {
-        snprintf(text, size,
-                 "its schema is version %lld, this program knows up to %d: update Dovelane on this host",
-                 (long long)version, STATE_SQLITE_VERSION);
-        return -1;
-    }
-    if (version == STATE_SQLITE_VERSION)
-        return 0;
-    if (sqlite3_exec(s->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
-        return failed(s, "begin");
-    for (int r = 0; version < STATE_SQLITE_VERSION; version++)
-        if ((r = migration[version](s)) < 0)
-            return r;
-    snprintf(sql, sizeof sql, "PRAGMA user_version = %d; COMMIT", STATE_SQLITE_VERSION);
-    return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : failed(s, "migration");
-}
-
 /* --- open and close
  * ---------------------------------------------------------------------------------------------------------
  */
@@ -427,6 +426,21 @@ static char *error_text(const char *path, const char *what)
     return t;
 }
 
+static int prepare_schema(struct state_sqlite *s, char *text, size_t size)
+{
+    int64_t version = 0;
+    state_guard_migration(&s->guard);
+    switch (schema_prepare(s->db, &version)) {
+    case SCHEMA_OK: return 0;
+    case SCHEMA_FOREIGN: return not_true(s, "it has other tables than a state, or views, triggers or indexes");
+    case SCHEMA_NEWER:
+        snprintf(text, size, "its schema is version %lld, this program knows up to %d: update Dovelane on this host",
+                 (long long)version, STATE_SQLITE_VERSION);
+        return -1;
+    default: return failed(s, "its tables");
+    }
+}
+
 static int set_up(struct state_sqlite *s, char *text, size_t size)
 {
     static const char pragmas[] =
@@ -434,13 +448,15 @@ static int set_up(struct state_sqlite *s, char *text, size_t size)
         "PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
         "PRAGMA cache_size = -" TEXT(CACHE_KIB);
     sqlite3_busy_timeout(s->db, 5000);
-    if (sqlite3_exec(s->db, pragmas, NULL, NULL, NULL) != SQLITE_OK || migrate(s, text, size) < 0)
+    if (state_guard_begin(s->db, &s->guard) != SQLITE_OK || sqlite3_exec(s->db, pragmas, NULL, NULL, NULL) != SQLITE_OK)
         return failed(s, "open");
+    if (prepare_schema(s, text, size) < 0)
+        return -1;
     for (int t = 0; t < ORSET_TABLES; t++) {
         int64_t rows = 0;
         char sql[80];
-        snprintf(sql, sizeof sql, "SELECT EXISTS (SELECT 1 FROM %s_long)", TABLE[t]);
-        if (has_numbers((enum orset_table)t) && query_number(s, sql, &rows) < 0)
+        snprintf(sql, sizeof sql, "SELECT EXISTS (SELECT 1 FROM %s_long)", schema_table[t]);
+        if (schema_has_numbers((enum orset_table)t) && query_number(s, sql, &rows) < 0)
             return -1;
         s->any_long[t] = rows > 0;
     }
@@ -452,6 +468,27 @@ static int set_up(struct state_sqlite *s, char *text, size_t size)
     return s->begin && s->commit && s->rollback ? 0 : -1;
 }
 
+static int open_file(struct state_sqlite *s, const char *path, char *text, size_t size)
+{
+    const char *no_file = state_guard_no_file(path);
+    s->opening = true;
+    s->path = state_guard_path(path);
+    if (no_file || !s->path) {
+        s->spoilt = no_file != NULL;
+        if (no_file)
+            snprintf(text, size, "it, or its companion \"%s\", is no regular file", no_file);
+        else
+            snprintf(text, size, "no memory");
+        return -1;
+    }
+    mode_t mask = umask(077);
+    int r = sqlite3_open_v2(s->path, &s->db,
+                            SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | STATE_OPEN_NOFOLLOW, NULL);
+    r = r == SQLITE_OK ? set_up(s, text, size) : failed(s, "open");
+    umask(mask);
+    return r;
+}
+
 int state_sqlite_open(struct state_sqlite **s_r, const char *path, char **error_r)
 {
     struct state_sqlite *s = calloc(1, sizeof *s);
@@ -461,14 +498,8 @@ int state_sqlite_open(struct state_sqlite **s_r, const char *path, char **error_
         *error_r = error_text(path, "no memory");
         return -1;
     }
-    mode_t mask = umask(077);
-    int r =
-        sqlite3_open_v2(path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    if (r == SQLITE_OK)
-        r = set_up(s, text, sizeof text);
-    else
-        failed(s, "open");
-    umask(mask);
+    int r = open_file(s, path, text, sizeof text);
+    s->opening = false;
     if (r != 0) {
         r = s->spoilt ? -2 : -1;
         *error_r = error_text(path, text[0] ? text : s->error);
@@ -492,13 +523,26 @@ void state_sqlite_close(struct state_sqlite *s)
     sqlite3_finalize(s->commit);
     sqlite3_finalize(s->rollback);
     sqlite3_close(s->db);
+    free(s->path);
     free(s);
+}
+
+static void corrupt(void *ctx, const char *what)
+{
+    state_sqlite_corrupt(ctx, what);
 }
 
 void state_sqlite_interface(struct state_sqlite *s, struct orset_store *store)
 {
-    *store = (struct orset_store){s,        row_get,     row_put,      row_del,
-                                  row_each, store_begin, store_commit, store_rollback};
+    *store = (struct orset_store){.ctx = s,
+                                  .get = row_get,
+                                  .put = row_put,
+                                  .del = row_del,
+                                  .each = row_each,
+                                  .begin = store_begin,
+                                  .commit = store_commit,
+                                  .rollback = store_rollback,
+                                  .corrupt = corrupt};
 }
 
 const char *state_sqlite_error(const struct state_sqlite *s)
@@ -529,11 +573,11 @@ int64_t state_sqlite_rows(struct state_sqlite *s, enum orset_table t)
 {
     char sql[80];
     int64_t n, beside = 0;
-    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", TABLE[t]);
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", schema_table[t]);
     if (query_number(s, sql, &n) < 0)
         return -1;
-    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s_long", TABLE[t]);
-    return has_numbers(t) && query_number(s, sql, &beside) < 0 ? -1 : n + beside;
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s_long", schema_table[t]);
+    return schema_has_numbers(t) && query_number(s, sql, &beside) < 0 ? -1 : n + beside;
 }
 
 int state_sqlite_checkpoint(struct state_sqlite *s)

@@ -22,7 +22,8 @@
 struct state_sqlite;
 
 /* Opens or makes the file (its directory must be there; mode 0600). 0, or -1 and *error_r: a text that names
- * the path and the way out, from malloc, the caller's; -2: the same, and the file is damaged or no database. Another process that has the file open is waited for
+ * the path and the way out, from malloc, the caller's; -2: the same, and the file is damaged, no
+ * database, or no state of this program's. Another process that has the file open is waited for
  * up to 5 s. */
 int state_sqlite_open(struct state_sqlite **s_r, const char *path, char **error_r);
 
@@ -33,7 +34,9 @@ void state_sqlite_interface(struct state_sqlite *, struct orset_store *store_r);
 
 /* Text of the last error of a store call, never NULL. */
 const char *state_sqlite_error(const struct state_sqlite *);
-/* A call found the file damaged, or no database. */
+/* The file is damaged, or no database, or holds what this program never wrote: no bound of a row is believed (guard.h, store.h). It is to be
+ * put aside, and a state made anew. */
+void state_sqlite_corrupt(struct state_sqlite *, const char *what);
 bool state_sqlite_spoilt(const struct state_sqlite *);
 /* Another file has the path by now: the close leaves that one's log alone. */
 void state_sqlite_replaced(struct state_sqlite *);

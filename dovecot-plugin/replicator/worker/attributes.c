@@ -57,7 +57,7 @@ int attribute_seen_load(struct session *s, uint32_t folder, const char *key, siz
     seen->since = in.at == in.end ? 0 : (time_t)orset_read_u64(&in); /* rows of earlier versions end here */
     while (!in.bad && in.at != in.end && seen->nformer < ATTRIBUTE_FORMERS_MAX)
         seen->former[seen->nformer++] = orset_read_u64(&in);
-    return in.bad ? session_fail(s, "the row of attribute %s cannot be read", key) : 1;
+    return in.bad ? rows_corrupt(s, "the row of what was seen of an attribute") : 1;
 }
 
 bool attribute_is_former(const struct attribute_seen *seen, uint64_t hash)
@@ -237,7 +237,7 @@ static int collect_known(void *arg, const uint8_t *key, size_t len, const uint8_
     struct attributes_known *k = arg;
     struct orset_reader in = {key + 1, key + len, false};
     uint64_t hash = 0;
-    uint32_t folder = (uint32_t)orset_key_read(&in);
+    uint32_t folder = (uint32_t)orset_key_read(&in, UINT32_MAX);
     const char *name = t_strndup(in.at, (size_t)(in.end - in.at));
     if (vlen >= sizeof hash) {
         struct orset_reader r = {v, v + vlen, false};
@@ -373,7 +373,7 @@ int attribute_apply(struct session *s, uint32_t folder, const char *name, size_t
     int got = orset_attribute_get(s->os, folder, name, len, &value, &value_len);
     if (got < 0)
         return session_core_failed(s, key);
-    if (x == NULL || x->gone || x->vname == NULL || len < 2)
+    if (x == NULL || x->gone || x->vname == NULL || len < 2 || strlen(key) != len)
         return 0;
     if (got == 0)
         value = NULL;

@@ -2,9 +2,8 @@
  *
  * It is taken away, and removed when all that it says is committed. A line that comes meanwhile is read where it is: who lists
  * first and reads then knows of each name that is gone whether somebody wanted that. */
+#include "journal_said.h"
 #include "worker.h"
-
-#include <strescape.h>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -12,21 +11,12 @@
 
 #define JOURNAL_MAX (8 * 1048576) /* bytes of one: a hundred thousand deletions */
 
-/* Of one folder: deletions that began, without those that failed. */
-struct deletion {
-    guid_128_t guid;
-    int times;
-    const char *vname; /* what the last that began called it; NULL: a failure, or a name that only its owner knows */
-    unsigned at;       /* which line it was */
-};
-
 struct journal {
     struct session *s;
     ARRAY_TYPE(const_string) dirs;
     string_t *text;
-    ARRAY(struct deletion) deletions; /* by GUID */
-    ARRAY_TYPE(const_string) said;    /* sorted: 'S' or 'U', the name */
-    size_t taken;                     /* so much of the text was taken away */
+    struct journal_said said;
+    size_t taken; /* so much of the text was taken away */
 };
 
 static const char *journal_path(const char *dir, bool work)
@@ -117,8 +107,7 @@ int journal_take(struct session *s, struct journal **journal_r, bool *taken)
     int r;
     j->s = s;
     j->text = str_new(default_pool, 256);
-    i_array_init(&j->deletions, 64);
-    t_array_init(&j->said, 8);
+    journal_said_init(&j->said);
     find_journals(s, &j->dirs);
     array_foreach(&j->dirs, dir)
     {
@@ -128,80 +117,6 @@ int journal_take(struct session *s, struct journal **journal_r, bool *taken)
     }
     j->taken = str_len(j->text);
     return 0;
-}
-
-static int by_guid(const struct deletion *a, const struct deletion *b)
-{
-    return memcmp(a->guid, b->guid, sizeof a->guid);
-}
-
-static int by_guid_and_line(const struct deletion *a, const struct deletion *b)
-{
-    int r = by_guid(a, b);
-    return r != 0 ? r : a->at < b->at ? -1 : a->at > b->at;
-}
-
-static int by_text(const char *const *a, const char *const *b)
-{
-    return strcmp(*a, *b);
-}
-
-/* "D", the GUID, the name or none: a deletion begins. "x", the GUID: it failed. FALSE: another line. */
-static bool parse_deletion(const char *line, size_t len, struct deletion *d)
-{
-    char hex[33] = "";
-    bool begins = len >= 35 && line[0] == 'D' && line[34] == '\t', failed = len == 34 && line[0] == 'x';
-    if ((!begins && !failed) || line[1] != '\t')
-        return FALSE;
-    memcpy(hex, line + 2, 32);
-    d->times = begins ? 1 : -1;
-    d->vname = begins && len > 35 ? t_str_tabunescape(t_strndup(line + 35, len - 35)) : NULL;
-    return guid_128_from_string(hex, d->guid) == 0;
-}
-
-/* "S" or "U", "-", the name. */
-static void parse_line(struct journal *j, const char *line, size_t len)
-{
-    struct deletion d;
-    if (parse_deletion(line, len, &d)) {
-        d.at = array_count(&j->deletions);
-        array_push_back(&j->deletions, &d);
-    } else if (len > 4 && (line[0] == 'S' || line[0] == 'U') && memcmp(line + 1, "\t-\t", 3) == 0) {
-        const char *said = t_strdup_printf("%c%s", line[0], t_str_tabunescape(t_strndup(line + 4, len - 4)));
-        array_push_back(&j->said, &said);
-    }
-}
-
-/* Of each folder one. Each process that fails takes back its own deletion: another one's, before, between or behind, stands. */
-static void count_deletions(struct journal *j)
-{
-    unsigned n, kept = 0;
-    array_sort(&j->deletions, by_guid_and_line);
-    struct deletion *d = array_get_modifiable(&j->deletions, &n);
-    for (unsigned at = 0; at < n; at++) {
-        if (kept == 0 || by_guid(&d[kept - 1], &d[at]) != 0) {
-            d[kept++] = d[at];
-            continue;
-        }
-        d[kept - 1].times += d[at].times;
-        if (d[at].times > 0)
-            d[kept - 1].vname = d[at].vname;
-    }
-    array_delete(&j->deletions, kept, n - kept);
-}
-
-/* After a power loss zeros may stand before a line. */
-static void parse(struct journal *j)
-{
-    const char *at = str_c(j->text), *end = at + str_len(j->text), *lf;
-    array_clear(&j->deletions);
-    array_clear(&j->said);
-    for (; (lf = memchr(at, '\n', (size_t)(end - at))) != NULL; at = lf + 1) {
-        const char *zero = memrchr(at, '\0', (size_t)(lf - at)), *line = zero == NULL ? at : zero + 1;
-        parse_line(j, line, (size_t)(lf - line));
-    }
-    count_deletions(j);
-    array_sort(&j->said, by_text);
 }
 
 /* What was written since it was taken is evidence now, and still there next time. */
@@ -214,33 +129,24 @@ int journal_read(struct journal *j)
         if (read_text(j->s, journal_path(*dir, FALSE), j->text) < 0)
             return -1;
     }
-    parse(j);
+    journal_said_parse(&j->said, str_data(j->text), str_len(j->text));
     return 0;
-}
-
-static const struct deletion *deletion_of(struct journal *j, const guid_128_t guid)
-{
-    struct deletion wanted;
-    memcpy(wanted.guid, guid, sizeof wanted.guid);
-    const struct deletion *d = array_bsearch(&j->deletions, &wanted, by_guid);
-    return d != NULL && d->times > 0 ? d : NULL;
 }
 
 bool journal_deleted(struct journal *j, const guid_128_t guid)
 {
-    return deletion_of(j, guid) != NULL;
+    return journal_said_deleted(&j->said, guid) != NULL;
 }
 
 const char *journal_last_name(struct journal *j, const guid_128_t guid)
 {
-    const struct deletion *d = deletion_of(j, guid);
+    const struct deletion *d = journal_said_deleted(&j->said, guid);
     return d == NULL ? NULL : d->vname;
 }
 
 bool journal_subscription(struct journal *j, const char *vname, bool on)
 {
-    const char *wanted = t_strconcat(on ? "S" : "U", vname, NULL);
-    return array_bsearch(&j->said, &wanted, by_text) != NULL;
+    return journal_said_subscription(&j->said, vname, on);
 }
 
 int journal_drop(struct session *s)
@@ -263,6 +169,6 @@ void journal_free(struct journal **_j)
     if (j == NULL)
         return;
     str_free(&j->text);
-    array_free(&j->deletions);
+    journal_said_free(&j->said);
     i_free(j);
 }

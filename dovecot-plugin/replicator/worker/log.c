@@ -3,6 +3,7 @@
  * An offset of our own is never handed to the library: one that lies inside a record makes Dovecot mark the live log
  * corrupt. The library is asked for the offset behind the modseq that the last record read began with; the first record
  * from there that raises the modseq must be that record, by its hash. Any doubt only means: compare the whole mailbox. */
+#include "log_record.h"
 #include "worker.h"
 
 #include <mail-index-modseq.h>
@@ -155,8 +156,8 @@ typedef void change_fn(void *arg, const struct mail_transaction_header *hdr, uin
 
 static void each_flags(const struct mail_transaction_header *hdr, const void *data, change_fn *fn, void *arg)
 {
-    const struct mail_transaction_flag_update *rec = data, *end = CONST_PTR_OFFSET(data, hdr->size);
-    for (; rec + 1 <= end; rec++) {
+    const struct mail_transaction_flag_update *rec = data;
+    for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++) {
         struct orset_flags set = {.system = flags_system(rec->add_flags)}, cut = {.system = flags_system(rec->remove_flags)};
         fn(arg, hdr, rec->uid1, rec->uid2, &set, &cut);
     }
@@ -165,16 +166,15 @@ static void each_flags(const struct mail_transaction_header *hdr, const void *da
 /* named: which keyword it is is asked. */
 static void each_keyword(struct session *s, const struct mail_transaction_header *hdr, const void *data, bool named, change_fn *fn, void *arg)
 {
-    const struct mail_transaction_keyword_update *rec = data;
     struct orset_flags one = {0}, none = {0};
-    unsigned offset = (unsigned)(sizeof *rec + rec->name_size + 3) & ~3U;
-    const uint32_t *uid = CONST_PTR_OFFSET(rec, offset), *end = CONST_PTR_OFFSET(rec, hdr->size);
-    bool set = rec->modify_type == MODIFY_ADD;
-    int n = named ? orset_keyword(s->os, (const char *)(rec + 1), rec->name_size) : -1;
+    struct log_keyword k;
+    if (!log_record_keyword(hdr, data, &k))
+        return;
+    int n = named ? orset_keyword(s->os, k.name, k.name_len) : -1;
     if (n >= 0)
         one.keyword[one.nkeywords++] = (uint16_t)n;
-    for (; uid + 1 < end; uid += 2)
-        fn(arg, hdr, uid[0], uid[1], set ? &one : &none, set ? &none : &one);
+    for (size_t i = 0; i < k.n; i++)
+        fn(arg, hdr, k.uids[2 * i], k.uids[2 * i + 1], k.set ? &one : &none, k.set ? &none : &one);
 }
 
 static void word_of_change(void *arg, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2, const struct orset_flags *set,
@@ -185,15 +185,11 @@ static void word_of_change(void *arg, const struct mail_transaction_header *hdr,
 
 void log_words(struct session *s, const struct mail_transaction_header *hdr, const void *data, ARRAY_TYPE(word) *words)
 {
-    const struct mail_transaction_keyword_update *keyword = data;
     if ((hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0)
         return;
     switch (hdr->type & MAIL_TRANSACTION_TYPE_MASK) {
     case MAIL_TRANSACTION_FLAG_UPDATE: each_flags(hdr, data, word_of_change, words); break;
-    case MAIL_TRANSACTION_KEYWORD_UPDATE:
-        if (hdr->size >= sizeof *keyword && keyword->name_size <= hdr->size - sizeof *keyword)
-            each_keyword(s, hdr, data, TRUE, word_of_change, words);
-        break;
+    case MAIL_TRANSACTION_KEYWORD_UPDATE: each_keyword(s, hdr, data, TRUE, word_of_change, words); break;
     default: break;
     }
 }
@@ -215,14 +211,16 @@ static void take_change(void *arg, const struct mail_transaction_header *hdr, ui
 static void take_flags(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
 {
     struct scan *scan = in->scan;
-    const struct mail_transaction_flag_update *rec = data, *end = CONST_PTR_OFFSET(data, hdr->size);
+    const struct mail_transaction_flag_update *rec = data;
     bool by_client = (hdr->type & (MAIL_TRANSACTION_SYNC | MAIL_TRANSACTION_EXTERNAL)) == 0;
     each_flags(hdr, data, take_change, in);
-    for (; by_client && is_news(in) && rec + 1 <= end; rec++) {
-        for (uint32_t uid = rec->uid1; rec->add_flags != 0 && uid <= rec->uid2 && uid < scan->end.uid_next; uid++) {
-            struct reassert r = {uid, rec->add_flags};
-            array_push_back(&scan->reasserts, &r);
-        }
+    if (!by_client || !is_news(in))
+        return;
+    for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++) {
+        uint8_t set = flags_system(rec->add_flags);
+        for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
+            if ((set & 1U << i) != 0)
+                add_range(&scan->reasserts[i], rec->uid1, rec->uid2, scan->end.uid_next);
     }
 }
 
@@ -231,22 +229,18 @@ static void take_keywords(struct reading *in, const struct mail_transaction_head
     each_keyword(in->s, hdr, data, array_is_created(&in->x->moved) || in->words, take_change, in);
 }
 
-/* The keys, a NUL, and from the next multiple of 4 on the time of each, with the value's length behind it where it was set. */
 static void take_attributes(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
 {
-    const char *p = data;
-    uint32_t keys = 0, written, born = born_behind(in);
-    while (keys < hdr->size && p[keys] != '\0')
-        keys += (uint32_t)strlen(p + keys) + 1;
-    uint32_t at = (keys + 1 + 3) & ~3U;
-    for (uint32_t i = 0; i < keys; i += (uint32_t)strlen(p + i) + 1) {
-        struct attribute_change *change = array_append_space(&in->scan->attributes);
-        change->what = t_strdup(p + i);
-        if (at + sizeof written > hdr->size)
+    struct log_attributes all;
+    const char *key;
+    uint32_t written, born = born_behind(in);
+    log_record_attributes(hdr, data, &all);
+    while (log_record_attribute(&all, &key, &written)) {
+        if (strlen(key) < 3) /* '+', 'p', and no key */
             continue;
-        memcpy(&written, p + at, sizeof written);
+        struct attribute_change *change = array_append_space(&in->scan->attributes);
+        change->what = t_strdup(key);
         change->fresh = born != 0 && written > born;
-        at += p[i] == '+' ? 2 * sizeof written : sizeof written;
     }
 }
 
@@ -256,9 +250,9 @@ static void take_expunges(struct reading *in, const struct mail_transaction_head
     struct scan *scan = in->scan;
     ARRAY_TYPE(seq_range) *to = (hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0 ? &scan->touched : &scan->requested;
     bool by_client = (hdr->type & (MAIL_TRANSACTION_EXTERNAL | MAIL_TRANSACTION_SYNC)) == 0;
-    const void *end = CONST_PTR_OFFSET(data, hdr->size);
     if (guids) {
-        for (const struct mail_transaction_expunge_guid *rec = data; (const void *)rec != end; rec++) {
+        const struct mail_transaction_expunge_guid *rec = data;
+        for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++) {
             add_range(to, rec->uid, rec->uid, scan->end.uid_next);
             if (by_client)
                 add_range(&scan->by_clients, rec->uid, rec->uid, scan->end.uid_next);
@@ -275,7 +269,8 @@ static void take_expunges(struct reading *in, const struct mail_transaction_head
             take_late(in, hdr, rec->uid, rec->uid, NULL, NULL);
         }
     } else {
-        for (const struct mail_transaction_expunge *rec = data; (const void *)rec != end; rec++) {
+        const struct mail_transaction_expunge *rec = data;
+        for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++) {
             add_range(to, rec->uid1, rec->uid2, scan->end.uid_next);
             if (by_client)
                 add_range(&scan->by_clients, rec->uid1, rec->uid2, scan->end.uid_next);
@@ -289,10 +284,9 @@ static void take_record(struct reading *in, const struct mail_transaction_header
     struct scan *scan = in->scan;
     switch (hdr->type & MAIL_TRANSACTION_TYPE_MASK) {
     case MAIL_TRANSACTION_APPEND: {
-        const struct mail_index_record *rec = data, *end = CONST_PTR_OFFSET(data, hdr->size);
+        const struct mail_index_record *rec = data;
         bool own = is_own(in, hdr) && array_count(&scan->own_saved) == 0;
-        for (; rec != end; rec++)
-        {
+        for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++) {
             if (own)
                 add_range(&scan->own_saved, rec->uid, rec->uid, scan->end.uid_next);
             add_range(&scan->touched, rec->uid, rec->uid, scan->end.uid_next);
@@ -306,8 +300,8 @@ static void take_record(struct reading *in, const struct mail_transaction_header
     case MAIL_TRANSACTION_FLAG_UPDATE: take_flags(in, hdr, data); break;
     case MAIL_TRANSACTION_KEYWORD_UPDATE: take_keywords(in, hdr, data); break;
     case MAIL_TRANSACTION_KEYWORD_RESET: {
-        const struct mail_transaction_keyword_reset *rec = data, *end = CONST_PTR_OFFSET(data, hdr->size);
-        for (; rec != end; rec++)
+        const struct mail_transaction_keyword_reset *rec = data;
+        for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++)
             add_range(&scan->touched, rec->uid1, rec->uid2, scan->end.uid_next);
         break;
     }
@@ -425,21 +419,24 @@ static int place_view(struct mail_index_view *view, struct mail_transaction_log_
 /* Asked for, and not carried out yet by the sync that follows. */
 static bool is_open_request(struct mail_index_view *view, const struct mail_transaction_header *hdr, const void *data)
 {
-    const void *end = CONST_PTR_OFFSET(data, hdr->size);
     uint32_t seq1, seq2;
     if ((hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0)
         return FALSE;
     switch (hdr->type & MAIL_TRANSACTION_TYPE_MASK) {
-    case MAIL_TRANSACTION_EXPUNGE_GUID:
-        for (const struct mail_transaction_expunge_guid *rec = data; (const void *)rec != end; rec++)
+    case MAIL_TRANSACTION_EXPUNGE_GUID: {
+        const struct mail_transaction_expunge_guid *rec = data;
+        for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++)
             if (mail_index_lookup_seq(view, rec->uid, &seq1))
                 return TRUE;
         break;
-    case MAIL_TRANSACTION_EXPUNGE:
-        for (const struct mail_transaction_expunge *rec = data; (const void *)rec != end; rec++)
+    }
+    case MAIL_TRANSACTION_EXPUNGE: {
+        const struct mail_transaction_expunge *rec = data;
+        for (size_t n = LOG_RECORD_ENTRIES(hdr, rec); n > 0; n--, rec++)
             if (mail_index_lookup_seq_range(view, rec->uid1, rec->uid2, &seq1, &seq2))
                 return TRUE;
         break;
+    }
     default: break;
     }
     return FALSE;
@@ -484,11 +481,6 @@ static void read_records(struct mail_index_view *view, struct mail_transaction_l
         not_unbroken(scan, SCAN_BROKEN, "its log lacks what was read last");
 }
 
-static int by_uid(const struct reassert *a, const struct reassert *b)
-{
-    return a->uid < b->uid ? -1 : a->uid > b->uid;
-}
-
 struct log_pos log_end(struct mailbox *box)
 {
     return (struct log_pos){box->view->log_file_head_seq, box->view->log_file_head_offset};
@@ -507,7 +499,8 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     t_array_init(&scan->requested, 16);
     t_array_init(&scan->by_clients, 16);
     t_array_init(&scan->saved, 16);
-    t_array_init(&scan->reasserts, 16);
+    for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
+        t_array_init(&scan->reasserts[i], 4);
     t_array_init(&scan->attributes, 4);
     t_array_init(&scan->late, 4);
     t_array_init(&scan->words, 4);
@@ -541,6 +534,5 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     scan->rebuilt = same && scan->verdict == SCAN_BROKEN;
     if (x->doubted)
         not_unbroken(scan, SCAN_BROKEN, "another mail has a UID than the state says");
-    array_sort(&scan->reasserts, by_uid);
     return r < 0 ? session_fail(s, "%s: its index log cannot be read", mailbox_get_vname(box)) : 0;
 }

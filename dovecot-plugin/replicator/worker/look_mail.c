@@ -10,17 +10,9 @@
 
 static void reassert_of(struct look *l, uint32_t uid, const struct orset_flags *now, struct orset_flags *set)
 {
-    unsigned n, low = 0, high;
-    const struct reassert *r = array_get(&l->scan.reasserts, &n);
-    for (high = n; low < high;) {
-        unsigned middle = low + (high - low) / 2;
-        if (r[middle].uid < uid)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (; low < n && r[low].uid == uid; low++)
-        set->system |= flags_system(r[low].flags) & now->system;
+    for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
+        if ((now->system & 1U << i) != 0 && seq_range_exists(&l->scan.reasserts[i], uid))
+            set->system |= (uint8_t)(1U << i);
 }
 
 /* A Maildir's GUIDs are in its dovecot-uidlist. While that is locked a look that asks which mail has which UID would take known mails

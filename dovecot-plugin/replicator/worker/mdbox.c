@@ -257,7 +257,7 @@ static int old_row(void *arg, const uint8_t *key, size_t len, const uint8_t *val
     struct orset_reader r = {key + 1, key + len, FALSE};
     (void)value;
     (void)value_len;
-    if ((time_t)orset_key_read(&r) >= old->before || old->n == DROP_AT_ONCE)
+    if ((time_t)orset_key_read(&r, INT64_MAX) >= old->before || old->n == DROP_AT_ONCE)
         return 1; /* they stand in the order of their times */
     old->key[old->n].n = 0;
     orset_key_put(&old->key[old->n++], key + 1, len - 1);
@@ -300,8 +300,8 @@ static int collect(void *arg, const uint8_t *key, size_t len, const uint8_t *val
     struct orset_reader r = {key + 1, key + len, FALSE};
     (void)value;
     (void)value_len;
-    (void)orset_key_read(&r);
-    uint32_t folder = (uint32_t)orset_key_read(&r);
+    (void)orset_key_read(&r, INT64_MAX);
+    uint32_t folder = (uint32_t)orset_key_read(&r, UINT32_MAX);
     const uint8_t *guid = orset_read_bytes(&r, 16);
     if (guid != NULL && folder == c->folder) {
         struct expunged_guid one;

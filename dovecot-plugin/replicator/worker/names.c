@@ -42,6 +42,8 @@ static bool reserved(struct mail_namespace *ns, const char *part)
 /* orset_escape() knows one separator; a layout has two (its own and the namespace's), and names must be UTF-8. */
 static void put_component(string_t *vname, struct mail_namespace *ns, const char *part, size_t len)
 {
+    if (len == 0)
+        return; /* no valid name has one */
     char sep = mail_namespace_get_sep(ns), storage_sep = mailbox_list_get_hierarchy_sep(ns->list);
     char *escaped = t_malloc_no0(3 * len + 1);
     size_t n = orset_escape(part, len, storage_sep == '/' ? sep : storage_sep, escaped), begin = str_len(vname);

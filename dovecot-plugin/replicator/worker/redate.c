@@ -27,16 +27,19 @@ static struct orset_key key_of(uint32_t folder)
     return k;
 }
 
-static void read_row(const uint8_t *value, size_t len, ARRAY_TYPE(seq_range) *uids)
+static int read_row(struct session *s, const uint8_t *value, size_t len, ARRAY_TYPE(seq_range) *uids)
 {
     struct orset_reader in = {value, value + len, false};
     if (orset_read_u8(&in) != REDATE_VERSION)
-        return;
+        return 0;
     while (in.at != in.end && !in.bad) {
         uint32_t from = (uint32_t)orset_read_num(&in, UINT32_MAX), to = (uint32_t)orset_read_num(&in, UINT32_MAX);
-        if (!in.bad && from <= to)
+        in.bad = in.bad || from > to;
+        if (!in.bad)
             seq_range_array_add_range(uids, from, to);
+        in.bad = in.bad || seq_range_count(uids) > ROW_UIDS_MAX;
     }
+    return in.bad ? rows_corrupt(s, "the row of mails to be redated") : 0;
 }
 
 static int put_row(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) *uids)
@@ -84,8 +87,8 @@ static int say_folder(struct session *s, uint32_t folder, ARRAY_TYPE(seq_range) 
     int r = rows_get(s, ROW_REDATE, k.b, k.n, &value, &len);
     if (r < 0)
         return -1;
-    if (r > 0)
-        read_row(value, len, uids);
+    if (r > 0 && read_row(s, value, len, uids) < 0)
+        return -1;
     s->redates = TRUE;
     return put_row(s, folder, uids);
 }
@@ -166,7 +169,7 @@ static int collect_row(void *arg, const uint8_t *key, size_t key_len, const uint
 {
     ARRAY_TYPE(touched) *list = arg;
     struct orset_reader k = {key + 1, key + key_len, false};
-    struct touched t = {(uint32_t)orset_key_read(&k), 0};
+    struct touched t = {(uint32_t)orset_key_read(&k, UINT32_MAX), 0};
     (void)value;
     (void)len;
     array_push_back(list, &t);
@@ -184,7 +187,8 @@ static int redate_row(struct session *s, uint32_t folder)
     if (r <= 0)
         return r;
     t_array_init(&uids, 16);
-    read_row(value, len, &uids);
+    if (read_row(s, value, len, &uids) < 0)
+        return -1;
     return redate_box(s, folder, &uids);
 }
 

@@ -298,6 +298,7 @@ static bool read_row(const uint8_t *row, size_t len, ARRAY_TYPE(renumber) *list,
         m->uid = (uint32_t)orset_read_num(&in, UINT32_MAX);
         if (*copying)
             m->new_uid = (uint32_t)orset_read_num(&in, UINT32_MAX);
+        in.bad = in.bad || m->uid == 0 || (*copying && m->new_uid == 0);
     }
     return !in.bad;
 }
@@ -479,7 +480,7 @@ int renumber_recover(struct session *s, struct mailbox *box, struct box *x, cons
     t_array_init(&list, 16);
     t_array_init(&left, 16);
     if (!read_row(row, len, &list, &from, &c.copying))
-        return session_fail(s, "%s: the row of a change of UIDs cannot be read", x->vname);
+        return rows_corrupt(s, "the row of a change of UIDs");
     unsigned n;
     struct renumber *v = array_get_modifiable(&list, &n);
     if (copies_in_log(&c, v, n, &from) < 0)

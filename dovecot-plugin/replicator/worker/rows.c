@@ -3,6 +3,7 @@
 #include "worker.h"
 
 #include <mail-storage-private.h>
+#include <unichar.h>
 
 #include <unistd.h>
 
@@ -18,11 +19,35 @@ static void put_str(struct orset_buf *b, const char *s)
     orset_buf_text(b, s == NULL ? "" : s, s == NULL ? 0 : strlen(s));
 }
 
-static char *read_str(struct orset_reader *r)
+/* A mailbox's name. The library takes no other bytes: it ends the program over them. */
+static char *read_vname(struct orset_reader *r)
 {
     size_t len;
     const uint8_t *p = orset_read_text(r, FRAME_NAME_MAX, &len);
-    return p == NULL || len == 0 ? NULL : i_strndup(p, len);
+    char *name = p == NULL || len == 0 ? NULL : i_strndup(p, len);
+    r->bad = r->bad || (name != NULL && (strlen(name) != len || !uni_utf8_str_is_valid(name)));
+    if (r->bad)
+        i_free(name);
+    return name;
+}
+
+int rows_corrupt(struct session *s, const char *what)
+{
+    state_sqlite_corrupt(s->db, what);
+    return session_fail(s, "the state's rows cannot be true: %s", what);
+}
+
+bool row_end(const struct orset_reader *r)
+{
+    return !r->bad && r->at == r->end;
+}
+
+/* The folder that a row's key names; ORSET_NO_FOLDER: none that there is. */
+static uint32_t row_folder(struct session *s, const uint8_t *key, size_t len)
+{
+    struct orset_reader k = {key + 1, key + len, false};
+    uint32_t folder = (uint32_t)orset_key_read(&k, ORSET_FOLDERS_MAX);
+    return row_end(&k) && folder < orset_folders(s->os) ? folder : ORSET_NO_FOLDER;
 }
 
 /* --- any row -------------------------------------------------------------------------------------------------------- */
@@ -95,6 +120,7 @@ static void read_held(struct orset_reader *r, struct box *x)
         last = first + (uint32_t)orset_read_num(r, UINT32_MAX - first);
         if (!r->bad)
             seq_range_array_add_range(&x->held, first, last);
+        r->bad = r->bad || seq_range_count(&x->held) > ROW_UIDS_MAX;
     }
 }
 
@@ -129,10 +155,10 @@ int rows_put_box(struct session *s, const struct box *x)
 static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct session *s = arg;
-    struct orset_reader k = {key + 1, key + key_len, false}, r = {v, v + len, false};
-    uint32_t folder = (uint32_t)orset_key_read(&k);
-    if (orset_read_u8(&r) != ROWS_VERSION || k.bad)
-        return -1;
+    struct orset_reader r = {v, v + len, false};
+    uint32_t folder = row_folder(s, key, key_len);
+    if (orset_read_u8(&r) != ROWS_VERSION || folder == ORSET_NO_FOLDER)
+        return rows_corrupt(s, "a mailbox's row is of none");
     struct box *x = box_add(s, folder);
     uint8_t bits = orset_read_u8(&r);
     x->gone = (bits & 1) != 0;
@@ -141,10 +167,10 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     x->astray = (bits & 16) != 0;
     x->rewound = (bits & 32) != 0;
     box_set_guid(s, x, orset_read_bytes(&r, sizeof x->guid));
-    char *vname = read_str(&r);
+    char *vname = read_vname(&r);
     box_set_vname(s, x, vname);
     i_free(vname);
-    x->moving = read_str(&r);
+    x->moving = read_vname(&r);
     x->at.indexid = (uint32_t)orset_read_num(&r, UINT32_MAX);
     x->at.file_seq = (uint32_t)orset_read_num(&r, UINT32_MAX);
     x->at.uid_validity = (uint32_t)orset_read_num(&r, UINT32_MAX);
@@ -165,7 +191,7 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
         x->at.log_id = orset_read_u64(&r);
     }
     read_held(&r, x);
-    return r.bad ? -1 : 0;
+    return r.bad ? rows_corrupt(s, "a mailbox's row") : 0;
 }
 
 void box_forget(struct session *s, struct box *x)
@@ -207,8 +233,10 @@ static int load_peer(void *arg, const uint8_t *key, size_t key_len, const uint8_
 {
     struct session *s = arg;
     struct orset_reader k = {key + 1, key + key_len, false}, r = {v, v + len, false};
-    struct peer *p = session_peer(s, orset_key_read(&k));
+    struct peer *p = session_peer(s, orset_key_read(&k, UINT64_MAX));
     uint8_t version = orset_read_u8(&r);
+    if (!row_end(&k))
+        return rows_corrupt(s, "a site's row is of none");
     if (p == NULL) /* a site that left the group */
         return 0;
     p->confirmed = orset_read_num(&r, ORSET_COUNTER_MAX);
@@ -217,7 +245,7 @@ static int load_peer(void *arg, const uint8_t *key, size_t key_len, const uint8_
     p->behind = (bits & 1) != 0;
     p->forgotten = (bits & 2) != 0;
     p->answered = (bits & 4) != 0;
-    return version != ROWS_VERSION || r.bad ? -1 : 0;
+    return version != ROWS_VERSION || r.bad ? rows_corrupt(s, "a site's row") : 0;
 }
 
 int rows_put_join(struct session *s)
@@ -287,9 +315,11 @@ int rows_close(struct session *s)
 static int load_saver(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct session *s = arg;
-    struct orset_reader k = {key + 1, key + key_len, false}, r = {v, v + len, false};
-    struct box *x = box_by_folder(s, (uint32_t)orset_key_read(&k));
+    struct orset_reader r = {v, v + len, false};
+    struct box *x = box_by_folder(s, row_folder(s, key, key_len));
     pid_t pid = (pid_t)orset_read_num(&r, INT32_MAX);
+    if (!row_end(&r))
+        return rows_corrupt(s, "the row of who saves mails");
     if (x == NULL)
         return 0;
     x->saving = pid == getpid();
@@ -336,22 +366,21 @@ static int found_one(void *arg, const uint8_t *key, size_t key_len, const uint8_
 static int load_writing(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct session *s = arg;
-    struct orset_reader k = {key + 1, key + key_len, false}, r = {v, v + len, false};
-    struct box *x = box_by_folder(s, (uint32_t)orset_key_read(&k));
+    struct orset_reader r = {v, v + len, false};
+    struct box *x = box_by_folder(s, row_folder(s, key, key_len));
     if (x == NULL)
         return 0;
     (void)orset_read_u8(&r);
     x->writing.seq = (uint32_t)orset_read_num(&r, UINT32_MAX);
     x->writing.offset = orset_read_num(&r, UINT64_MAX);
     s->cut_short = TRUE;
-    return r.bad ? -1 : 0;
+    return r.bad ? rows_corrupt(s, "the row of what is being written") : 0;
 }
 
 static int load_moved(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct session *s = arg;
-    struct orset_reader k = {key + 1, key + key_len, false};
-    struct box *x = box_by_folder(s, (uint32_t)orset_key_read(&k));
+    struct box *x = box_by_folder(s, row_folder(s, key, key_len));
     return x == NULL ? 0 : moved_load(s, x, v, len);
 }
 

@@ -378,6 +378,10 @@ int rows_del(struct session *, char kind, const void *key, size_t key_len);
 /* 1 and the value, good until the next call on the store; 0; -1 */
 int rows_get(struct session *, char kind, const void *key, size_t key_len, const uint8_t **value, size_t *len);
 int rows_each(struct session *, char kind, orset_row_fn *, void *arg);
+/* A row holds what cannot be true: the state is put aside at the user's next question, and made anew. -1 */
+int rows_corrupt(struct session *, const char *what);
+bool row_end(const struct orset_reader *); /* read to its end, and nothing was bad */
+#define ROW_UIDS_MAX 10000000 /* UIDs that one row names, in ranges */
 /* Kinds of rows() above that have no struct: */
 #define ROW_SUBSCRIPTIONS 's' /* names as seen last, each with a length; "-": those that went (subscriptions.c) */
 #define ROW_RENUMBER 'r'      /* folder: UIDs that a move is about to expunge */

@@ -90,8 +90,9 @@ static int load_names(struct session *s, const char *row, ARRAY_TYPE(const_strin
     while (!in.bad && in.at != in.end) {
         const uint8_t *p = orset_read_text(&in, FRAME_NAME_MAX, &n);
         const char *vname = p == NULL ? NULL : t_strndup(p, n);
-        if (vname != NULL)
-            array_push_back(names, &vname);
+        if (vname == NULL || strlen(vname) != n)
+            return rows_corrupt(s, "the names that were subscribed");
+        array_push_back(names, &vname);
     }
     array_sort(names, by_name);
     return r < 0 ? -1 : 0;

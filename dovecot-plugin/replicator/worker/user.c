@@ -313,7 +313,7 @@ static const char *state_path(struct session *s)
     return t_strconcat(s->dir, "/state.db", NULL);
 }
 
-/* What is no database is kept for whoever wants to know why; the mailboxes and the other sites know what it held (F36). */
+/* What is no database, or holds what was never written there (guard.h), is kept for whoever wants to know why; the mailboxes and the other sites know what it held (F36). */
 static void put_state_aside(struct session *s, const char *why)
 {
     static const char *const parts[] = {"", "-wal", "-journal"};
@@ -324,20 +324,16 @@ static void put_state_aside(struct session *s, const char *why)
             session_note(s, NOTE_ERROR, "rename(%s%s): %m", path, parts[i]);
 }
 
-static int open_state(struct session *s, const char **error_r)
+/* 0; -1; -2: it is spoilt, *error_r says by what */
+static int read_state(struct session *s, const char **error_r)
 {
     struct orset_origin self = {s->group->self, random_number()};
     char *error;
     int r = state_sqlite_open(&s->db, state_path(s), &error);
-    if (r == -2) {
-        put_state_aside(s, error);
-        free(error);
-        r = state_sqlite_open(&s->db, state_path(s), &error);
-    }
     if (r < 0) {
         *error_r = t_strdup(error);
         free(error);
-        return -1;
+        return r;
     }
     state_sqlite_interface(s->db, &s->store);
     r = orset_open(&s->os, session_alloc(), &s->store, &self, &s->created);
@@ -349,9 +345,28 @@ static int open_state(struct session *s, const char **error_r)
     if (r < 0) {
         const char *why = r == ORSET_E_MEMORY ? "out of memory" : state_sqlite_error(s->db);
         *error_r = t_strdup_printf("%s/state.db: %s", s->dir, *why != '\0' ? why : "its rows cannot be read");
-        return -1;
+    } else if ((r = rows_load(s)) < 0) {
+        *error_r = t_strdup_printf("%s/state.db: %s", s->dir, session_error(s));
     }
-    return rows_load(s);
+    return r >= 0 ? 0 : state_sqlite_spoilt(s->db) ? -2 : -1;
+}
+
+static int open_state(struct session *s, const char **error_r)
+{
+    int r = read_state(s, error_r);
+    if (r != -2)
+        return r;
+    if (s->os != NULL)
+        orset_close(s->os);
+    s->os = NULL;
+    if (s->db != NULL)
+        state_sqlite_close(s->db);
+    s->db = NULL;
+    boxes_clear(s);
+    put_state_aside(s, *error_r);
+    str_truncate(s->error, 0);
+    *error_r = NULL;
+    return read_state(s, error_r) < 0 ? -1 : 0;
 }
 
 /* Is this state the one that gave the numbers last? Main alone has the file that knows. */

@@ -28,11 +28,6 @@ enum scan_verdict {
     SCAN_BROKEN    /* another index: what is missing is damage (F1) */
 };
 
-struct reassert {
-    uint32_t uid;
-    uint8_t flags;
-};
-
 /* What clients said of a mail under the UID that it had before. */
 struct late {
     uint32_t uid; /* it has now */
@@ -67,7 +62,7 @@ struct scan {
     ARRAY_TYPE(seq_range) requested;  /* UIDs a client asked to expunge, or this program */
     ARRAY_TYPE(seq_range) by_clients; /* those of clients alone */
     ARRAY_TYPE(seq_range) saved;     /* by this program, or another one that acts for no client */
-    ARRAY(struct reassert) reasserts; /* system flags set by an explicit local request, by UID */
+    ARRAY_TYPE(seq_range) reasserts[ORSET_SYSTEM_FLAGS]; /* for each of those flags: the mails on which a client set it */
     ARRAY_TYPE(attribute_change) attributes; /* in the log's order */
     ARRAY(struct late) late;
     ARRAY_TYPE(word) words;       /* in order; of a mailbox that is rewound, adopted, or whose log began anew */

@@ -23,6 +23,12 @@
 
 /* --- rows ----------------------------------------------------------------------------------------------------------- */
 
+struct written {
+    uint32_t uid, folder;
+    struct orset_dot dot;
+    struct orset_flags flags;
+};
+
 static void put_flags(struct orset_buf *b, const struct orset_flags *f)
 {
     orset_buf_u8(b, f->system);
@@ -31,12 +37,26 @@ static void put_flags(struct orset_buf *b, const struct orset_flags *f)
         orset_buf_num(b, f->keyword[i]);
 }
 
-static void read_flags(struct orset_reader *r, struct orset_flags *f)
+static void read_flags(const struct session *s, struct orset_reader *r, struct orset_flags *f)
 {
+    size_t len;
     f->system = orset_read_u8(r);
     f->nkeywords = (uint16_t)orset_read_num(r, ORSET_MESSAGE_KEYWORDS_MAX);
-    for (unsigned i = 0; i < f->nkeywords; i++)
+    r->bad = r->bad || f->system >= 1U << ORSET_SYSTEM_FLAGS;
+    for (unsigned i = 0; i < f->nkeywords; i++) {
         f->keyword[i] = (uint16_t)orset_read_num(r, ORSET_KEYWORDS_MAX);
+        r->bad = r->bad || orset_keyword_name(s->os, f->keyword[i], &len) == NULL;
+    }
+}
+
+static void read_written(const struct session *s, struct orset_reader *r, struct written *w)
+{
+    w->uid = (uint32_t)orset_read_num(r, UINT32_MAX);
+    w->folder = (uint32_t)orset_read_num(r, ORSET_FOLDERS_MAX);
+    w->dot.origin = (uint16_t)orset_read_num(r, ORSET_ORIGINS_MAX);
+    w->dot.counter = orset_read_num(r, ORSET_COUNTER_MAX);
+    r->bad = r->bad || w->folder >= orset_folders(s->os) || w->dot.origin >= orset_origins(s->os);
+    read_flags(s, r, &w->flags);
 }
 
 static struct orset_key key_of(const struct box *x)
@@ -99,12 +119,6 @@ bool writing_unfinished(struct session *s, const struct box *x)
 }
 
 /* --- what became of it ---------------------------------------------------------------------------------------------- */
-
-struct written {
-    uint32_t uid, folder;
-    struct orset_dot dot;
-    struct orset_flags flags;
-};
 
 bool writing_assign(const ARRAY_TYPE(seq_range) *saved, const uint32_t *asked, uint32_t *got, unsigned n)
 {
@@ -185,14 +199,11 @@ int writing_recover(struct session *s, struct mailbox *box, struct box *x, const
         enum writing_kind kind = (enum writing_kind)orset_read_u8(&in);
         while (in.at != in.end && !in.bad) {
             struct written *w = array_append_space(&list);
-            w->uid = (uint32_t)orset_read_num(&in, UINT32_MAX);
-            w->folder = (uint32_t)orset_read_num(&in, ORSET_FOLDERS_MAX);
-            w->dot.origin = (uint16_t)orset_read_num(&in, ORSET_ORIGINS_MAX);
-            w->dot.counter = orset_read_num(&in, ORSET_COUNTER_MAX);
-            read_flags(&in, &w->flags);
+            read_written(s, &in, w);
+            in.bad = in.bad || (w->uid == 0 && kind != WRITING_PLACE);
         }
-        if (in.bad)
-            return session_fail(s, "%s: the row of what was being written cannot be read", x->vname);
+        if (in.bad || (kind != WRITING_PLACE && kind != WRITING_FLAGS))
+            return rows_corrupt(s, "the row of what is being written");
         unsigned n = array_count(&list);
         r = n == 0 ? 0
             : kind == WRITING_PLACE
@@ -234,7 +245,7 @@ int moved_load(struct session *s, struct box *x, const uint8_t *value, size_t le
 {
     struct orset_reader in = {value, value + len, false};
     if (orset_read_u8(&in) != WRITING_VERSION)
-        return -1;
+        return rows_corrupt(s, "the row of mails with another UID");
     if (!array_is_created(&x->moved))
         i_array_init(&x->moved, 16);
     array_clear(&x->moved);
@@ -246,8 +257,7 @@ int moved_load(struct session *s, struct box *x, const uint8_t *value, size_t le
         m->from.offset = orset_read_num(&in, UINT64_MAX);
         m->at = (time_t)orset_read_num(&in, INT64_MAX);
     }
-    (void)s;
-    return in.bad ? -1 : 0;
+    return in.bad ? rows_corrupt(s, "the row of mails with another UID") : 0;
 }
 
 int moved_add(struct session *s, struct box *x, const struct moved *v, unsigned n)

@@ -1,0 +1,103 @@
+/* journal_said - see journal_said.h */
+#include "journal_said.h"
+
+#include <strescape.h>
+
+static int by_guid(const struct deletion *a, const struct deletion *b)
+{
+    return memcmp(a->guid, b->guid, sizeof a->guid);
+}
+
+static int by_guid_and_line(const struct deletion *a, const struct deletion *b)
+{
+    int r = by_guid(a, b);
+    return r != 0 ? r : a->at < b->at ? -1 : a->at > b->at;
+}
+
+static int by_text(const char *const *a, const char *const *b)
+{
+    return strcmp(*a, *b);
+}
+
+/* "D", the GUID, the name or none: a deletion begins. "x", the GUID: it failed. FALSE: another line. */
+static bool parse_deletion(const char *line, size_t len, struct deletion *d)
+{
+    char hex[33] = "";
+    bool begins = len >= 35 && line[0] == 'D' && line[34] == '\t', failed = len == 34 && line[0] == 'x';
+    if ((!begins && !failed) || line[1] != '\t')
+        return FALSE;
+    memcpy(hex, line + 2, 32);
+    d->times = begins ? 1 : -1;
+    d->vname = begins && len > 35 ? t_str_tabunescape(t_strndup(line + 35, len - 35)) : NULL;
+    return guid_128_from_string(hex, d->guid) == 0;
+}
+
+/* "S" or "U", "-", the name. */
+static void parse_line(struct journal_said *j, const char *line, size_t len)
+{
+    struct deletion d;
+    if (parse_deletion(line, len, &d)) {
+        d.at = array_count(&j->deletions);
+        array_push_back(&j->deletions, &d);
+    } else if (len > 4 && (line[0] == 'S' || line[0] == 'U') && memcmp(line + 1, "\t-\t", 3) == 0) {
+        const char *said = t_strdup_printf("%c%s", line[0], t_str_tabunescape(t_strndup(line + 4, len - 4)));
+        array_push_back(&j->subscribed, &said);
+    }
+}
+
+/* Of each folder one. Each process that fails takes back its own deletion: another one's, before, between or behind, stands. */
+static void count_deletions(struct journal_said *j)
+{
+    unsigned n, kept = 0;
+    array_sort(&j->deletions, by_guid_and_line);
+    struct deletion *d = array_get_modifiable(&j->deletions, &n);
+    for (unsigned at = 0; at < n; at++) {
+        if (kept == 0 || by_guid(&d[kept - 1], &d[at]) != 0) {
+            d[kept++] = d[at];
+            continue;
+        }
+        d[kept - 1].times += d[at].times;
+        if (d[at].times > 0)
+            d[kept - 1].vname = d[at].vname;
+    }
+    array_delete(&j->deletions, kept, n - kept);
+}
+
+/* After a power loss zeros may stand before a line. */
+void journal_said_parse(struct journal_said *j, const void *text, size_t len)
+{
+    const char *at = text, *end = at + len, *lf;
+    array_clear(&j->deletions);
+    array_clear(&j->subscribed);
+    for (; (lf = memchr(at, '\n', (size_t)(end - at))) != NULL; at = lf + 1) {
+        const char *zero = memrchr(at, '\0', (size_t)(lf - at)), *line = zero == NULL ? at : zero + 1;
+        parse_line(j, line, (size_t)(lf - line));
+    }
+    count_deletions(j);
+    array_sort(&j->subscribed, by_text);
+}
+
+const struct deletion *journal_said_deleted(struct journal_said *j, const guid_128_t guid)
+{
+    struct deletion wanted;
+    memcpy(wanted.guid, guid, sizeof wanted.guid);
+    const struct deletion *d = array_bsearch(&j->deletions, &wanted, by_guid);
+    return d != NULL && d->times > 0 ? d : NULL;
+}
+
+bool journal_said_subscription(struct journal_said *j, const char *vname, bool on)
+{
+    const char *wanted = t_strconcat(on ? "S" : "U", vname, NULL);
+    return array_bsearch(&j->subscribed, &wanted, by_text) != NULL;
+}
+
+void journal_said_init(struct journal_said *j)
+{
+    i_array_init(&j->deletions, 64);
+    t_array_init(&j->subscribed, 8);
+}
+
+void journal_said_free(struct journal_said *j)
+{
+    array_free(&j->deletions);
+}
