@@ -252,5 +252,6 @@ void check_nodes(struct ctl *ctl)
         freeReplyObject(info);
     }
     check_states(ctl);
+    check_replica_nodes(ctl);
     free(facts);
 }
