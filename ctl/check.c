@@ -109,6 +109,18 @@ static bool in_group(const struct ctl *ctl)
     return there;
 }
 
+/* A newcomer's own word says by which name it is known: with the system's authorities anybody has a certificate for one of his, and our programs bring it their passwords. */
+static void check_authority(struct ctl *ctl)
+{
+    const struct config *c = ctl->config;
+    bool tls = false;
+    for (size_t i = 0; i < c->nnodes; i++)
+        tls |= !strcmp(c->node[i].tls, "yes");
+    if (c->membership == MEMBERSHIP_LEARNED && tls && !*c->node_ca_file)
+        check_say(ctl, FINDING_WARNING, FOUND_LEARNED_ANY_CA, "config", "node_ca_file = \"/etc/dovelane/tls/ca.crt\", the authority of the nodes' certificates and no other, on all hosts",
+                  "membership = learned, and node_ca_file is empty: whoever can write one node's table of nodes makes a server of his own a node, with any public certificate");
+}
+
 void check_config(struct ctl *ctl)
 {
     const struct config *c = ctl->config;
@@ -133,6 +145,7 @@ void check_config(struct ctl *ctl)
                       "destination \"%s\" is not in divert: its settings are used for mail that is still in lanes only", c->destination[i].name);
     check_ports(ctl);
     check_places(ctl);
+    check_authority(ctl);
     check_replica_users(ctl);
 }
 

@@ -30,6 +30,7 @@ void check_nodes(struct ctl *);
 void check_states(struct ctl *); /* of all nodes that are connected */
 void check_clock(struct ctl *, struct conn *);
 void check_users(struct ctl *, struct conn *);
+void check_replica_nodes(struct ctl *); /* the users of nodes that only replicas have; `doveadm dovelane status` says which do not answer */
 
 /* check_replicas.c */
 void check_replica_users(struct ctl *);

@@ -283,5 +283,6 @@ void check_nodes(struct ctl *ctl)
         freeReplyObject(info);
     }
     check_states(ctl);
+    check_replica_nodes(ctl);
     free(facts);
 }

@@ -160,6 +160,19 @@ static void check_replicas(struct ctl *ctl, struct conn *c, bool older)
     }
 }
 
+void check_replica_nodes(struct ctl *ctl)
+{
+    const struct config *c = ctl->config;
+    for (size_t i = 0; i < c->nreplicas; i++) {
+        struct conn conn = {0};
+        if (config_node_index(c, *c->replica[i].node ? c->replica[i].node : c->replica[i].name) >= 0)
+            continue; /* a node of the gateway, too */
+        if (conn_open_replica(&conn, c, i))
+            check_users(ctl, &conn);
+        conn_close(&conn);
+    }
+}
+
 void check_users(struct ctl *ctl, struct conn *c)
 {
     const char *template = ctl->config->node_user_file;

@@ -110,14 +110,14 @@ enum conn_found conn_try(struct conn *c, const struct config *config, size_t nod
     return CONN_WRONG;
 }
 
-bool conn_open(struct conn *c, const struct config *config, size_t node)
+static bool open_link(struct conn *c, const char *name, const struct config_link *link)
 {
-    struct config_link l = config_node_link(config, node);
+    struct config_link l = *link;
     struct endpoint *to = endpoint_new(&l);
     struct path *p = NULL;
     size_t n = endpoint_addresses(to);
     conn_close(c);
-    *c = (struct conn){.name = config->node[node].name, .address = l.address};
+    *c = (struct conn){.name = name, .address = l.address};
     for (size_t i = 0; i < n && !p; i++) {
         p = dial(c, to, i);
         if (p && i)
@@ -130,6 +130,21 @@ bool conn_open(struct conn *c, const struct config *config, size_t node)
         return false;
     }
     return use(c, to, p);
+}
+
+bool conn_open(struct conn *c, const struct config *config, size_t node)
+{
+    struct config_link l = config_node_link(config, node);
+    return open_link(c, config->node[node].name, &l);
+}
+
+bool conn_open_replica(struct conn *c, const struct config *config, size_t replica)
+{
+    const struct config_replica *r = &config->replica[replica];
+    struct config_link l = config_replica_link(config, replica);
+    l.at = NULL;
+    l.user_file = config->node_user_file;
+    return open_link(c, *r->node ? r->node : r->name, &l);
 }
 
 void conn_close(struct conn *c)

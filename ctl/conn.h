@@ -21,6 +21,9 @@ struct conn {
 /* Connects (again), over its active address or else its standby, and looks whether the server is the node that it should be. */
 bool conn_open(struct conn *, const struct config *, size_t node);
 
+/* The same for the node of a replica, as the admin's command. */
+bool conn_open_replica(struct conn *, const struct config *, size_t replica);
+
 /* Whether the node answers at one address (0 active, 1 standby), without using it; path_trouble says why not. CONN_WRONG: a server does, but it is another
  * node's, or refuses us. */
 enum conn_found { CONN_RIGHT, CONN_SILENT, CONN_WRONG };

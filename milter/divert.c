@@ -96,6 +96,8 @@ static void log_failed(const struct session *s, const char *action)
     log_mail(s, text);
 }
 
+static bool promised(struct session *);
+
 /* Once one was deleted nothing may be revoked: Postfix's copy may be without it by now. */
 static void split(struct session *s)
 {
@@ -104,6 +106,8 @@ static void split(struct session *s)
         leave_it(s, "Postfix may not wait for the answer any more");
         return;
     }
+    if (!promised(s))
+        return;
     for (size_t i = 0; i < s->mail.nrecipients; i++) {
         const struct mail_recipient *r = &s->mail.recipient[i];
         if (deposit_done(&s->deposit.request.entry[deposit_entry(&s->deposit, r->destination)]))

@@ -14,7 +14,7 @@ from host import Trouble
 
 DIRECTORY = "/var/lib/dovelane-provision"
 # Programs make files here that no plan names; what was not there before goes at an undo.
-WATCHED = ("/var/lib/dovelane", "/var/lib/redis/dovelane", "/etc/dovelane", "/etc/redis/dovelane")
+WATCHED = ("/var/lib/dovelane", "/var/lib/dovelane-replicator", "/var/lib/redis/dovelane", "/etc/dovelane", "/etc/redis/dovelane")
 
 
 class Gone(Trouble):

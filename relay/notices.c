@@ -5,13 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "log.h"
 #include "mem.h"
 #include "owners.h"
 #include "said.h"
 #include "signals.h"
 
-#define LOOK 0.25 /* seconds */
+#define LOOK 0.25  /* seconds */
+#define REFUSED 30. /* seconds until a node is asked again when one has refused: its users are older */
 
 enum { DIVERT, HOLDS, NOTICES };
 
@@ -27,7 +29,8 @@ struct notices {
     struct relay *relay;
     struct notice notice[NOTICES];
     ev_timer look;
-    bool refused; /* a node did, and that was logged */
+    bool refused;  /* a node did, and that was logged */
+    double paused; /* clock_monotonic: until then none is asked */
 };
 
 /* A GET under way. */
@@ -82,6 +85,8 @@ static void on_told(struct wire *w, redisReply *reply, void *arg)
     if (refused && !all->refused)
         log_warning("a node may not be told what `dovelane divert` and `dovelane hold --add` said: %s. `dovelane acl` again, into its aclfile, and ACL LOAD", reply->str);
     all->refused |= refused;
+    if (refused)
+        all->paused = clock_monotonic() + REFUSED;
 }
 
 static void tell(struct notices *all, struct wire *w, const struct notice *n)
@@ -126,7 +131,8 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
         return;
     for (size_t i = 0; i < NOTICES; i++)
         keep(&all->notice[i]);
-    owners_each_node(all->relay, ask, all);
+    if (clock_monotonic() >= all->paused)
+        owners_each_node(all->relay, ask, all);
 }
 
 struct notices *notices_open(struct relay *r)

@@ -115,6 +115,15 @@ def test_a_destination_of_its_own(conf):
     conf.check.lacks("destination-not-in-divert", "config")
 
 
+@mends("learned-any-ca")
+def test_nodes_that_are_learned_by_any_authority(conf):
+    conf.nodes = {f"mx{n}": {"redis": f"127.0.0.1:{n}", "tls": "yes"} for n in (1, 2, 3)}
+    conf.write(membership="learned")
+    name, value = settings(conf.check.finds("learned-any-ca", "config").mend)
+    conf.write(**{name: value})
+    conf.check.lacks("learned-any-ca", "config")
+
+
 @mends("replicas-together", "replicator-user-left")
 def test_replicas_that_come_as_one_user(conf):
     """The setting of before, and the user of before once each replica has its own."""

@@ -419,9 +419,8 @@ def test_users_of_replicas(link):
     link.files.__init__(link.files.directory / "more", BUILD, sites)
     replicas = "".join(f'replica {name} {{ id = {n}  redis = "127.0.0.1:{link.port if n == 1 else 9}"  tls = yes }}\n' for n, name in enumerate(sites, 1))
 
-    def write():
-        link.conf.write_text(programs.settings_text({"copies": 1, "log": "stderr", "replicate_namespaces": "{ inbox }", **link.files.settings, "node_ca_file": str(link.ca)},
-                                                    {"mx1": {"redis": f"127.0.0.1:{link.port}", "tls": "yes"}}) + replicas)
+    def write(**nodes):
+        link.conf.write_text(programs.settings_text({"copies": 1, "log": "stderr", "replicate_namespaces": "{ inbox }", **link.files.settings, "node_ca_file": str(link.ca)}, nodes) + replicas)
     link.ca = link.files.directory.parent / "ca.crt"
     acl = link.files.directory.parent / "mx1.acl"
 
@@ -429,7 +428,7 @@ def test_users_of_replicas(link):
         acl.write_text("user default on nopass ~* &* +@all\n" + "".join(link.files.acl(*words).splitlines(True)[1:]))
         link.call("ACL", "LOAD")
     load("--site", "-")
-    write()
+    write(mx1={"redis": f"127.0.0.1:{link.port}", "tls": "yes"})
     eventually("it answers", lambda: not any(each.name == "node-silent" for each in link.check.look("nodes")[0]))
     found = link.check.finds("acl-missing", "nodes")
     assert "it has no user dovelane-replicator:mx1@mx1, which the replicator of mx1 would come as" in found.text
@@ -438,7 +437,11 @@ def test_users_of_replicas(link):
     link.call("ACL", "SETUSER", "dovelane-replicator:site-b@mx1", "~dovelane:replica:*")
     found = link.check.finds("acl-wider", "nodes")
     assert "its user dovelane-replicator:site-b@mx1 may do more than the replicator of site-b needs: ~dovelane:replica:*" in found.text
+    write()  # where nobody but replicas uses that server
+    assert "~dovelane:replica:*" in link.check.finds("acl-wider", "nodes", about="node mx1").text
     load("--site", "mx1")
+    link.check.lacks("acl-wider", "nodes")
+    write(mx1={"redis": f"127.0.0.1:{link.port}", "tls": "yes"})
     link.check.lacks("acl-wider", "nodes")
 
 

@@ -53,9 +53,9 @@ SHAPES = {
     "a number": lambda words: encoded(-7),
     "nothing": lambda words: encoded(None),
     "a list": lambda words: encoded([EVIL] * 8),
-    "nested lists": lambda words: encoded({b"LANE.LIST": [0, [b"dovelane:smtp:" + EVIL, 1, 1]], b"LANE.BEAT": BEAT,
+    "nested lists": lambda words: encoded({b"LANE.LIST": [0, [b"dovelane:smtp:" + EVIL, 1, 1]], b"LANE.BEATS": BEAT,
                                            b"LANE.READ": [0, [[1, b"i" * 16, 1, 1, 1, EVIL, None, b"waiting"]]]}.get(words[0], NESTED)),
-    "lists of the wrong things": lambda words: encoded({b"LANE.BEAT": BROKEN, b"LANE.LIST": [0, [None, None, None, 1, 2, 3, b"x"]],
+    "lists of the wrong things": lambda words: encoded({b"LANE.BEATS": BROKEN, b"LANE.LIST": [0, [None, None, None, 1, 2, 3, b"x"]],
                                                         b"LANE.READ": [None, [None, 3, [1, 2], [None] * 9, [1, b"i" * 16, None, None, None, b"", 1, 2]]]}
                                                        .get(words[0], [None, [None, 1], [], -1, b""])),
     "half a list": lambda words: b"*5\r\n:1\r\n",

@@ -3,6 +3,7 @@
 The test plays Postfix on the milter's socket."""
 import contextlib
 import os
+import pwd
 import socket
 import struct
 import time
@@ -183,3 +184,34 @@ def test_an_answer_that_a_blocked_log_kept_is_not_given(system, tmp_path):
     wait(lambda: drained() and stored(system) == [0, 0], lambda: stored(system))
     restart("stderr")
     os.close(pipe)
+
+
+# ---- who is served ----
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes other users' places")
+def test_without_a_group_postfix_and_root_alone_are_served(system):
+    """The socket's mode lets everybody connect (milter_socket_group is empty); the kernel says who it is."""
+    path = Path(system["milter"].note["socket"])
+    for part in (path.parent, *path.parent.parents):
+        if part.is_relative_to(system.directory):
+            part.chmod(part.stat().st_mode | 0o055)
+    assert path.stat().st_mode & 0o777 == 0o666
+
+    def served(uid):
+        os.seteuid(uid)
+        try:
+            connection = socket.socket(socket.AF_UNIX)
+            connection.settimeout(LIMIT)
+            connection.connect(str(path))
+        finally:
+            os.seteuid(0)
+        with connection:
+            try:
+                connection.sendall(NEGOTIATION)
+                return connection.recv(5, socket.MSG_WAITALL)[4:] == b"O"
+            except (BrokenPipeError, ConnectionResetError):
+                return False
+    postfix, other = pwd.getpwnam("postfix").pw_uid, pwd.getpwnam("nobody").pw_uid
+    assert served(0) and served(postfix) and not served(other)
+    assert f"milter_socket: process {os.getpid()} of user {other} wants to be served, but is not Postfix's" in log(system)
+    assert served(postfix)

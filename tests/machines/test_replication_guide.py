@@ -110,7 +110,7 @@ def test_tls_and_users(sites):
         assert machine.run(f"{cli} --tls --cacert /etc/dovelane/tls/ca.crt LANE.INFO", check=False).startswith("NOAUTH"), "nobody without a password"
         assert "PONG" not in machine.run(f"timeout 5 {cli} ping", check=False), "nobody without TLS"
         assert machine.run(f"stat -c '%U:%G %a' /etc/dovelane/dovelane-replicator/{name}.user /etc/dovelane/dovelane/user").split() == ["root:dovelane-replicator", "640", "root:root", "600"]
-        assert running_as(machine) == "dovelane-replicator"
+        runs_as(machine, "dovelane-replicator")
     assert not sites.b.place("/etc/dovelane/dovelane-replicator/site-a.user").exists(), "a site has its own"
     assert not sites.b.place("/etc/dovelane/tls/ca.key").exists(), "the authority stays where it was made"
     sites.b.reboot()
@@ -119,8 +119,9 @@ def test_tls_and_users(sites):
     assert "after a reboot" in {mail["subject"] for mail in sites.same()["INBOX"]["mails"].values()}
 
 
-def running_as(machine):
-    return machine.run("ps -eo user:32,args | sed -n 's/ .*[d]ovelane-replicator -n .*//p'").strip()
+def runs_as(machine, user):
+    """Dovecot's master makes it as root, and it becomes the user of its service."""
+    machine.wait(f"""[ "$(ps -eo user:32,args | sed -n 's/ .*[d]ovelane-replicator -n .*//p')" = {user} ]""", what=f"the replicator runs as {user}")
 
 
 AS_BEFORE = """
@@ -145,7 +146,7 @@ def test_hosts_of_before_go_on_and_get_the_replicators_own_user(sites):
     for machine in sites.machines.values():
         machine.run(AS_BEFORE)
         machine.wait("ss -ltn | grep -q :143")
-        assert running_as(machine) == "dovelane"
+        runs_as(machine, "dovelane")
         assert machine.run("stat -c '%U %a' /var/lib/dovelane/dirty; stat -c '%G %a' /etc/dovelane/dovelane-replicator").split() == ["dovelane", "1733", "dovelane", "750"]
         assert "[replicator-user]" in machine.run("dovelane check dovecot", check=False)
     exchanged(sites, "as before")
@@ -155,7 +156,8 @@ def test_hosts_of_before_go_on_and_get_the_replicators_own_user(sites):
     sites.reader.follow("upgrade.md", "## The replicator's own user")
     for machine in sites.machines.values():
         machine.wait("ss -ltn | grep -q :143")
-        assert running_as(machine) == "dovelane-replicator" and "[replicator-user]" not in machine.run("dovelane check dovecot", check=False)
+        runs_as(machine, "dovelane-replicator")
+        assert "[replicator-user]" not in machine.run("dovelane check dovecot", check=False)
     exchanged(sites, "its own")
 
 

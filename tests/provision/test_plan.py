@@ -63,9 +63,11 @@ def test_nothing_is_diverted_nor_replicated_until_told(host, dovelane):
 def test_undo_brings_back_exactly_what_was_there(host, dovelane):
     host.path("/etc/default/dovelane").write_text("DOVELANE_NODE=old\n")
     host.path("/etc/default/dovelane").chmod(0o600)
+    host.path("/var/lib/dovelane-replicator").mkdir()
     before, units = tree(host.root), dict(host.units)
     dovelane(*INIT)
     host.path("/var/lib/dovelane/nodes-dovelane-relay").write_text("made by a program")
+    host.path("/var/lib/dovelane-replicator/reserve").write_text("made by another one")
     status, said = dovelane("init", "--undo", "--yes")
     assert status == 0 and tree(host.root) == before, said
     assert {unit: state for unit, state in host.units.items() if state != (False, False)} == units

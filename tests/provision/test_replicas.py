@@ -11,6 +11,7 @@ import authority
 import conf
 import desired
 import distribute
+import dovecot
 import group
 import main
 import redis
@@ -113,3 +114,13 @@ def test_sites_beyond_what_a_description_holds_are_refused(site):
     key = site.text(f"{desired.AUTHORITY}/ca.key")
     with pytest.raises(group.Trouble, match="too many sites"):
         group.seal(key, {**description, "acl": "x" * group.LARGEST})
+
+
+def test_a_dovecot_that_was_set_up_before_keeps_its_user(site, dovelane):
+    """Its replicator runs as dovelane until an admin changes that: its password stays one that it can read."""
+    assert desired.group_of(site, "dovelane-replicator") == "dovelane-replicator"
+    file = site.path(dovecot.REPLICATION)
+    file.write_text("service dovelane-replicator {\n  user = dovelane\n}\n")
+    assert desired.group_of(site, "dovelane-replicator") == "dovelane" and desired.group_of(site, "dovelane-proxy") == "dovelane-proxy"
+    file.write_text("service dovelane-replicator {\n  user = dovelane-replicator\n}\n")
+    assert desired.group_of(site, "dovelane-replicator") == "dovelane-replicator"

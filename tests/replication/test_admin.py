@@ -146,7 +146,7 @@ def test_a_first_start_looks_at_all_users(group):
 
 
 def test_main_is_the_user_of_its_service(group):
-    """As the guide has it: user = dovelane, and only its workers keep root."""
+    """As the guide has it: a user of its own, and only its workers keep root. It goes on where that user may not make metrics_socket."""
     there = group("sdbox")
     a, = there.replicas
     conf = Path(a.note["config"])
@@ -154,9 +154,12 @@ def test_main_is_the_user_of_its_service(group):
     directory = Path(a.note["base"]) / "replicator"
     for path in (directory, *directory.iterdir()):
         shutil.chown(path, "nobody")
+    with (Path(a.note["base"]) / "dovelane.conf").open("a") as settings:
+        settings.write('metrics_socket = "/nowhere/metrics"\n')
     there.restart(a.name)
     main, = a.processes("dovelane-replicator")
     assert Path(f"/proc/{main.pid}").owner() == "nobody"
+    assert b"here" in a.doveadm("dovelane", "status")
 
 
 def test_a_replicator_that_does_not_run(group):

@@ -168,7 +168,7 @@ static void open_log(const struct config *c)
     if (log_open("dovelane-replicator", c->log, (enum log_level)c->log_level) < 0)
         i_fatal("log = %s: %m", c->log);
     if (metrics_serve(c->metrics_socket, "dovelane-replicator") < 0)
-        i_fatal("metrics_socket = %s: %m", c->metrics_socket);
+        i_error("metrics_socket = %s: %m: nobody can ask for the counters; its directory must be the service's user's", c->metrics_socket);
 }
 
 /* The master has told us to stop (or is gone): the users' states are closed before we are. */

@@ -484,7 +484,7 @@ static struct worker *connect_one(struct workers *ws)
         int error = errno;
         const char *help = error == EAGAIN ? "no worker takes what waits there: Dovecot's log says why none starts"
                                            : "no worker can be reached: service dovelane-worker needs a unix_listener dovelane-worker that this user may open "
-                                             "(user = dovelane)";
+                                             "(user = that of service dovelane-replicator)";
         if (fd >= 0)
             close(fd);
         unreachable(ws, mem_printf("%s: %s: %s", ws->path, strerror(error), help));
