@@ -157,6 +157,8 @@ static const char *const untrue[] = {
     "UPDATE uid SET value = x'010901'",                      /* a mail of origin 9 */
     "UPDATE uid SET value = x'090001'",                      /* of folder 9 */
     "UPDATE out SET value = x'0102'",
+    "UPDATE out SET value = substr(value, 1, 50) || x'77' || substr(value, 52) WHERE number = (SELECT max(number) FROM out)", /* another op */
+    "UPDATE out SET value = substr(value, 1, 12) || x'77' || substr(value, 14) WHERE number = (SELECT min(number) FROM out)",
     "UPDATE subscription SET value = x'0901'",
     "UPDATE attribute SET value = x'01'",
     "INSERT INTO todo VALUES (x'', x'')",
