@@ -1,7 +1,8 @@
-/* aside - a state that cannot be believed: no database, or one that holds what was never written there (guard.h).
+/* aside - a state that cannot be believed: no database, or one that holds what was never written there
+ * (guard.h).
  *
- * It is kept for whoever wants to know why; the mailboxes and the other sites know what it held (F36). Not each: what spoils it may come again,
- * and a home that is full takes no mail. */
+ * It is kept for whoever wants to know why; the mailboxes and the other sites know what it held (F36). Not
+ * each: what spoils it may come again, and a home that is full takes no mail. */
 #include "worker.h"
 
 #include <dirent.h>
@@ -25,7 +26,7 @@ static int by_time(const struct old *a, const struct old *b)
 }
 
 /* Those of earlier times: file is the state's name in dir. */
-static void find_old(const char *dir, const char *file, ARRAY_TYPE(const_string) *names)
+static void find_old(const char *dir, const char *file, ARRAY_TYPE(const_string) * names)
 {
     const char *prefix = t_strconcat(file, ASIDE, NULL);
     ARRAY(struct old) found;
@@ -66,9 +67,12 @@ static void remove_old(const char *path)
 void state_put_aside(struct session *s, const char *path, const char *why)
 {
     const char *aside = t_strdup_printf("%s" ASIDE "%lld", path, (long long)time(NULL));
-    session_note(s, NOTE_ERROR, "%s: it is now %s, and a new state is made from the mailboxes and the other sites", why, aside);
+    session_note(s, NOTE_ERROR,
+                 "%s: it is now %s, and a new state is made from the mailboxes and the other sites", why,
+                 aside);
     remove_old(path);
     for (unsigned i = 0; i < N_ELEMENTS(parts); i++)
-        if (rename(t_strconcat(path, parts[i], NULL), t_strconcat(aside, parts[i], NULL)) < 0 && errno != ENOENT)
+        if (rename(t_strconcat(path, parts[i], NULL), t_strconcat(aside, parts[i], NULL)) < 0 &&
+            errno != ENOENT)
             session_note(s, NOTE_ERROR, "rename(%s%s): %m", path, parts[i]);
 }
