@@ -13,8 +13,15 @@ struct making {
     struct orset_buf *ops;
     size_t most;
     uint64_t first, next, behind, chain;
+    uint64_t hash; /* running hash behind the op taken last, 0: not known */
     unsigned n;
 };
+
+/* What a row says of the ops before it must be what they are: another op than the one that was given is no peer's to take. */
+static bool goes_on(const struct making *m, uint64_t chain)
+{
+    return m->n == 0 || m->hash == 0 || chain == m->hash;
+}
 
 static int take_op(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
@@ -22,7 +29,7 @@ static int take_op(void *arg, const uint8_t *key, size_t key_len, const uint8_t 
     struct orset_reader k = {key, key + key_len, false}, r = {v, v + len, false};
     uint64_t number = orset_key_read(&k, ORSET_COUNTER_MAX);
     uint64_t chain = orset_read_u64(&r);
-    if (k.bad || k.at != k.end || r.bad || len > ORSET_OP_MAX + 8)
+    if (k.bad || k.at != k.end || r.bad || len > ORSET_OP_MAX + 8 || !goes_on(m, chain))
         return orset_corrupt(m->os, "an outgoing op's row");
     if (m->n > 0)
         m->next = number; /* ops take several numbers: where one ends shows where the next begins */
@@ -32,6 +39,7 @@ static int take_op(void *arg, const uint8_t *key, size_t key_len, const uint8_t 
         m->first = number;
         m->chain = chain;
     }
+    m->hash = chain || number == 1 ? orset_chain_next(chain, r.at, (size_t)(r.end - r.at)) : 0;
     orset_buf_text(m->ops, r.at, (size_t)(r.end - r.at));
     return m->ops->failed ? -1 : 0;
 }
@@ -55,6 +63,8 @@ int orset_batch_below(struct orset *os, uint64_t from, uint64_t behind, size_t m
     struct orset_key k = {0};
     orset_key_num(&k, from);
     int r = os->store.each(os->store.ctx, ORSET_T_OUT, k.b, k.n, 0, take_op, &m);
+    if (r == 0 && !goes_on(&m, os->origin[os->self].chain))
+        r = orset_corrupt(os, "an outgoing op's row");
     /* The last row was taken: the next one will be the next to be given. */
     *next_r = r == 1 ? m.next : os->origin[os->self].counter + 1;
     if (r < 0)

@@ -645,7 +645,7 @@ static int run(struct exec *x)
 
 /* The running hash of an origin's ops (F20): two contents under one number show as soon as the next op comes.
  */
-static uint64_t chain_next(uint64_t chain, const uint8_t *op, size_t len)
+uint64_t orset_chain_next(uint64_t chain, const uint8_t *op, size_t len)
 {
     struct orset_sum s = orset_hash(op, len);
     uint64_t w[3] = {chain, s.lo, s.hi};
@@ -701,7 +701,7 @@ int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
     o = &os->origin[x->by];
     uint64_t from = o->counter;
     o->counter = last;
-    o->chain = from == 0 || o->chain ? chain_next(o->chain, op, len) : 0;
+    o->chain = from == 0 || o->chain ? orset_chain_next(o->chain, op, len) : 0;
     o->dirty = true;
     return orset_ahead_covered(os, x->by, from, last);
 }

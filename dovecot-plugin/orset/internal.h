@@ -307,6 +307,7 @@ struct exec {
 
 /* Checks the op, puts it into the state, raises the vector. 0, ORSET_KNOWN or an error. */
 int orset_exec(struct orset *, struct exec *, const uint8_t *op, size_t len);
+uint64_t orset_chain_next(uint64_t chain, const uint8_t *op, size_t len); /* an origin's running hash, with this op */
 /* The op in os->op as this replica's next one: exec, outgoing row. */
 int orset_emit(struct orset *, uint32_t uid);
 void orset_op_begin(struct orset *, enum op_kind);

@@ -214,8 +214,9 @@ static int guid_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v,
     (void)vlen;
     g->row[g->n].folder = orset_key_read_folder(g->os, &r);
     struct orset_reader doomed = r;
-    struct orset_dot d = {(uint16_t)orset_key_read(&doomed, UINT16_MAX), orset_key_read(&doomed, UINT32_MAX)};
-    if (d.origin == ORSET_DOOMED_ORIGIN)
+    uint64_t origin = orset_key_read(&doomed, UINT16_MAX), uid = orset_key_read(&doomed, UINT32_MAX);
+    struct orset_dot d = {ORSET_DOOMED_ORIGIN, uid};
+    if (origin == ORSET_DOOMED_ORIGIN)
         r = doomed;
     else
         d = orset_key_read_dot(g->os, &r);

@@ -78,8 +78,12 @@ int state_guard_begin(sqlite3 *db, struct state_guard *g)
 {
     static const struct {
         int what, value;
-    } limit[] = {{SQLITE_LIMIT_LENGTH, STATE_ROW_MAX},   {SQLITE_LIMIT_SQL_LENGTH, 10000}, {SQLITE_LIMIT_COLUMN, 32},
-                 {SQLITE_LIMIT_EXPR_DEPTH, 100},          {SQLITE_LIMIT_ATTACHED, 0},       {SQLITE_LIMIT_TRIGGER_DEPTH, 1},
+    } limit[] = {{SQLITE_LIMIT_LENGTH, STATE_ROW_MAX},
+                 {SQLITE_LIMIT_SQL_LENGTH, 10000},
+                 {SQLITE_LIMIT_COLUMN, 32},
+                 {SQLITE_LIMIT_EXPR_DEPTH, 100},
+                 {SQLITE_LIMIT_ATTACHED, 0},
+                 {SQLITE_LIMIT_TRIGGER_DEPTH, 1},
                  {SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 100}};
     for (size_t i = 0; i < sizeof limit / sizeof limit[0]; i++)
         sqlite3_limit(db, limit[i].what, limit[i].value);
@@ -110,8 +114,11 @@ bool state_guard_blames_file(sqlite3 *db, const char *path, bool opening)
     case SQLITE_CONSTRAINT:
     case SQLITE_MISMATCH:
     case SQLITE_TOOBIG: return opening;
-    /* Its own head says so; with more to tell, SQLite means the directory, or that the file is another one by now. */
-    case SQLITE_READONLY: return sqlite3_extended_errcode(db) == SQLITE_READONLY && faccessat(AT_FDCWD, path, R_OK | W_OK, AT_EACCESS) == 0;
+    /* Its own head says so; with more to tell, SQLite means the directory, or that the file is another one by
+     * now. */
+    case SQLITE_READONLY:
+        return sqlite3_extended_errcode(db) == SQLITE_READONLY &&
+               faccessat(AT_FDCWD, path, R_OK | W_OK, AT_EACCESS) == 0;
     default: return false;
     }
 }

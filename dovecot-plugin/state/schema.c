@@ -28,7 +28,8 @@ int64_t schema_number(const uint8_t *key, size_t len)
 }
 
 /* --- what is in the file
- * ----------------------------------------------------------------------------------------------------------- */
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 /* SQLite quotes a name when it renames its table. */
 static bool same_text(const char *text, const char *wanted)
@@ -69,7 +70,8 @@ static unsigned tables_of(int64_t version)
     return n;
 }
 
-/* All tables of that version, and nothing else. Names are unique in a file, so as many as there are to be are those. */
+/* All tables of that version, and nothing else. Names are unique in a file, so as many as there are to be are
+ * those. */
 static enum schema_result check(sqlite3 *db, int64_t version)
 {
     sqlite3_stmt *st;
@@ -79,7 +81,8 @@ static enum schema_result check(sqlite3 *db, int64_t version)
         return SCHEMA_FAILED;
     int r;
     while ((r = sqlite3_step(st)) == SQLITE_ROW && !foreign) {
-        const char *type = (const char *)sqlite3_column_text(st, 0), *sql = (const char *)sqlite3_column_text(st, 1);
+        const char *type = (const char *)sqlite3_column_text(st, 0),
+                   *sql = (const char *)sqlite3_column_text(st, 1);
         bool known = sql && is_table(sql, version);
         foreign = !type || strcmp(type, "table") != 0 || (!known && !is_statistics(sql));
         n += known;
@@ -91,7 +94,8 @@ static enum schema_result check(sqlite3 *db, int64_t version)
 }
 
 /* --- versions
- * ----------------------------------------------------------------------------------------------------------- */
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static int make_tables(sqlite3 *db)
 {
@@ -108,7 +112,8 @@ static void sql_number(sqlite3_context *context, int n, sqlite3_value **key)
 {
     (void)n;
     const uint8_t *k = sqlite3_value_blob(key[0]);
-    sqlite3_result_int64(context, schema_number(k ? k : (const uint8_t *)"", (size_t)sqlite3_value_bytes(key[0])));
+    sqlite3_result_int64(context,
+                         schema_number(k ? k : (const uint8_t *)"", (size_t)sqlite3_value_bytes(key[0])));
 }
 
 /* Version 2: short keys as numbers. */
@@ -119,9 +124,12 @@ static int number_keys(sqlite3 *db)
         "INSERT INTO %s SELECT number(key), value FROM %s_long WHERE length(key) <= 7 ORDER BY key",
         "DELETE FROM %s_long WHERE length(key) <= 7"};
     char text[160];
-    int r = sqlite3_create_function(db, "number", 1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, sql_number, NULL, NULL);
+    int r = sqlite3_create_function(db, "number", 1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, sql_number,
+                                    NULL, NULL);
     for (int t = 0; t < ORSET_TABLES; t++)
-        for (size_t i = 0; r == SQLITE_OK && schema_has_numbers((enum orset_table)t) && i < sizeof sql / sizeof sql[0]; i++) {
+        for (size_t i = 0;
+             r == SQLITE_OK && schema_has_numbers((enum orset_table)t) && i < sizeof sql / sizeof sql[0];
+             i++) {
             snprintf(text, sizeof text, sql[i], schema_table[t], schema_table[t]);
             r = sqlite3_exec(db, text, NULL, NULL, NULL);
         }

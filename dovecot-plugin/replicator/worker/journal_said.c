@@ -45,7 +45,8 @@ static void parse_line(struct journal_said *j, const char *line, size_t len)
     }
 }
 
-/* Of each folder one. Each process that fails takes back its own deletion: another one's, before, between or behind, stands. */
+/* Of each folder one. Each process that fails takes back its own deletion: another one's, before, between or
+ * behind, stands. */
 static void count_deletions(struct journal_said *j)
 {
     unsigned n, kept = 0;

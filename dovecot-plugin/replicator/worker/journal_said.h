@@ -1,4 +1,5 @@
-/* journal_said - what the lines of a journal say: which folders were deleted, which names subscribed and unsubscribed. The file is its user's: any bytes. */
+/* journal_said - what the lines of a journal say: which folders were deleted, which names subscribed and
+ * unsubscribed. The file is its user's: any bytes. */
 #ifndef WORKER_JOURNAL_SAID_H
 #define WORKER_JOURNAL_SAID_H
 
@@ -11,14 +12,16 @@
 struct deletion {
     guid_128_t guid;
     int times;
-    const char *vname; /* what the last that began called it; NULL: a failure, or a name that only its owner knows */
-    unsigned at;       /* which line it was */
+    const char
+        *vname; /* what the last that began called it; NULL: a failure, or a name that only its owner knows */
+    unsigned at; /* which line it was */
 };
 ARRAY_DEFINE_TYPE(deletion, struct deletion);
 
 struct journal_said {
-    ARRAY_TYPE(deletion) deletions;     /* by GUID */
-    ARRAY_TYPE(const_string) subscribed; /* sorted: 'S' or 'U', the name; on the data stack, as all texts here */
+    ARRAY_TYPE(deletion) deletions; /* by GUID */
+    ARRAY_TYPE(const_string)
+    subscribed; /* sorted: 'S' or 'U', the name; on the data stack, as all texts here */
 };
 
 void journal_said_init(struct journal_said *);

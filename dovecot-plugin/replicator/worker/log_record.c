@@ -17,8 +17,10 @@ bool log_record_keyword(const struct mail_transaction_header *hdr, const void *d
     return TRUE;
 }
 
-/* The keys, a NUL, and from the next multiple of 4 on the time of each, with the value's length behind it where it was set. */
-void log_record_attributes(const struct mail_transaction_header *hdr, const void *data, struct log_attributes *a)
+/* The keys, a NUL, and from the next multiple of 4 on the time of each, with the value's length behind it
+ * where it was set. */
+void log_record_attributes(const struct mail_transaction_header *hdr, const void *data,
+                           struct log_attributes *a)
 {
     i_zero(a);
     a->data = data;

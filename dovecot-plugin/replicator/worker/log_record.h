@@ -1,6 +1,8 @@
-/* log_record - what a record of an index's log says, read from its bytes: the log is a file of its user's, and a record may end anywhere.
+/* log_record - what a record of an index's log says, read from its bytes: the log is a file of its user's,
+ * and a record may end anywhere.
  *
- * Records of equal entries need no more than their count: LOG_RECORD_ENTRIES. Format: mail-transaction-log.h of Dovecot's lib-index. */
+ * Records of equal entries need no more than their count: LOG_RECORD_ENTRIES. Format: mail-transaction-log.h
+ * of Dovecot's lib-index. */
 #ifndef WORKER_LOG_RECORD_H
 #define WORKER_LOG_RECORD_H
 
@@ -25,8 +27,10 @@ struct log_attributes {
     const char *data;
     size_t size, at, end, value; /* of the next key; behind the last one; of the next key's time */
 };
-void log_record_attributes(const struct mail_transaction_header *hdr, const void *data, struct log_attributes *);
-/* The next key, '+' or '-' first, and when it was written; 0: it does not say. False: there is none any more, or it is cut. */
+void log_record_attributes(const struct mail_transaction_header *hdr, const void *data,
+                           struct log_attributes *);
+/* The next key, '+' or '-' first, and when it was written; 0: it does not say. False: there is none any more,
+ * or it is cut. */
 bool log_record_attribute(struct log_attributes *, const char **key_r, uint32_t *written_r);
 
 #endif

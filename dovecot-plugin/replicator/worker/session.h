@@ -269,6 +269,8 @@ void session_close(struct session **);
 /* An old backup has the place of the state or of the mails, they are gone, or the state is no database: what is open here is
  * nobody's any more. The session is to be closed and opened again. */
 bool session_replaced(struct session *);
+/* aside.c. The state's files get names with the time; the closed state is made anew at the next open. */
+void state_put_aside(struct session *, const char *path, const char *why);
 
 int session_begin(struct session *);
 /* Reserves numbers first, notes the counter after. -1: rolled back. */

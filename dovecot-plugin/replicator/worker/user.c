@@ -313,17 +313,6 @@ static const char *state_path(struct session *s)
     return t_strconcat(s->dir, "/state.db", NULL);
 }
 
-/* What is no database, or holds what was never written there (guard.h), is kept for whoever wants to know why; the mailboxes and the other sites know what it held (F36). */
-static void put_state_aside(struct session *s, const char *why)
-{
-    static const char *const parts[] = {"", "-wal", "-journal"};
-    const char *path = state_path(s), *aside = t_strdup_printf("%s.spoilt-%lld", path, (long long)time(NULL));
-    session_note(s, NOTE_ERROR, "%s: it is now %s, and a new state is made from the mailboxes and the other sites", why, aside);
-    for (unsigned i = 0; i < N_ELEMENTS(parts); i++)
-        if (rename(t_strconcat(path, parts[i], NULL), t_strconcat(aside, parts[i], NULL)) < 0 && errno != ENOENT)
-            session_note(s, NOTE_ERROR, "rename(%s%s): %m", path, parts[i]);
-}
-
 /* 0; -1; -2: it is spoilt, *error_r says by what */
 static int read_state(struct session *s, const char **error_r)
 {
@@ -363,7 +352,7 @@ static int open_state(struct session *s, const char **error_r)
         state_sqlite_close(s->db);
     s->db = NULL;
     boxes_clear(s);
-    put_state_aside(s, *error_r);
+    state_put_aside(s, state_path(s), *error_r);
     str_truncate(s->error, 0);
     *error_r = NULL;
     return read_state(s, error_r) < 0 ? -1 : 0;
@@ -571,7 +560,7 @@ static void close_state(struct session *s)
     const char *why = t_strdup(state_sqlite_error(s->db));
     state_sqlite_close(s->db);
     if (spoilt)
-        put_state_aside(s, why);
+        state_put_aside(s, state_path(s), why);
 }
 
 void session_close(struct session **_s)

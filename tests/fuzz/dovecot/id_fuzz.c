@@ -1,12 +1,13 @@
 /* id_fuzz - a Dovelane-Id line, a key's file and header lines, from whoever sends mail or writes the key.
  *
- * The first byte chooses: bytes as they are, or a true line with changes. No line is believed that has not the right code for this entry, hash and address. */
+ * The first byte chooses: bytes as they are, or a true line with changes. No line is believed that has not
+ * the right code for this entry, hash and address. */
 #include "fuzz.h"
 
 #include "../../../dovecot-plugin/delivery/delivery_id.h"
 
-static const char hash[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff", rcpt[] = "User@example.org",
-                  entry[] = "0123456789abcdef0123456789abcdef";
+static const char hash[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
+                  rcpt[] = "User@example.org", entry[] = "0123456789abcdef0123456789abcdef";
 
 static void verify(const struct delivery_key *key, const char *value)
 {
@@ -16,7 +17,8 @@ static void verify(const struct delivery_key *key, const char *value)
         return;
     require(strlen(found) == DELIVERY_ID_HEX, "an entry of another length");
     delivery_id_code(code, key, found, hash, rcpt);
-    require(strstr(value, code) != NULL && strstr(value, found) != NULL, "a line without the code is believed");
+    require(strstr(value, code) != NULL && strstr(value, found) != NULL,
+            "a line without the code is believed");
     delivery_id_guid(guid, found, hash, rcpt);
 }
 
@@ -47,6 +49,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(value);
     (void)delivery_id_is_trace((const char *)data + 1, size - 1);
     if (delivery_key_parse(&read, data + 1, size - 1))
-        require(read.size >= DELIVERY_KEY_MIN && read.size <= DELIVERY_KEY_MAX && sum(read.bytes, read.size) < SIZE_MAX, "a key out of bounds");
+        require(read.size >= DELIVERY_KEY_MIN && read.size <= DELIVERY_KEY_MAX &&
+                    sum(read.bytes, read.size) < SIZE_MAX,
+                "a key out of bounds");
     return 0;
 }

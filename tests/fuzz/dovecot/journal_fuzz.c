@@ -20,11 +20,14 @@ static void read_lines(const uint8_t *data, size_t size)
         array_foreach(&j.deletions, d)
         {
             require(has_name(data, size, d->vname), "a name that is longer than its line");
-            require((journal_said_deleted(&j, d->guid) != NULL) == (d->times > 0), "a deletion that is not found");
+            require((journal_said_deleted(&j, d->guid) != NULL) == (d->times > 0),
+                    "a deletion that is not found");
         }
         array_foreach(&j.subscribed, said)
         {
-            require((**said == 'S' || **said == 'U') && journal_said_subscription(&j, *said + 1, **said == 'S'), "a subscription that is not found");
+            require((**said == 'S' || **said == 'U') &&
+                        journal_said_subscription(&j, *said + 1, **said == 'S'),
+                    "a subscription that is not found");
         }
     }
     (void)journal_said_deleted(&j, guid);

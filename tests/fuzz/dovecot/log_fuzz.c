@@ -1,4 +1,5 @@
-/* log_fuzz - an index's log as its user may have written it: a head, records of every type with any bytes and sizes, and a file that is none.
+/* log_fuzz - an index's log as its user may have written it: a head, records of every type with any bytes and
+ * sizes, and a file that is none.
  *
  * Each record's data is read from a copy of its own size, so that a byte too many is seen. */
 #include "fuzz.h"
@@ -18,22 +19,35 @@ static void remove_file(void)
     unlink(path);
 }
 
-static const uint32_t type[] = {MAIL_TRANSACTION_EXPUNGE | MAIL_TRANSACTION_EXPUNGE_PROT, MAIL_TRANSACTION_EXPUNGE_GUID | MAIL_TRANSACTION_EXPUNGE_PROT,
-                                MAIL_TRANSACTION_APPEND, MAIL_TRANSACTION_FLAG_UPDATE, MAIL_TRANSACTION_KEYWORD_UPDATE, MAIL_TRANSACTION_KEYWORD_RESET,
-                                MAIL_TRANSACTION_ATTRIBUTE_UPDATE, MAIL_TRANSACTION_BOUNDARY, MAIL_TRANSACTION_MODSEQ_UPDATE, MAIL_TRANSACTION_EXT_INTRO,
-                                MAIL_TRANSACTION_HEADER_UPDATE, MAIL_TRANSACTION_EXT_REC_UPDATE};
+static const uint32_t type[] = {MAIL_TRANSACTION_EXPUNGE | MAIL_TRANSACTION_EXPUNGE_PROT,
+                                MAIL_TRANSACTION_EXPUNGE_GUID | MAIL_TRANSACTION_EXPUNGE_PROT,
+                                MAIL_TRANSACTION_APPEND,
+                                MAIL_TRANSACTION_FLAG_UPDATE,
+                                MAIL_TRANSACTION_KEYWORD_UPDATE,
+                                MAIL_TRANSACTION_KEYWORD_RESET,
+                                MAIL_TRANSACTION_ATTRIBUTE_UPDATE,
+                                MAIL_TRANSACTION_BOUNDARY,
+                                MAIL_TRANSACTION_MODSEQ_UPDATE,
+                                MAIL_TRANSACTION_EXT_INTRO,
+                                MAIL_TRANSACTION_HEADER_UPDATE,
+                                MAIL_TRANSACTION_EXT_REC_UPDATE};
 
 /* Records: type, size and a byte of what is wrong, then the data. */
 static size_t make_file(const uint8_t *data, size_t size, uint8_t *out, size_t room)
 {
-    struct mail_transaction_log_header head = {.major_version = MAIL_TRANSACTION_LOG_MAJOR_VERSION, .minor_version = MAIL_TRANSACTION_LOG_MINOR_VERSION,
-                                               .hdr_size = sizeof head, .indexid = 5, .file_seq = 3, .initial_modseq = 7};
+    struct mail_transaction_log_header head = {.major_version = MAIL_TRANSACTION_LOG_MAJOR_VERSION,
+                                               .minor_version = MAIL_TRANSACTION_LOG_MINOR_VERSION,
+                                               .hdr_size = sizeof head,
+                                               .indexid = 5,
+                                               .file_seq = 3,
+                                               .initial_modseq = 7};
     size_t n = sizeof head, at = 0;
     memcpy(out, &head, sizeof head);
     while (at + 3 <= size) {
         size_t len = data[at + 1] * 4u % 200, have = I_MIN(len, size - at - 3);
-        struct mail_transaction_header hdr = {.type = type[data[at] % N_ELEMENTS(type)] | (data[at] & 0x80 ? MAIL_TRANSACTION_EXTERNAL : 0),
-                                              .size = mail_index_uint32_to_offset((uint32_t)(sizeof hdr + len))};
+        struct mail_transaction_header hdr = {
+            .type = type[data[at] % N_ELEMENTS(type)] | (data[at] & 0x80 ? MAIL_TRANSACTION_EXTERNAL : 0),
+            .size = mail_index_uint32_to_offset((uint32_t)(sizeof hdr + len))};
         uint8_t wrong = data[at + 2];
         if (wrong == 1)
             hdr.size = wrong;
@@ -97,7 +111,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     begin_library();
     if (*path == '\0') {
-        snprintf(path, sizeof path, "%s/dovelane-fuzz-log-%ld", stat("/dev/shm", &st) == 0 ? "/dev/shm" : "/tmp", (long)getpid());
+        snprintf(path, sizeof path, "%s/dovelane-fuzz-log-%ld",
+                 stat("/dev/shm", &st) == 0 ? "/dev/shm" : "/tmp", (long)getpid());
         atexit(remove_file);
     }
     size_t n = I_MIN(size - 1, sizeof bytes);

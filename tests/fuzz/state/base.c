@@ -1,4 +1,5 @@
-/* base - a state file to be damaged: two folders of one name, mails with copies and keywords, what waits, what is remembered, aliases, long keys. */
+/* base - a state file to be damaged: two folders of one name, mails with copies and keywords, what waits,
+ * what is remembered, aliases, long keys. */
 #include "state.h"
 
 #include <stdio.h>
@@ -8,7 +9,11 @@
 
 static struct orset_facts facts_of(uint8_t n)
 {
-    return (struct orset_facts){.guid = {n, 1, 2, 3, 4, 5, 6}, .sha256 = {n, 7}, .received = 1000 + n, .saved = 1001 + n, .size = 10u * n};
+    return (struct orset_facts){.guid = {n, 1, 2, 3, 4, 5, 6},
+                                .sha256 = {n, 7},
+                                .received = 1000 + n,
+                                .saved = 1001 + n,
+                                .size = 10u * n};
 }
 
 static void add(struct orset *os, uint32_t folder, uint32_t uid, uint8_t guid, uint8_t system, int keyword)
@@ -65,11 +70,13 @@ static void change(struct orset *os, uint32_t folder)
     require(orset_local_flags(os, ORSET_INBOX, 4, &none, NULL) == 0, "flags");
     require(orset_local_subscribe(os, "\0F", 2, true) == 0, "subscribe");
     require(orset_local_attribute(os, folder, "pk", 2, (const uint8_t *)"v", 1) == 0, "attribute");
-    require(orset_local_attribute(os, ORSET_NO_FOLDER, "sadmin", 6, (const uint8_t *)"me", 2) == 0, "attribute");
+    require(orset_local_attribute(os, ORSET_NO_FOLDER, "sadmin", 6, (const uint8_t *)"me", 2) == 0,
+            "attribute");
     require(orset_commit(os) == 0, "commit");
 }
 
-/* What is remembered of a third site whose ops come later: a flag, a removal and a UID of its message, which the second site names. */
+/* What is remembered of a third site whose ops come later: a flag, a removal and a UID of its message, which
+ * the second site names. */
 static void make_ahead(struct orset *here, struct orset *other, struct orset *third)
 {
     struct orset_flags marked = {.system = ORSET_FLAGGED};
@@ -90,7 +97,8 @@ static void make_ahead(struct orset *here, struct orset *other, struct orset *th
     }
     for (uint32_t u = 100; u < uid; u++)
         if (orset_message_by_uid(other, ORSET_INBOX, u, &m) > 0 && m.facts.guid[0] >= 11)
-            require((m.facts.guid[0] == 11 ? orset_local_flags(other, ORSET_INBOX, u, &marked, NULL) : orset_local_expunge(other, ORSET_INBOX, u)) >= 0,
+            require((m.facts.guid[0] == 11 ? orset_local_flags(other, ORSET_INBOX, u, &marked, NULL)
+                                           : orset_local_expunge(other, ORSET_INBOX, u)) >= 0,
                     "a change of the third site's mail");
     require(orset_commit(other) == 0, "commit");
     ship(other, here, 2, from);
@@ -129,8 +137,8 @@ static void make_work(struct orset *os, struct orset *other)
     ship(other, os, 2, from);
 }
 
-/* Which the core has no short way to make: the caller's own rows, a RENUMBER of INBOX's UID 2 to 90, a BODY of UID 4 that has other bytes, and the
- * keeper's word on a message that has not come. */
+/* Which the core has no short way to make: the caller's own rows, a RENUMBER of INBOX's UID 2 to 90, a BODY
+ * of UID 4 that has other bytes, and the keeper's word on a message that has not come. */
 static void make_rows(struct orset_store *s, struct orset *os)
 {
     uint8_t bytes[32] = {77};
@@ -152,7 +160,9 @@ static void make_alias(struct orset *os)
     unsigned united, left;
     facts.guid[0] = 21;
     require(orset_begin(os) == 0 && orset_join_begin(os, ORSET_INBOX, &j) == 0, "join");
-    require(orset_join_add(os, j, 64, &facts, &none, NULL) == ORSET_KNOWN && orset_join_end(os, j, &united, &left) >= 0, "alias");
+    require(orset_join_add(os, j, 64, &facts, &none, NULL) == ORSET_KNOWN &&
+                orset_join_end(os, j, &united, &left) >= 0,
+            "alias");
     orset_join_free(os, j);
     require(orset_commit(os) == 0, "commit");
 }
@@ -170,10 +180,14 @@ static void make(const char *path)
     require(state_sqlite_open(&db, path, &error) == 0, "open");
     state_sqlite_interface(db, &s);
     require(orset_open(&os, &HEAP, &s, &me, NULL) == 0, "open");
-    require(orset_begin(os) == 0 && orset_local_create(os, "\0F", 2, 5, guid, &f) == 0 && orset_commit(os) == 0, "create");
+    require(orset_begin(os) == 0 && orset_local_create(os, "\0F", 2, 5, guid, &f) == 0 &&
+                orset_commit(os) == 0,
+            "create");
     change(os, f);
     ship(os, two, 1, 1);
-    require(orset_begin(two) == 0 && orset_local_create(two, "\0F", 2, 6, guid, &g) == 0 && orset_commit(two) == 0, "create");
+    require(orset_begin(two) == 0 && orset_local_create(two, "\0F", 2, 6, guid, &g) == 0 &&
+                orset_commit(two) == 0,
+            "create");
     ship(two, os, 2, 1);
     make_work(os, two);
     make_ahead(os, two, three);

@@ -1,4 +1,5 @@
-/* damage - what somebody writes into a state file: bytes anywhere, rows by SQL, tables of his own, a cut file. */
+/* damage - what somebody writes into a state file: bytes anywhere, rows by SQL, tables of his own, a cut
+ * file. */
 #include "state.h"
 
 #include <sqlite3.h>
@@ -8,8 +9,9 @@
 #include <unistd.h>
 
 static const uint8_t odd[] = {0, 1, 2, 5, 8, 15, 0x7f, 0x80, 0xf1, 0xf2, 0xf8, 0xfe, 0xff};
-static const char *const table[] = {"meta",   "origin",  "folder",       "message",   "guid", "uid", "ahead",        "todo",
-                                    "keyword", "subscription", "attribute", "out",  "app", "message_long", "uid_long", "out_long"};
+static const char *const table[] = {"meta",  "origin",       "folder",   "message",      "guid",      "uid",
+                                    "ahead", "todo",         "keyword",  "subscription", "attribute", "out",
+                                    "app",   "message_long", "uid_long", "out_long"};
 #define TABLES (sizeof table / sizeof table[0])
 
 static void write_file(const char *path, const uint8_t *bytes, size_t len)
@@ -84,12 +86,15 @@ static void change_row(sqlite3 *db, struct choices *c)
     uint8_t key[2000], value[8000];
     char sql[200];
     sqlite3_stmt *st;
-    snprintf(sql, sizeof sql, "SELECT * FROM %s LIMIT 1 OFFSET (SELECT %u %% max(1, count(*)) FROM %s)", name, below(c, 256), name);
+    snprintf(sql, sizeof sql, "SELECT * FROM %s LIMIT 1 OFFSET (SELECT %u %% max(1, count(*)) FROM %s)", name,
+             below(c, 256), name);
     if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK)
         return;
-    bool there = sqlite3_step(st) == SQLITE_ROW, number = there && sqlite3_column_type(st, 0) == SQLITE_INTEGER;
+    bool there = sqlite3_step(st) == SQLITE_ROW,
+         number = there && sqlite3_column_type(st, 0) == SQLITE_INTEGER;
     int64_t n = there ? sqlite3_column_int64(st, 0) : 0;
-    size_t key_len = there ? (size_t)sqlite3_column_bytes(st, 0) : 0, len = there ? (size_t)sqlite3_column_bytes(st, 1) : 0;
+    size_t key_len = there ? (size_t)sqlite3_column_bytes(st, 0) : 0,
+           len = there ? (size_t)sqlite3_column_bytes(st, 1) : 0;
     key_len = key_len < sizeof key - 1 ? key_len : sizeof key - 1;
     len = len < sizeof value - 1 ? len : sizeof value - 1;
     if (key_len && !number)
@@ -99,13 +104,15 @@ static void change_row(sqlite3 *db, struct choices *c)
     sqlite3_finalize(st);
     unsigned what = below(c, 8);
     if (what < 2) /* beside the old one, or in its place */
-        what == 0 && !number ? (void)(key_len = change_blob(key, key_len, c)) : (void)(n ^= 1LL << below(c, 62));
+        what == 0 && !number ? (void)(key_len = change_blob(key, key_len, c))
+                             : (void)(n ^= 1LL << below(c, 62));
     else
         len = change_blob(value, len, c);
     snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO %s VALUES (?1, ?2)", name);
     if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK)
         return;
-    number ? sqlite3_bind_int64(st, 1, n) : sqlite3_bind_blob(st, 1, key_len ? (const void *)key : "", (int)key_len, SQLITE_STATIC);
+    number ? sqlite3_bind_int64(st, 1, n)
+           : sqlite3_bind_blob(st, 1, key_len ? (const void *)key : "", (int)key_len, SQLITE_STATIC);
     sqlite3_bind_blob(st, 2, len ? (const void *)value : "", (int)len, SQLITE_STATIC);
     sqlite3_step(st);
     sqlite3_finalize(st);
@@ -114,14 +121,25 @@ static void change_row(sqlite3 *db, struct choices *c)
 /* What no single byte makes. */
 static void change_much(sqlite3 *db, struct choices *c)
 {
-    static const char *const what[] = {"DELETE FROM %s", "DELETE FROM %s WHERE random() & 1", "UPDATE %s SET value = CAST(value AS TEXT)",
-                                       "UPDATE %s SET value = 5", "UPDATE %s SET value = value || zeroblob(3000)", "UPDATE %s SET value = x''",
-                                       "UPDATE %s SET value = (SELECT value FROM folder ORDER BY random() LIMIT 1)",
-                                       "INSERT OR IGNORE INTO %s SELECT * FROM message_long", "UPDATE OR IGNORE %s SET key = CAST(key AS TEXT)",
-                                       "UPDATE OR IGNORE %s SET key = 5", "UPDATE OR IGNORE %s SET key = key || x'00'", "UPDATE OR IGNORE %s SET key = zeroblob(1400)",
-                                       "UPDATE OR IGNORE %s SET key = zeroblob(1401)", "UPDATE OR IGNORE %s SET number = number | 15",
-                                       "UPDATE OR IGNORE %s SET number = -number", "INSERT OR IGNORE INTO %s VALUES (zeroblob(1399), x'00')",
-                                       "INSERT OR IGNORE INTO %s VALUES (zeroblob(3), x'00')", "INSERT OR IGNORE INTO %s VALUES (x'', x'')"};
+    static const char *const what[] = {
+        "DELETE FROM %s",
+        "DELETE FROM %s WHERE random() & 1",
+        "UPDATE %s SET value = CAST(value AS TEXT)",
+        "UPDATE %s SET value = 5",
+        "UPDATE %s SET value = value || zeroblob(3000)",
+        "UPDATE %s SET value = x''",
+        "UPDATE %s SET value = (SELECT value FROM folder ORDER BY random() LIMIT 1)",
+        "INSERT OR IGNORE INTO %s SELECT * FROM message_long",
+        "UPDATE OR IGNORE %s SET key = CAST(key AS TEXT)",
+        "UPDATE OR IGNORE %s SET key = 5",
+        "UPDATE OR IGNORE %s SET key = key || x'00'",
+        "UPDATE OR IGNORE %s SET key = zeroblob(1400)",
+        "UPDATE OR IGNORE %s SET key = zeroblob(1401)",
+        "UPDATE OR IGNORE %s SET number = number | 15",
+        "UPDATE OR IGNORE %s SET number = -number",
+        "INSERT OR IGNORE INTO %s VALUES (zeroblob(1399), x'00')",
+        "INSERT OR IGNORE INTO %s VALUES (zeroblob(3), x'00')",
+        "INSERT OR IGNORE INTO %s VALUES (x'', x'')"};
     char sql[200];
     snprintf(sql, sizeof sql, what[below(c, sizeof what / sizeof what[0])], table[below(c, TABLES)]);
     run(db, sql);
@@ -132,14 +150,28 @@ static void change_much(sqlite3 *db, struct choices *c)
 static void change_tables(sqlite3 *db, struct choices *c)
 {
     static const char *const what[] = {
-        "DROP TABLE app; CREATE VIEW app AS WITH RECURSIVE c(key, value) AS (SELECT x'00', x'00' UNION ALL SELECT key, value FROM c) SELECT * FROM c",
+        "DROP TABLE app; CREATE VIEW app AS WITH RECURSIVE c(key, value) AS (SELECT x'00', x'00' UNION ALL "
+        "SELECT key, value FROM c) SELECT * FROM c",
         "DROP TABLE message; CREATE VIEW message AS SELECT rowid AS number, zeroblob(9) AS value FROM out",
-        "CREATE TRIGGER t AFTER INSERT ON todo BEGIN DELETE FROM message; END", "CREATE INDEX i ON message (value)", "DROP TABLE ahead", "CREATE TABLE other (a)",
-        "DROP TABLE meta; CREATE TABLE meta (key, value)", "DROP TABLE todo; CREATE TABLE todo (key BLOB PRIMARY KEY, value BLOB NOT NULL)",
-        "ALTER TABLE out ADD COLUMN more", "PRAGMA user_version = 0", "PRAGMA user_version = 1", "PRAGMA user_version = 3", "PRAGMA user_version = -1",
-        "ANALYZE", "PRAGMA auto_vacuum = 1; VACUUM", "PRAGMA page_size = 512; VACUUM", "PRAGMA application_id = 5",
-        "PRAGMA writable_schema = 1; UPDATE sqlite_master SET sql = 'CREATE TABLE app (key BLOB PRIMARY KEY, value BLOB NOT NULL)' WHERE name = 'app'",
-        "PRAGMA writable_schema = 1; UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master WHERE name = 'todo') WHERE name = 'ahead'"};
+        "CREATE TRIGGER t AFTER INSERT ON todo BEGIN DELETE FROM message; END",
+        "CREATE INDEX i ON message (value)",
+        "DROP TABLE ahead",
+        "CREATE TABLE other (a)",
+        "DROP TABLE meta; CREATE TABLE meta (key, value)",
+        "DROP TABLE todo; CREATE TABLE todo (key BLOB PRIMARY KEY, value BLOB NOT NULL)",
+        "ALTER TABLE out ADD COLUMN more",
+        "PRAGMA user_version = 0",
+        "PRAGMA user_version = 1",
+        "PRAGMA user_version = 3",
+        "PRAGMA user_version = -1",
+        "ANALYZE",
+        "PRAGMA auto_vacuum = 1; VACUUM",
+        "PRAGMA page_size = 512; VACUUM",
+        "PRAGMA application_id = 5",
+        "PRAGMA writable_schema = 1; UPDATE sqlite_master SET sql = 'CREATE TABLE app (key BLOB PRIMARY KEY, "
+        "value BLOB NOT NULL)' WHERE name = 'app'",
+        "PRAGMA writable_schema = 1; UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master "
+        "WHERE name = 'todo') WHERE name = 'ahead'"};
     run(db, what[below(c, sizeof what / sizeof what[0])]);
 }
 

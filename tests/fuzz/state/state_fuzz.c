@@ -1,7 +1,8 @@
-/* state_fuzz - a state.db as its user may have written it: bytes, rows, tables of his own (damage.c), and all that a worker does with it (use.c).
+/* state_fuzz - a state.db as its user may have written it: bytes, rows, tables of his own (damage.c), and all
+ * that a worker does with it (use.c).
  *
- * After each: nothing crashed or was read past its end; what failed by the file's doing is known as that, so that the worker puts the file
- * aside and makes a new state. */
+ * After each: nothing crashed or was read past its end; what failed by the file's doing is known as that, so
+ * that the worker puts the file aside and makes a new state. */
 #include "state.h"
 
 #include <stdio.h>
@@ -43,7 +44,8 @@ static struct {
 
 static void tell(void)
 {
-    printf("%lu states refused at their open, %lu read: %lu of them known as damaged later\n", count.refused, count.opened, count.found);
+    printf("%lu states refused at their open, %lu read: %lu of them known as damaged later\n", count.refused,
+           count.opened, count.found);
 }
 
 static char path[100];
@@ -61,7 +63,8 @@ static void remove_files(void)
 static void set_up(void)
 {
     struct stat st;
-    snprintf(path, sizeof path, "%s/dovelane-fuzz-state-%ld", stat("/dev/shm", &st) == 0 ? "/dev/shm" : "/tmp", (long)getpid());
+    snprintf(path, sizeof path, "%s/dovelane-fuzz-state-%ld",
+             stat("/dev/shm", &st) == 0 ? "/dev/shm" : "/tmp", (long)getpid());
     atexit(remove_files);
     atexit(tell);
 }
@@ -79,7 +82,8 @@ static void one(struct choices *c)
         count.refused++;
         if (r == -1 && !strstr(error, "update Dovelane"))
             fprintf(stderr, "%s\n", error);
-        require(r == -2 || strstr(error, "update Dovelane") != NULL, "a damaged file that is not known as one at its open");
+        require(r == -2 || strstr(error, "update Dovelane") != NULL,
+                "a damaged file that is not known as one at its open");
         free(error);
         return;
     }

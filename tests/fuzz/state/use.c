@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct using {
+struct using
+{
     struct orset *os;
     bool failed;
 };
@@ -65,7 +66,8 @@ static void ask_folders(struct using *u)
         sum(f.name, f.name_len);
         orset_folder_by_name(os, f.name, f.name_len);
         orset_keeper(os, i, sites, 2);
-        if (!goes_on(u, orset_each_message(os, i, see_message, u)) || !goes_on(u, orset_uid_mismatches(os, i)))
+        if (!goes_on(u, orset_each_message(os, i, see_message, u)) ||
+            !goes_on(u, orset_uid_mismatches(os, i)))
             return;
         orset_uid_dirty(os, i, true);
         for (uint32_t uid = 1; uid < 110 && !u->failed; uid++) {
@@ -92,7 +94,9 @@ static void ask_todo(struct using *u)
     while ((r = orset_todo_next(u->os, &t)) > 0) {
         struct orset_todo again = t;
         see_flags(u, &t.flags);
-        require(t.folder < orset_folders(u->os) || (t.kind == ORSET_TODO_ATTRIBUTE && t.folder == ORSET_NO_FOLDER), "work in no folder");
+        require(t.folder < orset_folders(u->os) ||
+                    (t.kind == ORSET_TODO_ATTRIBUTE && t.folder == ORSET_NO_FOLDER),
+                "work in no folder");
         sum(t.name, t.name_len);
         if (!goes_on(u, orset_todo_get(u->os, &again)))
             return;
@@ -107,7 +111,8 @@ static void ask_names(struct using *u)
     uint8_t a[16] = {1}, b[16] = {2};
     uint64_t ops, lowest;
     goes_on(u, orset_subscribed(u->os, "\0F", 2));
-    if (goes_on(u, orset_attribute_get(u->os, 1, "pk", 2, &v, &len)) && orset_attribute_get(u->os, 1, "pk", 2, &v, &len) > 0)
+    if (goes_on(u, orset_attribute_get(u->os, 1, "pk", 2, &v, &len)) &&
+        orset_attribute_get(u->os, 1, "pk", 2, &v, &len) > 0)
         sum(v, len);
     goes_on(u, orset_guid_is(u->os, a, b));
     goes_on(u, orset_out(u->os, &ops, &lowest));
@@ -128,13 +133,18 @@ static void change_by(struct orset *peer)
     struct orset_facts facts = {.guid = {1, 1, 2, 3, 4, 5, 6}, .sha256 = {1, 7}, .received = 5, .saved = 5};
     struct orset_flags flags = {.system = ORSET_FLAGGED};
     uint32_t f;
-    require(orset_begin(peer) == 0 && orset_local_create(peer, "\0G", 2, 5, facts.guid, &f) == 0, "a peer's folder");
-    require(orset_local_add(peer, f, 1, &facts, &flags, NULL) == 0 && orset_local_add(peer, ORSET_INBOX, 1, &facts, &flags, NULL) == 0, "a peer's mail");
-    require(orset_local_subscribe(peer, "\0G", 2, true) == 0 && orset_commit(peer) == 0, "a peer's subscription");
+    require(orset_begin(peer) == 0 && orset_local_create(peer, "\0G", 2, 5, facts.guid, &f) == 0,
+            "a peer's folder");
+    require(orset_local_add(peer, f, 1, &facts, &flags, NULL) == 0 &&
+                orset_local_add(peer, ORSET_INBOX, 1, &facts, &flags, NULL) == 0,
+            "a peer's mail");
+    require(orset_local_subscribe(peer, "\0G", 2, true) == 0 && orset_commit(peer) == 0,
+            "a peer's subscription");
 }
 
 /* to takes over from from; either may refuse. */
-static void exchange(struct using *u, struct orset *from, uint64_t from_site, struct orset *to, uint64_t to_site)
+static void exchange(struct using *u, struct orset *from, uint64_t from_site, struct orset *to,
+                     uint64_t to_site)
 {
     struct orset_exchange *x = NULL;
     struct orset_buf q = {.alloc = &HEAP}, a = {.alloc = &HEAP};
@@ -173,13 +183,15 @@ static void ask_as_a_peer(struct using *u, struct choices *c)
     require(orset_open(&peer, &HEAP, &s, &me, NULL) == 0, "a peer");
     change_by(peer);
     unsigned what = below(c, 4);
-    if (what == 0 && orset_batch_make(peer, 1, 1 << 20, NULL, 0, &b, &next) == 0 && goes_on(u, orset_begin(u->os))) {
+    if (what == 0 && orset_batch_make(peer, 1, 1 << 20, NULL, 0, &b, &next) == 0 &&
+        goes_on(u, orset_begin(u->os))) {
         int r = orset_batch_apply(u->os, 2, b.data, b.len, &res);
         goes_on(u, r);
         r < 0 ? orset_rollback(u->os) : (void)goes_on(u, orset_commit(u->os));
     }
     b.len = 0;
-    if (!u->failed && goes_on(u, orset_batch_make(u->os, 1 + below(c, 8), 1 << 20, NULL, 0, &b, &next)) && orset_begin(peer) == 0) {
+    if (!u->failed && goes_on(u, orset_batch_make(u->os, 1 + below(c, 8), 1 << 20, NULL, 0, &b, &next)) &&
+        orset_begin(peer) == 0) {
         (void)orset_batch_apply(peer, 1, b.data, b.len, &res);
         orset_rollback(peer);
     }
@@ -204,13 +216,16 @@ static int do_todo(struct orset *os, struct choices *c)
         return r;
     switch (t.kind) {
     case ORSET_TODO_FOLDER: return orset_done_folder(os, t.folder);
-    case ORSET_TODO_PLACE: return orset_done_place(os, t.message.folder, t.message.dot, 200 + below(c, 9), &t.flags);
+    case ORSET_TODO_PLACE:
+        return orset_done_place(os, t.message.folder, t.message.dot, 200 + below(c, 9), &t.flags);
     case ORSET_TODO_FLAGS: return orset_done_flags(os, t.folder, t.uid, &t.flags);
     case ORSET_TODO_RENUMBER: return orset_done_renumber(os, t.folder, t.uid, t.new_uid);
     case ORSET_TODO_REMOVE: return orset_done_remove(os, t.folder, t.uid);
     case ORSET_TODO_SUBSCRIPTION: return orset_done_subscription(os, t.name, t.name_len);
     case ORSET_TODO_ATTRIBUTE: return orset_done_attribute(os, t.folder, t.name, t.name_len);
-    default: return t.message.dot.counter ? orset_done_body(os, t.folder, t.uid, 220, t.message.facts.sha256) : orset_done_alone(os, t.folder, t.uid);
+    default:
+        return t.message.dot.counter ? orset_done_body(os, t.folder, t.uid, 220, t.message.facts.sha256)
+                                     : orset_done_alone(os, t.folder, t.uid);
     }
 }
 

@@ -91,6 +91,17 @@ def test_setting_again_wins_over_clearing(world):
     assert now["INBOX"][1][0][1] == {"\\Flagged"}
 
 
+def test_setting_many_again_and_again_wins_for_those_alone(world):
+    """Clearing here and there, and then setting in ranges that overlap: what is kept of it are ranges, for each flag its own."""
+    for i in range(6):
+        append(world[1], "INBOX", f"m{i}", "(\\Flagged \\Answered)")
+    cleared = ("store", "1:6", "-FLAGS", "(\\Flagged \\Answered)")
+    now = both(world, lambda s: imap(s, "INBOX", cleared),
+               lambda s: imap(s, "INBOX", cleared, *[("store", which, "+FLAGS", flag) for _ in range(3) for which, flag in
+                                                     (("1:3", "(\\Flagged)"), ("2:4", "(\\Flagged)"), ("6", "(\\Answered)"))]))
+    assert [flags for _, flags, *_ in now["INBOX"][1]] == [{"\\Flagged"}] * 4 + [set(), {"\\Answered"}]
+
+
 def test_expunge_wins_over_a_flag(world):
     append(world[1], "INBOX", "one")
     now = both(world, lambda s: imap(s, "INBOX", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",)),

@@ -90,6 +90,20 @@ def test_a_state_that_somebody_wrote_into_is_put_aside_and_made_anew(world):
         assert len(drop_aside(site)) == 1, sql
 
 
+def test_the_last_three_spoilt_states_are_kept(world):
+    site = world[1]
+    fill(world)
+    for i in range(5):
+        site.work(CLOSE)
+        for part in ("", "-wal"):
+            (site.state() / f"state.db.spoilt-{1000 + i}{part}").write_bytes(b"an old one")
+    (site.state() / "state.db").write_bytes(b"no database")
+    heals(world, 1)
+    kept = sorted(p.name for p in site.state().glob("state.db.spoilt-*"))
+    assert kept[:4] == ["state.db.spoilt-1003", "state.db.spoilt-1003-wal", "state.db.spoilt-1004", "state.db.spoilt-1004-wal"]
+    assert len(kept) == 5
+
+
 def test_no_other_file_is_opened_in_place_of_a_state(world):
     site = world[1]
     fill(world)
