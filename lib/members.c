@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -206,9 +207,17 @@ char *members_file(const char *state_directory, const char *program)
 
 int members_load(struct members *t, const char *file)
 {
-    FILE *f = fopen(file, "re");
-    if (!f)
+    /* Root reads it, too, where another user may put a FIFO or a link. */
+    struct stat st;
+    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
         return errno == ENOENT ? 0 : -1;
+    FILE *f = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
+    if (!f) {
+        close(fd);
+        errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+        return -1;
+    }
     char *text = mem_zero(MEMBERS_TEXT_MOST + 2);
     size_t n = fread(text, 1, MEMBERS_TEXT_MOST + 1, f);
     int error = ferror(f) ? errno : n > MEMBERS_TEXT_MOST ? EFBIG : 0;

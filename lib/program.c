@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "endpoint.h"
@@ -27,6 +28,8 @@ int program_log(const struct config *c, const char *name)
 void program_start(struct program *p, const char *name, bool node_needed, program_check *check, int argc, char **argv)
 {
     bool only_check = false;
+    /* Other programs of this user, and of one of them that was broken into, cannot look into its memory, nor at its files by /proc. */
+    prctl(PR_SET_DUMPABLE, 0);
     endpoint_program(name);
     int o;
     *p = (struct program){.name = name, .config_path = "/etc/dovelane/dovelane.conf"};

@@ -7,7 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "mem.h"
+
+#define YEARS_AHEAD 10
 
 bool said_parse(const char *text, struct said *out)
 {
@@ -15,6 +18,9 @@ bool said_parse(const char *text, struct said *out)
     unsigned long long serial;
     *out = (struct said){.on = true};
     if (sscanf(text, "%20llu %7[a-z]", &serial, word) != 2 || !serial || (strcmp(word, "on") && strcmp(word, "off")))
+        return false;
+    /* Milliseconds since 1970. One that no clock can have said would count for ever. */
+    if (serial > (unsigned long long)(clock_wall() / 1000) + YEARS_AHEAD * 365ull * 86400 * 1000)
         return false;
     *out = (struct said){serial, !strcmp(word, "on"), mem_strdup(text)};
     return true;
@@ -33,7 +39,7 @@ int said_first_line(const struct said *s)
 bool said_load(const char *file, struct said *out)
 {
     char *text = mem_zero(SAID_MOST + 1);
-    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     bool there = fd >= 0 || errno != ENOENT;
     ssize_t got = fd < 0 ? -1 : read(fd, text, SAID_MOST);
     if (fd >= 0)

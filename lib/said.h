@@ -13,7 +13,8 @@ struct said {
     char *text; /* as it is written; NULL with serial 0 */
 };
 
-/* False when it cannot be understood: *out is serial 0, on, then. The text is copied. */
+/* False when it cannot be understood, or its serial (milliseconds since 1970) is more than ten years ahead: *out is serial 0, on, then.
+ * The text is copied. */
 bool said_parse(const char *text, struct said *out);
 
 bool said_counts_more(const struct said *, const struct said *than);

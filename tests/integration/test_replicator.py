@@ -744,6 +744,20 @@ def test_the_check_tells_of_another_sites_directory_and_touches_nothing(tmp_path
         assert done.returncode == 2 and f"{tmp_path}/replicator.db: is of site 2, and -n names a, site 1: " in done.stderr and not done.stdout, done
 
 
+@pytest.mark.parametrize("bytes_before", [1, 511, 512, 600, 1023, 1024, 5000])
+def test_a_line_that_never_ends_takes_no_hint_away(world, bytes_before):
+    """Who writes it may be any account of the host; the hint of whoever writes next ends the line."""
+    w = world(1)
+    w[0].site.add("u", "x")
+    fd = os.open(w[0].directory / "dovelane-hint", os.O_WRONLY | os.O_NONBLOCK)
+    for looks in range(1, 4):
+        os.write(fd, b"x" * bytes_before)
+        time.sleep(0.05)    # read by itself, mostly
+        os.write(fd, b"1\tu\t-\tINBOX\n")
+        wait_for(lambda: w[0].site.state("u").looks == looks, what="a look")
+    os.close(fd)
+
+
 def test_hints_that_are_none_are_counted(world):
     w = world(1)
     fd = os.open(w[0].directory / "dovelane-hint", os.O_WRONLY | os.O_NONBLOCK)

@@ -36,7 +36,6 @@ struct hints {
     ev_timer again, dirty;
     char line[2 * HINT_MAX + 1];
     size_t n;
-    bool skip;    /* the rest of a line that was too long */
     bool flushed; /* whoever was known when the marks were begun to be looked at is so for good */
     double said, said_dirty, said_mode, said_full, swept_all, marks_after;
     DIR *marks; /* at the name behind the last look's; NULL: from the beginning */
@@ -79,18 +78,15 @@ static void lines(struct hints *h)
 {
     char *at = h->line, *end = h->line + h->n, *lf;
     while ((lf = memchr(at, '\n', (size_t)(end - at)))) {
-        if (!h->skip)
-            one_line(h, at, (size_t)(lf - at));
-        h->skip = false;
+        one_line(h, at, (size_t)(lf - at));
         at = lf + 1;
     }
     h->n = (size_t)(end - at);
     memmove(h->line, at, h->n);
+    /* Whoever writes no line end must not take away the hint of whoever writes next, which ends the line: its end is kept. */
     if (h->n >= HINT_MAX) {
-        if (!h->skip)
-            one_line(h, h->line, HINT_MAX); /* counted as what it is */
-        h->skip = true;
-        h->n = 0;
+        memmove(h->line, h->line + h->n - (HINT_MAX - 1), HINT_MAX - 1);
+        h->n = HINT_MAX - 1;
     }
 }
 

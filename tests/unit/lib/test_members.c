@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "config.h"
 #include "members.h"
+#include "said.h"
 #include "tests.h"
 
 static const char three[] = "5 node mx1 10.0.0.1:7001 - yes -\n7 gone mx2\n6 node mx3 unix:/x 10.1.0.3:1 no mail.example\n";
@@ -398,10 +400,45 @@ static void teardown(void)
     free(file);
 }
 
+/* Whoever may write there must neither hold up who reads it, as root, nor send him to another file. */
+START_TEST(test_what_is_no_file_is_not_read)
+{
+    struct members t = {0};
+    char *file = members_file(directory, "dovelane-relay"), path[200];
+    ck_assert_int_eq(mkfifo(file, 0600), 0);
+    ck_assert_int_eq(members_load(&t, file), -1);
+    unlink(file);
+    snprintf(path, sizeof path, "%s/conf", directory);
+    ck_assert_int_eq(symlink(path, file), 0);
+    ck_assert_int_eq(members_load(&t, file), -1);
+    unlink(file);
+    ck_assert_int_eq(members_load(&t, file), 0);
+    members_free(&t);
+    free(file);
+}
+END_TEST
+
+/* It would count for ever, whatever an admin says later. */
+START_TEST(test_an_admins_word_of_a_time_that_no_clock_has_is_none)
+{
+    struct said s;
+    char text[60];
+    unsigned long long now = (unsigned long long)(clock_wall() / 1000);
+    ck_assert(!said_parse("18446744073709551614 off x", &s) && s.on && !s.serial);
+    snprintf(text, sizeof text, "%llu off x", now + 86400ull * 365 * 11 * 1000);
+    ck_assert(!said_parse(text, &s) && s.on);
+    snprintf(text, sizeof text, "%llu off x", now + 86400ull * 365 * 1000); /* of a clock that is wrong */
+    ck_assert(said_parse(text, &s) && !s.on);
+    free(s.text);
+}
+END_TEST
+
 TCase *members_tests(void)
 {
     TCase *t = tcase_create("members");
     tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, test_what_is_no_file_is_not_read);
+    tcase_add_test(t, test_an_admins_word_of_a_time_that_no_clock_has_is_none);
     tcase_add_test(t, test_a_table_reads_what_it_wrote);
     tcase_add_test(t, test_the_higher_serial_counts_in_whatever_order_they_come);
     tcase_add_test(t, test_who_joins_counts_less_than_who_is_a_node_or_gone_whatever_the_serials);
