@@ -157,14 +157,43 @@ static int bind_box(struct session *s, struct box *x, const struct found *f)
     return rows_put_box(s, x);
 }
 
-static int create_folder(struct session *s, const struct found *f)
+/* Of a mailbox that is not replicated: what was moved into it is removed nowhere else, where it would be the last one that the peers have. */
+static void keep_mails_of(struct tree *t, const char *vname)
 {
+    struct mailbox *box = session_mailbox(t->s, vname, MAILBOX_FLAG_READONLY);
+    struct mailbox_status status;
+    if (mailbox_open(box) < 0 || mailbox_sync(box, 0) < 0 || mailbox_get_status(box, STATUS_MESSAGES, &status) < 0) {
+        t->in->locked = TRUE; /* nothing is removed before it can be read */
+        mailbox_free(&box);
+        return;
+    }
+    struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane not replicated");
+    struct mail *mail = mail_alloc(trans, 0, NULL);
+    for (uint32_t seq = 1; seq <= status.messages; seq++) {
+        struct mail_guid guid;
+        const char *text;
+        mail_set_seq(mail, seq);
+        if (mail_get_special(mail, MAIL_FETCH_GUID, &text) < 0)
+            continue;
+        mail_generate_guid_128_hash(text, guid.guid);
+        array_push_back(&t->in->unread, &guid);
+    }
+    mail_free(&mail);
+    session_read_end(&trans);
+    mailbox_free(&box);
+}
+
+static int create_folder(struct tree *t, const struct found *f)
+{
+    struct session *s = t->s;
     buffer_t *name = t_buffer_create(128);
     uint32_t folder = ORSET_INBOX;
     if (!vname_is_inbox(s, f->vname)) {
         int r = name_of_vname(s, f->vname, name)
                     ? orset_local_create(s->os, name->data, name->used, f->uid_validity, f->guid, &folder)
                     : ORSET_E_LIMIT;
+        if (r == ORSET_E_LIMIT)
+            keep_mails_of(t, f->vname);
         if (r < 0)
             return core(s, r, f->vname);
     }
@@ -193,13 +222,17 @@ static void leaves(struct box *x)
 
 /* RENAME INBOX x: its id is a constant, so this is a create of x and a move of what was seen in INBOX (F25), and not held there. Until its
  * mails have left, both rows have the mailbox' GUID, which tells of it. */
-static int inbox_renamed(struct session *s, struct box *x, const struct found *f)
+static int inbox_renamed(struct tree *t, struct box *x, const struct found *f)
 {
+    if (x->next_guid == NULL) {
+        session_note(t->s, NOTE_INFO, "INBOX was renamed to %s: its mails move there", f->vname);
+        if (held_end(t->s, x, orset_local_missing) < 0 || create_folder(t, f) < 0)
+            return -1;
+        if (x->next_guid == NULL)
+            return 0; /* that one is not replicated: the peers keep what they have, and it comes into the new INBOX, too */
+    }
     leaves(x);
-    if (x->next_guid != NULL)
-        return 0;
-    session_note(s, NOTE_INFO, "INBOX was renamed to %s: its mails move there", f->vname);
-    return held_end(s, x, orset_local_missing) < 0 ? -1 : create_folder(s, f);
+    return 0;
 }
 
 static int match_known(struct tree *t)
@@ -213,7 +246,7 @@ static int match_known(struct tree *t)
             continue;
         x->found = FALSE; /* under a second name it is no other one */
         if (x->folder == ORSET_INBOX && !vname_is_inbox(s, f->vname)) {
-            if (inbox_renamed(s, x, f) < 0)
+            if (inbox_renamed(t, x, f) < 0)
                 return -1;
             if ((x = x->next_guid) == NULL)
                 continue;
@@ -281,7 +314,7 @@ static int match_new(struct tree *t)
         if (x != NULL && x->vname != NULL && !x->gone && !guid_128_is_empty(x->guid))
             session_note(s, NOTE_WARNING, "%s: its mailbox is another one (GUID %s): what is missing in it is damage", f->vname,
                          guid_128_to_string(f->guid));
-        if ((x != NULL ? bind_box(s, x, f) : create_folder(s, f)) < 0)
+        if ((x != NULL ? bind_box(s, x, f) : create_folder(t, f)) < 0)
             return -1;
     }
     return 0;
@@ -549,7 +582,7 @@ int boxes_ingest(struct session *s, struct ingest *in)
 {
     struct tree t = {.s = s, .in = in};
     t_array_init(&t.found, 16);
-    int r = conclude(&t) < 0 ? -1 : subscriptions_ingest(s, t.journal);
+    int r = conclude(&t) < 0 ? -1 : subscriptions_ingest(s, in, t.journal);
     journal_free(&t.journal);
     return r;
 }

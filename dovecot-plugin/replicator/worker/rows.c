@@ -23,7 +23,7 @@ static void put_str(struct orset_buf *b, const char *s)
 static char *read_vname(struct orset_reader *r)
 {
     size_t len;
-    const uint8_t *p = orset_read_text(r, FRAME_NAME_MAX, &len);
+    const uint8_t *p = orset_read_text(r, ROW_NAME_MAX, &len);
     char *name = p == NULL || len == 0 ? NULL : i_strndup(p, len);
     r->bad = r->bad || (name != NULL && (strlen(name) != len || !uni_utf8_str_is_valid(name)));
     if (r->bad)

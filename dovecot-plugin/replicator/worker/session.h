@@ -398,7 +398,8 @@ bool row_end(const struct orset_reader *); /* read to its end, and nothing was b
 #define ROW_MOVED 'o'         /* folder: UIDs that got another one lately */
 #define ROW_MAP 'y'          /* storage directory of an mdbox: the index id of its map, what its last rebuild left (mdbox.c) */
 #define ROW_EXPUNGED 'g'     /* time, folder, GUID of a mail of an mdbox that was expunged */
-#define ROW_UNREADABLE 'n'    /* hashes of the names of mailboxes that could not be read when nothing was missed (unreadable.c) */
+#define ROW_NAME_MAX (4 * FRAME_NAME_MAX) /* bytes of a mailbox's name in a row: the library's names are longer in UTF-8 than in the form that it bounds */
+#define ROW_UNREADABLE 'q'    /* hashes of the names of mailboxes that could not be read when nothing was missed (unreadable.c) */
 #define ROW_REDATE 'k'        /* folder: UIDs whose changes are to be dated behind a peer's modseq (redate.c) */
 #define ROW_REWOUND 'x'       /* the state was found to be older than the mailboxes; until all were looked at */
 

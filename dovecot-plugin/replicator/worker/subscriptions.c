@@ -88,7 +88,7 @@ static int load_names(struct session *s, const char *row, ARRAY_TYPE(const_strin
     int r = rows_get(s, ROW_SUBSCRIPTIONS, row, strlen(row), &v, &len);
     struct orset_reader in = {v, v + (r > 0 ? len : 0), r <= 0};
     while (!in.bad && in.at != in.end) {
-        const uint8_t *p = orset_read_text(&in, FRAME_NAME_MAX, &n);
+        const uint8_t *p = orset_read_text(&in, ROW_NAME_MAX, &n);
         const char *vname = p == NULL ? NULL : t_strndup(p, n);
         if (vname == NULL || strlen(vname) != n)
             return rows_corrupt(s, "the names that were subscribed");
@@ -175,12 +175,19 @@ static int compare(struct look *l)
     return put_names(l->s, LISTED, &l->now) < 0 ? -1 : put_names(l->s, FORMER, &l->former);
 }
 
-int subscriptions_ingest(struct session *s, struct journal *journal)
+int subscriptions_ingest(struct session *s, struct ingest *in, struct journal *journal)
 {
     struct look l = {.s = s, .journal = journal};
     t_array_init(&l.now, 16);
+    if (list_subscriptions(s, &l.now) < 0) {
+        /* Nothing is concluded from it, and the mail waits for nobody: it may stay so for long. */
+        session_note(s, NOTE_WARNING, "%s: their changes wait", session_error(s));
+        in->staying = s->look_again = TRUE;
+        session_want_tick(s, 60000);
+        return 0;
+    }
     /* What was written before a name went is read after it is missed. */
-    if (list_subscriptions(s, &l.now) < 0 || journal_read(journal) < 0 || load_names(s, LISTED, &l.seen) < 0 ||
+    if (journal_read(journal) < 0 || load_names(s, LISTED, &l.seen) < 0 ||
         load_names(s, FORMER, &l.former) < 0)
         return -1;
     return compare(&l);

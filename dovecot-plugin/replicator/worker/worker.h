@@ -330,7 +330,7 @@ bool journal_subscription(struct journal *, const char *vname, bool on);
 int journal_drop(struct session *); /* all that was concluded from it is committed */
 void journal_free(struct journal **);
 
-int subscriptions_ingest(struct session *, struct journal *);
+int subscriptions_ingest(struct session *, struct ingest *, struct journal *);
 int subscription_apply(struct session *, const char *name, size_t len);
 
 /* --- apply.c, tree.c, place.c, attributes.c -------------------------------------------------------------------------- */

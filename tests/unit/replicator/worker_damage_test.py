@@ -1,4 +1,5 @@
 """What a site loses of its mails, indexes or state behind Dovecot's back removes nothing anywhere and comes back; the brake."""
+import base64
 import imaplib
 import re
 import shutil
@@ -535,5 +536,86 @@ def test_a_few_files_removed_behind_dovecots_back_are_removed_everywhere(tmp_pat
         next(iter((world[1].root() / "cur").iterdir())).unlink()
         world.settle()
         assert subjects(equal(world), "INBOX") == 4
+    finally:
+        world.stop()
+
+
+TOO_LONG = "/".join(["x" * 200] * 6)
+
+
+def messages(site, folder):
+    return int(re.search(rb"messages=(\d+)", site.doveadm("mailbox", "status", "-u", USER, "messages", folder))[1])
+
+
+@pytest.mark.parametrize("how", ["move", "rename-inbox"])
+def test_what_goes_into_a_folder_that_is_not_replicated_stays_at_the_peers(tmp_path_factory, how):
+    """Its name is longer than what is replicated. The peers have the last copies but for this site's."""
+    world = make_world(tmp_path_factory, ["sdbox", "maildir"])
+    try:
+        for i in range(4):
+            append(world[1], "INBOX", f"m{i}")
+        world.settle()
+        if how == "move":
+            imap(world[1], None, ("create", f'"{TOO_LONG}"'))
+            imap(world[1], "INBOX", ("uid", "MOVE", "1:2", f'"{TOO_LONG}"'))
+        else:
+            box = world[1].imap()
+            assert box.rename("INBOX", f'"{TOO_LONG}"')[0] == "OK"
+            box.select("INBOX")
+            box.logout()
+        for _ in range(3):
+            world.settle()
+        assert messages(world[1], TOO_LONG) == (2 if how == "move" else 4)
+        assert messages(world[2], "INBOX") == 4, world[1].notes
+    finally:
+        world.stop()
+
+
+def test_subscriptions_that_cannot_be_read_hold_nothing_else_up(tmp_path_factory):
+    """A file of root's, as after a restore by hand."""
+    world = make_world(tmp_path_factory, ["sdbox", "maildir"])
+    try:
+        site = world[1]
+        append(site, "INBOX", "m0")
+        imap(site, None, ("subscribe", "INBOX"))
+        world.settle()
+        (file,) = [path for path in site.root().rglob("subscriptions")]
+        shutil.chown(file, "root", "root")
+        file.chmod(0o600)
+        imap(site, None, ("create", "F"))
+        append(site, "F", "in F")
+        append(site, "INBOX", "m1")
+        world.settle()
+        assert messages(world[2], "INBOX") == 2 and messages(world[2], "F") == 1
+        assert any("subscriptions cannot be listed" in said for _, said in site.notes), site.notes
+        shutil.chown(file, "nobody", "nogroup")
+        imap(site, None, ("subscribe", "F"))
+        world.settle()
+        world.settle()
+        box = world[2].imap()
+        assert any(b"F" in line for line in box.lsub()[1]), box.lsub()
+        box.logout()
+    finally:
+        world.stop()
+
+
+def test_a_long_name_that_was_subscribed_leaves_the_state_as_it_is(tmp_path_factory):
+    """It is longer in UTF-8 than in the file, and longer than any that is replicated."""
+    world = make_world(tmp_path_factory, ["maildir", "sdbox"])
+    try:
+        site = world[1]
+        append(site, "INBOX", "m")
+        imap(site, None, ("subscribe", "INBOX"))
+        world.settle()
+        file = site.root() / "subscriptions"
+        name = base64.b64encode(("\u4e00" * 1500).encode("utf-16-be")).decode().rstrip("=").replace("/", ",")
+        version = file.read_bytes().splitlines()[0]
+        file.write_bytes(version + b"\n\n" + b"INBOX\n&" + name.encode() + b"-\n")
+        shutil.chown(file, "nobody", "nogroup")
+        for _ in range(3):
+            world.settle()
+            site.work(CLOSE)
+        assert not list(site.state().glob("state.db.spoilt-*")), site.notes
+        assert subjects(equal(world, uids=False), "INBOX") == 1
     finally:
         world.stop()
