@@ -129,7 +129,8 @@ struct frame {
         struct {
             uint64_t site;
             enum frame_ship how;
-            uint64_t from; /* of NEW: what was sent from this number on did not come into the lane; 0: all of it did */
+            uint64_t from; /* of NEW: what was sent from this number on did not come into the lane; 0: all of it did. Of CONFIRMED: 1: one batch
+                              will do, since all was sent again before and nothing of it was confirmed; 0: all */
         } ship;
         struct {
             size_t n; /* verb, then its arguments; the user is the open one */

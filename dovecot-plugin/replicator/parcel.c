@@ -1,6 +1,8 @@
 /* parcel - see parcel.h. */
 #include "parcel.h"
 
+#include "batch.h"
+
 #include <string.h>
 
 #define SHA256 32
@@ -103,6 +105,29 @@ int parcel_batch(struct text body, struct text *batch_r, size_t *nmails_r, struc
     struct orset_reader r = {body.p, body.p + body.n, body.n > PARCEL_MAX};
     batch_r->p = orset_read_text(&r, PARCEL_MAX, &batch_r->n);
     return check_mails(r, nmails_r, mails_r);
+}
+
+uint64_t parcel_batch_first(struct text body)
+{
+    struct orset_reader r = {body.p, body.p + body.n, body.n > PARCEL_MAX};
+    size_t n;
+    const uint8_t *batch = orset_read_text(&r, PARCEL_MAX, &n);
+    struct orset_reader in = {batch, batch + (batch ? n : 0), !batch};
+    orset_read_u8(&in); /* version */
+    for (uint64_t i = orset_read_num(&in, ORSET_ORIGINS_MAX); i > 0 && !in.bad; i--) {
+        orset_read_bytes(&in, 16);
+        orset_read_num(&in, ORSET_COUNTER_MAX);
+        orset_read_u64(&in);
+    }
+    orset_read_num(&in, ORSET_ORIGINS_MAX); /* the sender's own */
+    for (uint64_t i = orset_read_num(&in, ORSET_MODSEQS_MAX); i > 0 && !in.bad; i--) {
+        if (orset_read_num(&in, ORSET_ORIGINS_MAX) > 0)
+            orset_read_num(&in, ORSET_COUNTER_MAX);
+        orset_read_num(&in, ORSET_MODSEQ_MAX);
+    }
+    uint64_t first = orset_read_num(&in, ORSET_COUNTER_MAX);
+    orset_read_u64(&in); /* the hash before it */
+    return orset_read_num(&in, ORSET_COUNTER_MAX) > 0 && !in.bad ? first : 0;
 }
 
 void parcel_put_bodies(struct orset_buf *b, size_t nmails)

@@ -68,6 +68,8 @@ void parcel_put_mail(struct orset_buf *b, const uint8_t sha256[32], struct text 
 /* Checks all of it, then *mails gives the mails one by one. -1: malformed. */
 int parcel_batch(struct text body, struct text *batch_r, size_t *nmails_r, struct orset_reader *mails_r);
 bool parcel_next_mail(struct orset_reader *mails, struct parcel_mail *);
+/* The number of a batch's first op (docs/replication-protocol.md). 0: it has none, or cannot be read. */
+uint64_t parcel_batch_first(struct text body);
 
 /* BODIES = num n, n { 32 bytes SHA-256, text mail }, within the same bounds. */
 void parcel_put_bodies(struct orset_buf *b, size_t nmails);

@@ -93,7 +93,7 @@ class Site:
         self.batch_bytes = 100_000
         self.ship_bytes = 8_000_000     # of batches for one question
         self.dying = []                 # ways of SHIP in which the next worker ends
-        self.twice, self.made = 0, 0    # items that came though they were known; batches
+        self.twice, self.made, self.probes = 0, 0, 0    # items that came though they were known; batches; those sent alone
         self.path.unlink(missing_ok=True)
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(self.path))
@@ -286,7 +286,7 @@ class Worker:
             self.batches(0, min((s.sent.get(p, 0) for p in self.peers()), default=0) + 1)
         self.done()
 
-    def batches(self, site, first, always=False):
+    def batches(self, site, first, always=False, one=False):
         s, own = self.site.state(self.user), self.site.state(self.user).own()
         first, room = max(first, s.first), self.site.ship_bytes
         for p in [site] if site else self.peers():
@@ -309,7 +309,7 @@ class Worker:
                 s.sent[p] = max(s.sent.get(p, 0), first - 1)
                 s.owed[p] = False
                 s.more[p] = first <= len(own) and room <= 0
-            if first > len(own) or room <= 0:
+            if one or first > len(own) or room <= 0:
                 return
 
     def send(self, site, kind, body, bulk=False, first=0):
@@ -360,11 +360,17 @@ class Worker:
         site, how, begin = r.num(), r.bytes(1)[0], r.num()
         r.end()
         assert site in self.peers(), f"SHIP for site {site}"
-        assert not begin or how == NEW
+        assert not begin or how == NEW or (how == CONFIRMED and begin == 1)
         if how in self.site.dying:
             self.site.dying.remove(how)
             raise Ended
         s = self.site.state(self.user)
+        if how == CONFIRMED and begin:
+            was, more, self.site.probes = s.sent.get(site, 0), s.more.get(site, False), self.site.probes + 1
+            self.batches(site, s.confirmed.get(site, 0) + 1, one=True)
+            s.sent[site], s.more[site] = max(was, s.sent.get(site, 0)), more
+            self.done()
+            return
         if how == CONFIRMED:
             s.sent[site] = s.confirmed.get(site, 0)
         elif begin:

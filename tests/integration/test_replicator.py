@@ -508,6 +508,64 @@ def test_a_user_whose_disk_is_full_holds_nobody_up_and_is_served_later(world):
     w.quiet(["full"])
 
 
+def watch_most(measure, until, what):
+    """The greatest value while something is waited for."""
+    most = 0
+
+    def look():
+        nonlocal most
+        most = max(most, measure())
+        return until()
+
+    wait_for(look, 60, what)
+    return most
+
+
+LARGE = "x" * 3_500_000    # of which a site holds 64 MiB in hand, and a lane as much
+
+
+@pytest.mark.parametrize("how", ["refusing", "failing"])
+def test_large_changes_of_a_user_who_cannot_take_them_hold_nobody_up(world, how):
+    """Disk full, or a home that cannot be opened. Before, what he had in hand filled the hand of all, and the lane."""
+    w = world(2)
+    getattr(w[1].site, how).add("full")
+    for n in range(25):
+        w[0].change("full", f"{n}{LARGE}")
+    wait_for(lambda: len(w[0].site.items("full").get(1, [])) == 25 and w[1].metric("replicator_dropped") >= 20, 60, "all of it taken, and most given back")
+
+    def in_hand():
+        return w[1].metric("replicator_in_hand_bytes")
+    for n in range(20):
+        w[0].change("u", f"{n}")
+        assert watch_most(in_hand, lambda: w.converged(["u"]), "another user's change") < 9_000_000
+    c = w[0].redis.client()
+    wait_for(lambda: c("LANE.LEN", LIVE.format("site-a", "site-b")) <= 2, what="a lane with his first parcel")
+    # The first of all is sent again and again, alone: it tells whether he can take it.
+    before = w[0].site.made
+    probes = w[0].site.probes + 3
+    assert watch_most(in_hand, lambda: w[0].site.probes >= probes, "probes") < 9_000_000
+    assert w[0].site.made - before <= 2 * (w[0].site.probes - probes + 3) + 2
+    assert w[1].site.items("full") == {}
+    getattr(w[1].site, how).clear()
+    w.quiet(["full", "u"])
+
+
+def test_many_users_who_cannot_take_anything_fill_the_hand_of_nobody(world):
+    """A file system that is full: each keeps one parcel at most, and all together half of the hand."""
+    w = world(2, replicator_memory="16MB")
+    full = [f"full{n}" for n in range(12)]
+    w[1].site.refusing.update(full)
+    for user in full:
+        w[0].change(user, LARGE)
+    wait_for(lambda: w[1].metric("replicator_dropped") >= 8, 60, "most of it given back")
+    for n in range(10):
+        w[0].change("u", f"{n}")
+        w.converge(["u"])
+    assert w[1].metric("replicator_in_hand_bytes") < 14_000_000
+    w[1].site.refusing.clear()
+    w.quiet([*full, "u"])
+
+
 def test_a_user_who_cannot_be_opened_now_is_opened_later(world):
     w = world(2)
     w[0].site.failing.add("u")

@@ -15,7 +15,7 @@ def copies(replica, user, n):
         have = 1
         while have < n:
             more = min(have, n - have)
-            site.imap.command(f"COPY 1:{more} INBOX")
+            site.imap.command("COPY", f"1:{more}", "INBOX")
             have += more
 
 

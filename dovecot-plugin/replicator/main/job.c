@@ -62,7 +62,10 @@ static bool next_ship(struct job *j, struct user *u, struct frame *f)
         p->want &= ~(1u << j->how);
         j->kind = JOB_SHIP;
         j->peer = i;
-        if (j->how == FRAME_SHIP_NEW || j->how == FRAME_SHIP_CONFIRMED) {
+        bool one = j->how == FRAME_SHIP_CONFIRMED && p->resends > 1;
+        if (one) {
+            f->u.ship.from = 1; /* what is missing in the lane stays so */
+        } else if (j->how == FRAME_SHIP_NEW || j->how == FRAME_SHIP_CONFIRMED) {
             f->u.ship.from = j->how == FRAME_SHIP_NEW ? p->missing : 0;
             j->from = j->how == FRAME_SHIP_NEW ? p->missing : 1;
             p->missing = 0;
@@ -171,8 +174,10 @@ static void temporary(struct job *j, struct user *u, struct text why, uint64_t s
     if (soon && hoped < at)
         at = hoped;
     metric_add(replicator_failures, 1);
-    if (j->kind == JOB_PARCEL)
+    if (j->kind == JOB_PARCEL) {
         u->parcel_after = at;
+        user_trim_parcels(u);
+    }
     if (j->kind == JOB_INGEST) {
         u->look_after = at;
         u->look_all = u->look_all || j->look;

@@ -16,7 +16,7 @@
 #define COUNT 256
 #define PARCEL_COSTS 512 /* bytes, besides its body: at least what one takes in memory */
 #define TAKE_BYTES (2 * 1024 * 1024)
-#define USER_FAILING_MAX 64 /* parcels of a user who cannot take them now */
+#define SAME_LOOKED_AT 64 /* parcels of a user among which a batch is looked for that came before */
 #define ACKS_MAX 1000       /* ids of one ACK */
 #define BUCKETS 16384
 
@@ -164,10 +164,25 @@ static bool well_formed(const redisReply *e)
     return e->element[1]->type == REDIS_REPLY_STRING && e->element[1]->len == 16 && e->element[5]->type == REDIS_REPLY_STRING && e->element[6]->type == REDIS_REPLY_STRING;
 }
 
-/* Whose parcels are taken only to be dropped: nobody else may wait for him. */
-static bool unwilling(const struct user *u)
+bool take_crowded(const struct take *t)
 {
-    return clock_monotonic() < u->unknown_until || ((u->parcel_wait > 0 || u->open_wait > 0) && u->nparcels >= USER_FAILING_MAX);
+    return t->bytes > (size_t)t->r->config->replicator_memory / 2;
+}
+
+/* Sent again, since nothing of it is confirmed: but the first one is still in hand. */
+static bool is_in_hand(const struct user *u, size_t peer, uint64_t first)
+{
+    struct parcel_in_hand *p = TAILQ_FIRST(&u->parcels);
+    for (int i = 0; first && p && i < SAME_LOOKED_AT; i++, p = TAILQ_NEXT(p, in_user))
+        if (p->peer == peer && p->first == first)
+            return true;
+    return false;
+}
+
+/* Whose parcels are taken only to be dropped: nobody else may wait for him. */
+static bool unwilling(const struct take *t, const struct user *u, size_t bytes)
+{
+    return clock_monotonic() < u->unknown_until || !user_has_room(u, bytes, take_crowded(t));
 }
 
 static void take_entry(struct from *f, int lane, redisReply *e)
@@ -190,7 +205,9 @@ static void take_entry(struct from *f, int lane, redisReply *e)
     }
     metric_add(replicator_taken, 1);
     struct user *u = user_get(t->r->users, (const char *)m.user.p, m.user.n);
-    if (!u || unwilling(u)) {
+    struct text whole = {(const uint8_t *)body->str, (size_t)body->len};
+    uint64_t first = m.kind == PARCEL_BATCH ? parcel_batch_first(whole) : 0;
+    if (!u || unwilling(t, u, whole.n) || is_in_hand(u, f->peer, first)) {
         metric_add(replicator_dropped, 1);
         ack(f, lane, id->str);
         return;
@@ -201,7 +218,8 @@ static void take_entry(struct from *f, int lane, redisReply *e)
     p->lane = lane;
     p->kind = m.kind;
     p->reply = body;
-    p->body = (struct text){(const uint8_t *)body->str, (size_t)body->len};
+    p->body = whole;
+    p->first = first;
     e->element[6] = NULL;
     t->bytes += p->body.n + PARCEL_COSTS;
     metric_set(replicator_in_hand_bytes, (long long)t->bytes);

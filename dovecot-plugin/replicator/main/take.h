@@ -22,6 +22,9 @@ void take_run(struct take *);
 /* Sends the acks that came together. */
 void take_flush(struct take *);
 
+/* Half of what may be in hand is. */
+bool take_crowded(const struct take *);
+
 /* Done with: acks and frees it. */
 void take_done(struct take *, struct parcel_in_hand *);
 

@@ -19,6 +19,9 @@
 #define CONFIRM 1.  /* a vector that is owed is told after this many seconds */
 #define FORGET_EVERY 60.
 #define BUSY 6 /* hints between two looks at a user: what many commands in a row give, not a person (the plugin tells of one open mailbox at most every 2 ms) */
+#define FAILING_BYTES (1024 * 1024) /* in hand, beside the first parcel, of a user who cannot take any now, ... */
+#define FAILING_MAX 64              /* ... and parcels */
+#define SLOW 10.                    /* seconds after which a user whom a worker has not answered for counts as one, while others need the room */
 #define BACKOFF_FIRST 1.
 #define BACKOFF_MOST 60.
 
@@ -287,6 +290,35 @@ void user_drop_parcels(struct user *u)
         user_parcel_done(u, TAILQ_FIRST(&u->parcels));
 }
 
+bool user_has_room(const struct user *u, size_t bytes, bool crowded)
+{
+    double now = clock_monotonic();
+    bool failing = u->parcel_wait > 0 || u->open_wait > 0, slow = u->asked_at != 0 && now - u->asked_at > SLOW;
+    if (!failing && !(slow && crowded))
+        return true;
+    if (u->nparcels == 0)
+        return !crowded || (now >= u->parcel_after && now >= u->open_after); /* else it would never be tried again */
+    return !crowded && u->nparcels < FAILING_MAX && u->parcel_bytes - TAILQ_FIRST(&u->parcels)->body.n + bytes <= FAILING_BYTES;
+}
+
+void user_trim_parcels(struct user *u)
+{
+    bool crowded = take_crowded(u->r->take);
+    struct parcel_in_hand *p = crowded ? TAILQ_FIRST(&u->parcels) : NULL, *next;
+    size_t kept = 0, n = 0;
+    if (!crowded && u->nparcels > 0)
+        p = TAILQ_NEXT(TAILQ_FIRST(&u->parcels), in_user);
+    for (; p; p = next) {
+        next = TAILQ_NEXT(p, in_user);
+        if (!crowded && ++n < FAILING_MAX && kept + p->body.n <= FAILING_BYTES) {
+            kept += p->body.n;
+            continue;
+        }
+        metric_add(replicator_dropped, 1);
+        user_parcel_done(u, p);
+    }
+}
+
 void user_want(struct user *u, size_t peer, enum frame_ship how)
 {
     u->peer[peer].want |= 1u << how;
@@ -306,6 +338,7 @@ void user_forget_work(struct user *u)
         p->behind = p->more = false;
         p->missing = 0;
         p->resend_at = p->hello_at = p->exchange_at = 0;
+        p->resends = 0;
     }
     admin_fail(&u->admin, "the user cannot be opened", false);
 }
@@ -341,8 +374,11 @@ static void count_unconfirmed(struct user *u, size_t i, uint64_t n)
     struct user_peer *p = &u->peer[i];
     const struct peer *peer = &r->group.peer[i];
     double now = clock_monotonic();
-    if (n < p->unconfirmed || !n) /* it confirms: no reason to wait longer next time */
+    bool confirms = n < p->unconfirmed || !n, tried = p->resends > 1;
+    if (confirms) { /* no reason to wait longer next time */
         p->resend_wait = seconds(r->config->resend_after);
+        p->resends = 0;
+    }
     if (!n) {
         p->resend_at = 0;
         p->since = 0;
@@ -351,7 +387,7 @@ static void count_unconfirmed(struct user *u, size_t i, uint64_t n)
         if (!p->since)
             p->since = clock_wall();
     } else if (n < p->unconfirmed) {
-        p->resend_at = now + p->resend_wait;
+        p->resend_at = tried ? now : now + p->resend_wait; /* it takes again: all that was tried before is sent */
         p->since = clock_wall();
     }
     if (n != p->unconfirmed)
@@ -426,6 +462,7 @@ static void due_peer(struct user *u, size_t i, double now)
         /* While the lane takes nothing, or nobody takes from it, asking the worker would only cost. */
         if (ship_ready(r->ship, i) && !ship_stalled(r->ship, i)) {
             p->want |= 1u << FRAME_SHIP_CONFIRMED;
+            p->resends++;
             p->resend_wait = p->resend_wait * 2 < most ? p->resend_wait * 2 : most;
         }
         p->resend_at = now + p->resend_wait;

@@ -22,6 +22,7 @@ struct parcel_in_hand {
     unsigned kind;
     void *reply; /* owns the body: a redisReply */
     struct text body;
+    uint64_t first; /* number of the first op of a BATCH; 0: it has none, or is no BATCH */
     unsigned crashes; /* workers that went away while they had it */
 };
 TAILQ_HEAD(parcels, parcel_in_hand);
@@ -33,6 +34,7 @@ struct user_peer {
     uint64_t unconfirmed;
     int64_t since; /* microseconds since 1970: since when there is something unconfirmed */
     double resend_at, resend_wait, forget_after;
+    unsigned resends;  /* since something was confirmed last. From the second on, one batch is sent: whether the peer can take it by now */
     uint64_t missing;  /* number of the first own op that did not come into the lane; 0: all did that a worker sent */
     bool more;         /* a worker has more to send: so much goes out for one question */
     double ship_after; /* not before, after a failure */
@@ -75,6 +77,7 @@ struct user {
     double look_wait, parcel_wait, open_wait;    /* after a failure: the next wait; 0 after a success */
     double unknown_until;                        /* it could not be opened for good: its parcels are dropped */
     double tick_at, sweep_at, active_at;
+    double asked_at; /* a worker owes an answer since then; 0: none does */
     double said; /* when its last failure was logged */
     uint64_t unplaced, held;
     bool known;             /* in the ledger */
@@ -108,6 +111,11 @@ void user_parcel(struct user *, struct parcel_in_hand *);
 /* Takes it out of the user's list, acks it and frees it. */
 void user_parcel_done(struct user *, struct parcel_in_hand *);
 void user_drop_parcels(struct user *);
+/* Parcels of a user who cannot take them now, or whose worker has not answered for long while the hand is half full, wait at their sender: beside the first
+ * one, 1 MiB of them stays. They confirm nothing, so all of them come again. crowded: the hand is half full. */
+bool user_has_room(const struct user *, size_t bytes, bool crowded);
+/* Drops those of what is in hand that there is no room for. Not while a worker has the first one. */
+void user_trim_parcels(struct user *);
 void user_want(struct user *, size_t peer, enum frame_ship);
 
 /* Something was or could not be pushed to that peer: its next hello can wait, or it is to be sent again. first: number of the first own op in

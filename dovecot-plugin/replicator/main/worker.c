@@ -106,6 +106,8 @@ static void ask(struct worker *w, enum state state, const struct frame *f)
 {
     say(w, f);
     w->state = state;
+    if (w->user)
+        w->user->asked_at = clock_monotonic();
     set_patience(w, w->all->r->config->worker_timeout);
 }
 
@@ -137,6 +139,7 @@ static void release(struct worker *w)
     if (!u)
         return;
     u->worker = NULL;
+    u->asked_at = 0;
     user_plan(u);
 }
 
@@ -161,6 +164,7 @@ static void user_failed(struct user *u, const char *why, size_t n)
     u->open_after = user_backoff(&u->open_wait);
     if (user_may_say(u))
         log_warning("user=%s: %.*s; again in %g s", u->name, (int)n, why, u->open_wait);
+    user_trim_parcels(u);
 }
 
 /* Takes why. */
@@ -361,6 +365,8 @@ static bool on_frame(struct worker *w, const struct frame *f)
     if (!in_place(w, f->type))
         return false;
     w->heard = true;
+    if (w->user && (f->type == FRAME_READY || f->type == FRAME_FAIL || f->type == FRAME_DONE))
+        w->user->asked_at = 0;
     switch (f->type) {
     case FRAME_READY: on_ready(w, f); break;
     case FRAME_FAIL: on_fail(w, f); break;

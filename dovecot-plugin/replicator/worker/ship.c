@@ -247,11 +247,25 @@ static int forget(struct session *s, struct peer *p)
     return session_commit(s);
 }
 
+/* The first that is not confirmed: whether the peer can take it by now. What is new goes on where it was. */
+static int ship_one(struct session *s, struct peer *p)
+{
+    uint64_t was = p->sent;
+    bool more = p->more;
+    s->ship_room = I_MIN(s->ship_room, 1);
+    int r = ship_from(s, p->site, p->confirmed + 1, FALSE);
+    p->more = more;
+    p->sent = I_MAX(was, p->sent);
+    return r;
+}
+
 int ship(struct session *s, uint64_t site, enum frame_ship how, uint64_t from)
 {
     struct peer *p = session_peer(s, site);
     if (p == NULL)
         return session_fail(s, "site %llu is not in the group", (unsigned long long)site);
+    if (how == FRAME_SHIP_CONFIRMED && from > 0)
+        return ship_one(s, p);
     /* Where it ends before the last op, what is sent next goes on from there. */
     if (how == FRAME_SHIP_CONFIRMED)
         p->sent = p->confirmed;

@@ -387,7 +387,7 @@ void identity_refuses(struct session *, struct box *, struct mail *, enum identi
 /* --- ship.c, peer.c, rounds.c, admin.c ------------------------------------------------------------------------------ */
 
 #define SHIP_MOST (8 * 1024 * 1024) /* bytes of batches for one question, and one more of them */
-/* from: of NEW, what was sent from there on is to be sent again; 0: nothing. */
+/* from: of NEW, what was sent from there on is to be sent again; 0: nothing. Of CONFIRMED, 1: one batch; 0: all. */
 int ship(struct session *, uint64_t site, enum frame_ship how, uint64_t from);
 int ship_new(struct session *); /* to all */
 /* A peer's parcel. FRAME_REFUSED: it will never be understood. */
