@@ -34,6 +34,20 @@ def text(value):
     return num(len(data)) + data
 
 
+def batch_head(first, n):
+    """How a batch begins (docs/replication-protocol.md): version, a vector, no modseqs, the first op's number, a hash, how many ops."""
+    return b"\x01" + num(1) + bytes(16) + num(0) + bytes(8) + num(0) + num(0) + num(first) + bytes(8) + num(n)
+
+
+def behind_head(body):
+    r = Reader(Reader(body).text())
+    r.bytes(2 + 16 + 1 + 8 + 2)
+    r.num()
+    r.bytes(8)
+    r.num()
+    return r.data[r.at:]
+
+
 class Reader:
     def __init__(self, data):
         self.data, self.at = data, 0
@@ -313,7 +327,10 @@ class Worker:
                 return
 
     def send(self, site, kind, body, bulk=False, first=0):
-        self.write(SEND, num(site) + num(kind) + bytes([bulk]) + num(first) + text(json.dumps(body)))
+        told = json.dumps(body).encode()
+        if kind == BATCH:
+            told = text(batch_head(body["first"], len(body["items"])) + told)
+        self.write(SEND, num(site) + num(kind) + bytes([bulk]) + num(first) + text(told))
 
     def parcel(self, r):
         site, kind, body = r.num(), r.num(), r.text()
@@ -326,7 +343,7 @@ class Worker:
         if kind not in (BATCH, QUESTION, ANSWER):
             self.done(REFUSED, "unknown kind")
             return
-        body = json.loads(body)
+        body = json.loads(behind_head(body) if kind == BATCH else body)
         s = self.site.state(self.user)
         mine = s.items.setdefault(site, [])
         if kind == QUESTION:

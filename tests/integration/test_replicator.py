@@ -524,10 +524,10 @@ def watch_most(measure, until, what):
 LARGE = "x" * 3_500_000    # of which a site holds 64 MiB in hand, and a lane as much
 
 
-@pytest.mark.parametrize("how", ["refusing", "failing"])
+@pytest.mark.parametrize("how", ["refusing", pytest.param("failing", marks=pytest.mark.long)])
 def test_large_changes_of_a_user_who_cannot_take_them_hold_nobody_up(world, how):
     """Disk full, or a home that cannot be opened. Before, what he had in hand filled the hand of all, and the lane."""
-    w = world(2)
+    w = world(2, exchange_after="1h")    # a scripted worker's answer holds all at once, which is more than a frame may
     getattr(w[1].site, how).add("full")
     for n in range(25):
         w[0].change("full", f"{n}{LARGE}")
@@ -535,24 +535,51 @@ def test_large_changes_of_a_user_who_cannot_take_them_hold_nobody_up(world, how)
 
     def in_hand():
         return w[1].metric("replicator_in_hand_bytes")
-    for n in range(20):
+    for n in range(6):
         w[0].change("u", f"{n}")
         assert watch_most(in_hand, lambda: w.converged(["u"]), "another user's change") < 9_000_000
-    c = w[0].redis.client()
-    wait_for(lambda: c("LANE.LEN", LIVE.format("site-a", "site-b")) <= 2, what="a lane with his first parcel")
+    assert w[0].redis.client()("LANE.LEN", LIVE.format("site-a", "site-b")) <= 70    # what is in hand: his first parcel, and hellos
     # The first of all is sent again and again, alone: it tells whether he can take it.
     before = w[0].site.made
-    probes = w[0].site.probes + 3
+    probes = w[0].site.probes + 2
     assert watch_most(in_hand, lambda: w[0].site.probes >= probes, "probes") < 9_000_000
-    assert w[0].site.made - before <= 2 * (w[0].site.probes - probes + 3) + 2
+    assert w[0].site.made - before <= 4
     assert w[1].site.items("full") == {}
     getattr(w[1].site, how).clear()
     w.quiet(["full", "u"])
 
 
+@pytest.mark.long
+def test_a_user_whose_worker_does_not_answer_gives_his_room_to_others(world):
+    """As when his home's file system hangs."""
+    w = world(2, replicator_memory="16MB", exchange_after="1h", worker_timeout="10min")
+    w[0].change("slow", "x")
+    w[0].change("u", "x")
+    w.converge(["slow", "u"])
+    w[1].site.slow["slow"] = 40
+    for n in range(8):
+        w[0].change("slow", f"{n}{LARGE}")
+    wait_for(lambda: w[1].metric("replicator_in_hand_bytes") > 14_000_000, 60, "a hand that is full")
+    w[0].change("u", "later")
+    wait_for(lambda: w.converged(["u"]), 30, "another user's change, before he answers")
+    assert len(w[1].site.items("slow")[1]) == 1
+    w[1].site.slow.clear()
+    w.quiet(["slow", "u"], 120)
+
+
+def test_a_change_that_is_in_hand_is_not_held_once_more_when_it_comes_again(world):
+    w = world(2, exchange_after="1h")
+    w[1].site.refusing.add("full")
+    w[0].change("full", "x" * 300_000)
+    wait_for(lambda: w[0].site.probes >= 3, 60, "the change sent again and again")
+    assert 300_000 < w[1].metric("replicator_in_hand_bytes") < 400_000    # and hellos
+    w[1].site.refusing.clear()
+    w.quiet(["full"])
+
+
 def test_many_users_who_cannot_take_anything_fill_the_hand_of_nobody(world):
     """A file system that is full: each keeps one parcel at most, and all together half of the hand."""
-    w = world(2, replicator_memory="16MB")
+    w = world(2, replicator_memory="16MB", exchange_after="1h")
     full = [f"full{n}" for n in range(12)]
     w[1].site.refusing.update(full)
     for user in full:

@@ -10,6 +10,7 @@
 #include "log.h"
 #include "metrics.h"
 #include "ship.h"
+#include "take.h"
 
 #define CRASHES_MAX 3   /* workers that one parcel may take along */
 #define UNKNOWN_FOR 60. /* seconds for which parcels of a user who is unknown here are dropped unseen */
@@ -176,7 +177,7 @@ static void temporary(struct job *j, struct user *u, struct text why, uint64_t s
     metric_add(replicator_failures, 1);
     if (j->kind == JOB_PARCEL) {
         u->parcel_after = at;
-        user_trim_parcels(u);
+        user_trim_parcels(u, take_crowded(u->r->take));
     }
     if (j->kind == JOB_INGEST) {
         u->look_after = at;

@@ -375,8 +375,11 @@ static void on_drain_state(struct node *node, bool ready, bool new_life, void *a
 
 static void on_again(struct ev_loop *loop, ev_timer *t, int events)
 {
-    /* Nothing: the loop's turn looks at pauses that are over. */
-    (void)loop, (void)t, (void)events;
+    /* Else nothing: the loop's turn looks at pauses that are over. */
+    struct take *take = t->data;
+    (void)loop, (void)events;
+    if (take_crowded(take))
+        users_each(take->r->users, user_trim_slow, NULL);
 }
 
 static void close_from(struct from *f)
@@ -404,6 +407,7 @@ struct take *take_open(struct replicator *r)
         f->drain = node_open(r->loop, &(struct node_options){.name = p->node, .link = p->link, .purpose = "replicator-take", .ping = true, .state = on_drain_state, .arg = f});
     }
     ev_timer_init(&t->again, on_again, AGAIN, AGAIN);
+    t->again.data = t;
     ev_timer_start(r->loop, &t->again);
     return t;
 }

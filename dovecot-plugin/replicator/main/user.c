@@ -290,33 +290,44 @@ void user_drop_parcels(struct user *u)
         user_parcel_done(u, TAILQ_FIRST(&u->parcels));
 }
 
+static bool is_slow(const struct user *u)
+{
+    return u->asked_at != 0 && clock_monotonic() - u->asked_at > SLOW;
+}
+
 bool user_has_room(const struct user *u, size_t bytes, bool crowded)
 {
     double now = clock_monotonic();
-    bool failing = u->parcel_wait > 0 || u->open_wait > 0, slow = u->asked_at != 0 && now - u->asked_at > SLOW;
-    if (!failing && !(slow && crowded))
+    bool failing = u->parcel_wait > 0 || u->open_wait > 0;
+    if (!failing && !(crowded && is_slow(u)))
         return true;
     if (u->nparcels == 0)
         return !crowded || (now >= u->parcel_after && now >= u->open_after); /* else it would never be tried again */
     return !crowded && u->nparcels < FAILING_MAX && u->parcel_bytes - TAILQ_FIRST(&u->parcels)->body.n + bytes <= FAILING_BYTES;
 }
 
-void user_trim_parcels(struct user *u)
+void user_trim_parcels(struct user *u, bool crowded)
 {
-    bool crowded = take_crowded(u->r->take);
-    struct parcel_in_hand *p = crowded ? TAILQ_FIRST(&u->parcels) : NULL, *next;
     size_t kept = 0, n = 0;
-    if (!crowded && u->nparcels > 0)
-        p = TAILQ_NEXT(TAILQ_FIRST(&u->parcels), in_user);
-    for (; p; p = next) {
+    for (struct parcel_in_hand *p = TAILQ_FIRST(&u->parcels), *next; p; p = next) {
+        bool first = n++ == 0;
         next = TAILQ_NEXT(p, in_user);
-        if (!crowded && ++n < FAILING_MAX && kept + p->body.n <= FAILING_BYTES) {
+        if (first && (!crowded || u->asked_at != 0)) /* a worker may have it */
+            continue;
+        if (!crowded && n <= FAILING_MAX && kept + p->body.n <= FAILING_BYTES) {
             kept += p->body.n;
             continue;
         }
         metric_add(replicator_dropped, 1);
         user_parcel_done(u, p);
     }
+}
+
+void user_trim_slow(struct user *u, void *arg)
+{
+    (void)arg;
+    if (u->nparcels > 1 && is_slow(u))
+        user_trim_parcels(u, true);
 }
 
 void user_want(struct user *u, size_t peer, enum frame_ship how)

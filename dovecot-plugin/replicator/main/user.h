@@ -114,8 +114,10 @@ void user_drop_parcels(struct user *);
 /* Parcels of a user who cannot take them now, or whose worker has not answered for long while the hand is half full, wait at their sender: beside the first
  * one, 1 MiB of them stays. They confirm nothing, so all of them come again. crowded: the hand is half full. */
 bool user_has_room(const struct user *, size_t bytes, bool crowded);
-/* Drops those of what is in hand that there is no room for. Not while a worker has the first one. */
-void user_trim_parcels(struct user *);
+/* Drops what is in hand that there is no room for, but not what a worker has. */
+void user_trim_parcels(struct user *, bool crowded);
+/* The same where it is time for that. For users_each(), while the hand is crowded. */
+void user_trim_slow(struct user *, void *);
 void user_want(struct user *, size_t peer, enum frame_ship);
 
 /* Something was or could not be pushed to that peer: its next hello can wait, or it is to be sent again. first: number of the first own op in

@@ -16,6 +16,7 @@
 #include "reserve.h"
 #include "sched.h"
 #include "ship.h"
+#include "take.h"
 #include "sweep.h"
 
 #define READ_SIZE 65536
@@ -164,7 +165,7 @@ static void user_failed(struct user *u, const char *why, size_t n)
     u->open_after = user_backoff(&u->open_wait);
     if (user_may_say(u))
         log_warning("user=%s: %.*s; again in %g s", u->name, (int)n, why, u->open_wait);
-    user_trim_parcels(u);
+    user_trim_parcels(u, take_crowded(u->r->take));
 }
 
 /* Takes why. */

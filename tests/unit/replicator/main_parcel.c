@@ -115,6 +115,45 @@ START_TEST(a_batch_carries_its_mails)
 }
 END_TEST
 
+static void put_batch(struct orset_buf *b, uint64_t first, uint64_t nops)
+{
+    struct orset_buf batch = {.alloc = &HEAP};
+    orset_buf_u8(&batch, 1);
+    orset_buf_num(&batch, 2); /* vector */
+    for (uint64_t i = 0; i < 2; i++) {
+        orset_buf_u64(&batch, i + 1);
+        orset_buf_u64(&batch, 77);
+        orset_buf_num(&batch, 1000);
+        orset_buf_u64(&batch, 5);
+    }
+    orset_buf_num(&batch, 0);
+    orset_buf_num(&batch, 2); /* modseqs, of the INBOX and of a folder */
+    orset_buf_num(&batch, 0);
+    orset_buf_num(&batch, 900);
+    orset_buf_num(&batch, 2);
+    orset_buf_num(&batch, 33);
+    orset_buf_num(&batch, 900);
+    orset_buf_num(&batch, first);
+    orset_buf_u64(&batch, 6);
+    orset_buf_num(&batch, nops);
+    b->len = 0;
+    parcel_put_batch(b, all(&batch), 0);
+    orset_buf_free(&batch);
+}
+
+START_TEST(a_batch_tells_where_it_begins)
+{
+    struct orset_buf b = {.alloc = &HEAP};
+    put_batch(&b, 4711, 3);
+    ck_assert_uint_eq(parcel_batch_first(all(&b)), 4711);
+    for (size_t len = 0; len + 1 < b.len; len++)
+        ck_assert_uint_eq(parcel_batch_first((struct text){b.data, len}), 0);
+    put_batch(&b, 4711, 0); /* a hello */
+    ck_assert_uint_eq(parcel_batch_first(all(&b)), 0);
+    orset_buf_free(&b);
+}
+END_TEST
+
 START_TEST(mails_beyond_the_bounds_are_malformed)
 {
     uint8_t sha[32] = {0}, *bytes = calloc(1, PARCEL_MAIL_MAX + 1);
@@ -184,6 +223,7 @@ TCase *parcel_tests(void)
     tcase_add_test(t, a_user_that_no_user_can_have_is_malformed);
     tcase_add_test(t, group_digest_knows_sites_and_namespaces_but_no_order);
     tcase_add_test(t, a_batch_carries_its_mails);
+    tcase_add_test(t, a_batch_tells_where_it_begins);
     tcase_add_test(t, mails_beyond_the_bounds_are_malformed);
     tcase_add_test(t, wants_and_bodies_come_through);
     return t;

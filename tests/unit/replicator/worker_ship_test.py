@@ -59,6 +59,27 @@ def test_a_backlog_goes_out_in_parts_and_from_where_it_is_missing(world):
     assert not {WANT, BODY, BODIES} & {kind for _, _, kind, _ in world.carried}
 
 
+def test_one_batch_is_sent_to_a_site_that_took_nothing_of_all(world):
+    """Whether it can take it by now; what is new goes on where it was."""
+    append(world[1], "INBOX", "first")
+    world.settle()
+    append_many(world[1], 50, 100000)
+    world[1].ingest()
+    begins = world[1].firsts
+    assert len(begins) >= 3
+    world[1].outbox[2].clear()
+    world[1].ship(2, CONFIRMED, 1)
+    assert world[1].firsts == begins[:1] and not world[1].done["sites"][2]["more"]
+    append(world[1], "INBOX", "later")
+    world[1].ingest()
+    assert len(world[1].firsts) == 1 and world[1].firsts[0] > begins[-1]
+    world[1].outbox[2].clear()
+    world[1].ship(2, CONFIRMED)
+    assert world[1].firsts[:len(begins)] == begins
+    world.settle()
+    assert subjects(equal(world), "INBOX") == 52
+
+
 def test_bodies_that_do_not_fit_beside_others_come_too(world):
     """Of one ingest: too large for a batch with the others, for any batch, and two of the same bytes."""
     for size in (900000, 900000, 900000, 1200000, 10, 900000):
