@@ -248,6 +248,7 @@ static enum frame_result tick(struct session *s, bool first)
 {
     const struct frame_ingest all = {.n = 0};
     int r = s->exchange_first || s->look_again || first ? ingest(s, &all) : apply(s, 0);
+    give_rest(s);
     return result_of(peer_exchanges_run(s) < 0 || rounds_run(s) < 0 || r < 0 ? -1 : 0);
 }
 
@@ -303,6 +304,8 @@ static void serve_user(struct link *l, const struct frame *f)
     if (s->exchange_first)
         session_want_tick(s, 1000);
     keep_look(s);
+    if (array_count(&s->owed_wants) > 0)
+        session_want_tick(s, 1); /* whatever was asked in between */
     send_done(l, result);
 }
 

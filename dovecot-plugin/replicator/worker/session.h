@@ -139,6 +139,13 @@ struct failing {
     uint64_t again; /* of the monotonic clock */
 };
 
+/* What a peer asked for and did not get yet. */
+struct owed_wants {
+    uint64_t site;
+    buffer_t *body; /* of its parcel */
+    size_t done;    /* wants that were answered */
+};
+
 #define WANTED_ROW_MAX 32
 
 /* A body that was asked for. */
@@ -220,6 +227,7 @@ struct session {
     unsigned other_bytes;        /* mails whose bytes are not those agreed on, as counted last */
     bool spool_empty;            /* no body waits in bodies/ */
     ARRAY(struct wanted_body) wanted; /* bodies that were asked for: no others are taken */
+    ARRAY(struct owed_wants) owed_wants; /* the first is given next (give.c) */
     unsigned arrived;            /* of them, since something was placed last */
     unsigned ask_next;           /* whom to ask when nobody in particular has them */
     time_t told;                 /* when keepers were told of dirty folders */

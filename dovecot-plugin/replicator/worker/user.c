@@ -504,6 +504,7 @@ struct session *session_open(struct link *link, struct group *group, struct mail
     boxes_init(s);
     session_lists_init(s);
     i_array_init(&s->wanted, 16);
+    i_array_init(&s->owed_wants, 1);
     i_array_init(&s->failing, 4);
     /* Quotas were asked and rights were checked where the change was made. */
     user->dsyncing = TRUE;
@@ -574,6 +575,7 @@ void session_close(struct session **_s)
     boxes_deinit(s);
     session_lists_deinit(s);
     array_free(&s->wanted);
+    give_free(s);
     array_free(&s->failing);
     i_close_fd(&s->lock_fd);
     event_unref(&s->event);

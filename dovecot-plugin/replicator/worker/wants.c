@@ -132,7 +132,7 @@ void wants_end(struct wants **_w)
     struct session *s = w->s;
     struct orset_buf b = {.alloc = session_alloc()};
     *_w = NULL;
-    /* Alone, more of it comes at once (want_parcel() in peer.c): a large mail would take as many round trips as it has parts. */
+    /* Alone, more of it comes at once (give.c): a large mail would take as many round trips as it has parts. */
     struct wanted_body *body = w->asked == 1 ? wanted_body(s, w->only) : NULL;
     if (body != NULL)
         body->until = body->offset + (uint64_t)PARCEL_PARTS_MAX * PARCEL_PART_MAX;

@@ -311,6 +311,13 @@ bool want_awaited(struct wants *, const struct orset_todo *row);
 /* Who was asked has not got it: somebody else is asked at a later TICK. */
 void want_missed(struct session *, struct wanted_body *);
 
+/* --- give.c --------------------------------------------------------------------------------------------------------- */
+
+/* A peer's WANT. What is too much for one question is kept, and given at the next TICK. */
+enum frame_result give_parcel(struct session *, uint64_t site, struct text body);
+void give_rest(struct session *);
+void give_free(struct session *);
+
 /* --- journal.c, subscriptions.c -------------------------------------------------------------------------------------- */
 
 /* The plugin's journal. NULL is freed, too. */

@@ -1,6 +1,7 @@
 """Bounds: what a client makes beyond one stays at its site, and is named; all else of its user goes on, at all sites."""
 import pytest
 from worker_sites import append, equal, imap, mail, make_world, needs_dovecot, subscribe
+from worker_world import BODY, PARCEL, TICK, WANT, num, text
 
 pytestmark = needs_dovecot
 
@@ -82,3 +83,44 @@ def test_subscriptions_beyond_the_bound_are_named_and_the_rest_goes(pair):
     pair.settle()
     assert mails(pair[2]) == 2
     assert notes(pair[1], "is not replicated: this user's subscriptions are 524288 bytes")
+
+
+def test_a_want_that_names_a_large_mail_very_often_is_answered_in_turns(pair):
+    """Each part costs a read of all of it: before, 1,000 of them were one question, in which nobody else was served."""
+    append(pair[1], "INBOX", "large", size=10_000_000)
+    pair[1].ingest()
+    for kind, _, body in pair[1].outbox[2]:
+        pair[2].work(PARCEL, num(1) + num(kind) + text(body))
+    asked, = [body for kind, _, body in pair[2].outbox[1] if kind == WANT]
+    assert asked[:1] == num(1)
+    one = asked[1:-1] + num(0)  # the last is the offset
+    pair[1].outbox[2].clear()
+    body = num(20) + one * 20
+    pair[1].work(PARCEL, num(2) + num(WANT) + text(body))
+
+    def parts():
+        return sum(kind == BODY for kind, _, _ in pair[1].outbox[2])
+    assert parts() == 7 and pair[1].done["tick"] == 1
+    pair[1].work(TICK)
+    assert parts() == 14 and pair[1].done["tick"] == 1
+    pair[1].work(TICK)
+    assert parts() == 20
+    # Whoever asks again and again is not given all of it.
+    for _ in range(8):
+        pair[1].work(PARCEL, num(2) + num(WANT) + text(body))
+    pair[1].outbox[2].clear()
+    while pair[1].done["tick"] == 1:
+        pair[1].work(TICK)
+    assert parts() == 4 * 13
+
+
+def test_many_large_mails_come_over_in_turns(pair):
+    for n in range(10):
+        append(pair[1], "INBOX", f"large{n}", size=12_000_000)
+    for _ in range(60):
+        pair.settle()
+        for site in (pair[1], pair[2]):
+            if site.done["tick"] == 1:
+                site.work(TICK)
+    assert mails(pair[2]) == 11
+    equal(pair, uids=False)
