@@ -73,3 +73,43 @@ def test_lag_of_very_many_users_has_an_end(world):  # noqa: F811
     w[0].start(sweep_rate="1")
     rows, code, errors = w[0].admin("lag", "*")
     assert (code, errors, len(rows)) == (0, [], 40_001)
+
+
+def dirty(replica):
+    return set(os.listdir(replica.directory / "dirty"))
+
+
+def test_the_mark_for_all_made_again_and_again_leaves_the_sweeps_a_rest(world):  # noqa: F811
+    w = world(2, sweep_rate="20")
+    w[0].site.listed = [f"u{n}" for n in range(30)]
+    w[0].mark("+all")
+    wait_for(lambda: all(w[0].site.state(user).sweeps == 1 for user in w[0].site.listed), 60, "a sweep")
+    wait_for(lambda: w[0].log.read_text().count("swept:") == 2, what="its end")    # the other one was at the start
+    w[0].mark("+all")
+    for name in ("x", "y"):
+        w[0].site.add(name, "marked")
+        w[0].mark(name)
+        wait_for(lambda name=name: w[0].site.items(name) and name not in dirty(w[0]), what="another user's mark, which does not wait")
+    assert "+all" in dirty(w[0]) and w[0].log.read_text().count("swept:") == 2
+    w[0].site.add("u7", "told by the mark for all")
+    w.converge(["u7"])
+    assert "+all" not in dirty(w[0])
+
+
+def test_directories_in_the_place_of_marks_do_not_have_their_users_looked_at_all_the_time(world):  # noqa: F811
+    w = world(2)
+    names = [f"u{n}" for n in range(200)]
+    for name in names:
+        w[0].change(name, "x")
+    w.converge(names)
+    looks = sum(w[0].site.state(name).looks for name in names)
+    before = w[0].metric("replicator_dirty")
+    for name in names:
+        (w[0].directory / "dirty" / name / "x").mkdir(parents=True)
+    wait_for(lambda: w[0].metric("replicator_dirty") - before > 200 * 12, 60, "twelve looks at all marks")
+    assert sum(w[0].site.state(name).looks for name in names) - looks < 1000    # before: all of them each time
+    w[0].site.add("another", "marked")
+    w[0].mark("another")
+    w.converge(["another"])
+    w[0].site.add("u5", "without a mark or hint, but for the directory")
+    w.converge(["u5"])

@@ -27,7 +27,8 @@
 #define UNPROVEN_MOST 10000 /* names that nobody has known yet, in memory: more are not read until those are looked up */
 #define FULL_AGAIN 0.2
 #define MARKS_STAY 5.   /* seconds between two looks at marks that stay since nothing can be written */
-#define MARKS_MAX 10000 /* of one look at the directory; the others wait for the next */
+#define MARKS_MAX 10000 /* names of one look at the directory; the next one goes on behind them */
+#define STUCK_LOOKS 20  /* of users whose marks cannot be removed, for one look at all marks */
 
 struct hints {
     struct replicator *r;
@@ -38,6 +39,8 @@ struct hints {
     bool skip;    /* the rest of a line that was too long */
     bool flushed; /* whoever was known when the marks were begun to be looked at is so for good */
     double said, said_dirty, said_mode, said_full, swept_all, marks_after;
+    DIR *marks; /* at the name behind the last look's; NULL: from the beginning */
+    unsigned stuck, stuck_before; /* names in it that cannot be removed: so far, and as counted last */
 };
 
 static void look(struct hints *h, const struct hint *hint)
@@ -178,30 +181,47 @@ static bool may_go(struct hints *h, const char *user)
     return (u && clock_monotonic() < u->unknown_until) || ledger_user_seen(h->r->ledger, user);
 }
 
+/* The directory is writable for all: whoever fills it with names that cannot be removed must not have all their users looked at all the time. */
+static bool may_look_at_stuck(struct hints *h)
+{
+    unsigned n = ++h->stuck > h->stuck_before ? h->stuck : h->stuck_before;
+    return n <= STUCK_LOOKS || (unsigned)random() % n < STUCK_LOOKS;
+}
+
 /* A mark goes before the user is looked at: a change that comes in between leaves another one. Of a user never seen before it stays until the next
  * time, and of all while nothing can be written: it may be all that tells of him. One that cannot go, a directory with something in it, is no mark but
- * would be taken for one by the plugin: that user is looked at each time. False then: it does not count against the others. */
-static bool mark(struct hints *h, int dir, const char *name)
+ * would be taken for one by the plugin: that user is looked at now and then. The mark for all stays while the sweeps rest. */
+static void mark(struct hints *h, int dir, const char *name)
 {
     struct hint hint = {.guid = ""};
     bool all, is_mark = hint_mark(name, hint.user, &all), gone;
+    if (all && sweep_rests(h->r->sweep))
+        return; /* later */
     if (is_mark && !all && is_full(h) && !is_known(h, hint.user))
-        return false; /* later */
+        return; /* later */
     metric_add(replicator_dirty, 1);
     if (!is_mark && replicator_may_say(&h->said_dirty, 60.))
         log_warning("%s/%s: is no mark of a user, removed", h->r->config->dirty_dir, name);
     if (is_mark && !all && (!may_go(h, hint.user) || !h->flushed)) {
         look(h, &hint);
-        return true;
+        return;
     }
     gone = mark_remove(dir, name);
     if (!gone && replicator_may_say(&h->said_dirty, 60.))
         log_error("%s/%s: cannot be removed: %s", h->r->config->dirty_dir, name, strerror(errno));
     if (all && (gone || replicator_may_say(&h->swept_all, 600.))) /* what the plugin takes for a mark says the same all the time */
         sweep_everyone(h->r->sweep);
-    else if (is_mark && !all)
+    else if (is_mark && !all && (gone || may_look_at_stuck(h)))
         look(h, &hint);
-    return gone;
+}
+
+static void end_marks(struct hints *h)
+{
+    if (h->marks)
+        closedir(h->marks);
+    h->marks = NULL;
+    h->stuck_before = h->stuck;
+    h->stuck = 0;
 }
 
 static void on_dirty(struct ev_loop *loop, ev_timer *t, int events)
@@ -209,26 +229,24 @@ static void on_dirty(struct ev_loop *loop, ev_timer *t, int events)
     (void)loop, (void)events;
     struct hints *h = t->data;
     const char *path = h->r->config->dirty_dir;
-    DIR *d = opendir(path);
-    struct dirent *e;
-    if (!d) {
+    struct dirent *e = NULL;
+    if (!h->marks && !(h->marks = opendir(path))) {
         if (replicator_may_say(&h->said_dirty, 600.))
             log_error("dirty_dir %s: %s: changes of users whose hint is lost wait for a sweep; make it, mode 1733", path, strerror(errno));
         return;
     }
-    struct stat st;
-    if (fstat(dirfd(d), &st) == 0 && (st.st_mode & 0003) != 0003 && (st.st_mode & 0030) != 0030 && replicator_may_say(&h->said_mode, 600.))
+    struct stat st = {.st_nlink = 1};
+    if (fstat(dirfd(h->marks), &st) == 0 && (st.st_mode & 0003) != 0003 && (st.st_mode & 0030) != 0030 && replicator_may_say(&h->said_mode, 600.))
         log_warning("dirty_dir %s: mode %04o: mail processes cannot leave marks there: make it 1733", path, (unsigned)st.st_mode & 07777);
     h->flushed = ledger_flush(h->r->ledger);
-    if (!h->flushed && clock_monotonic() < h->marks_after) {
-        closedir(d);
+    if (!h->flushed && clock_monotonic() < h->marks_after)
         return;
-    }
     h->marks_after = clock_monotonic() + MARKS_STAY;
-    for (int i = 0; i < MARKS_MAX && (e = readdir(d));)
-        if (e->d_name[0] != '.' && mark(h, dirfd(d), e->d_name))
-            i++;
-    closedir(d);
+    for (int i = 0; i < MARKS_MAX && (e = readdir(h->marks)); i++)
+        if (e->d_name[0] != '.')
+            mark(h, dirfd(h->marks), e->d_name);
+    if (!e || st.st_nlink == 0) /* all were looked at, or the directory is another one by now */
+        end_marks(h);
 }
 
 struct hints *hints_open(struct replicator *r)
@@ -265,6 +283,7 @@ void hints_stop(struct hints *h)
     ev_io_stop(h->r->loop, &h->gap);
     ev_timer_stop(h->r->loop, &h->again);
     ev_timer_stop(h->r->loop, &h->dirty);
+    end_marks(h);
 }
 
 void hints_close(struct hints *h)

@@ -14,6 +14,7 @@
 
 #define STEP 0.1         /* seconds */
 #define WAITING_MOST 200 /* with so many users waiting for workers, the next ones are not added */
+#define REST 4.          /* times as long as a sweep took */
 #define LIST_FOR 60.     /* seconds to get a list of users before going on with those known */
 
 enum phase { RESTING, LISTING_WANTED, LISTING_ASKED, WALKING };
@@ -23,6 +24,7 @@ struct sweep {
     enum phase phase;
     bool again;
     double credit, last, listed_by;
+    double began, ended;
     char *after;
     size_t users;
     ev_timer every, step;
@@ -41,6 +43,7 @@ static void walk(struct sweep *s)
 static void begin(struct sweep *s)
 {
     s->phase = LISTING_WANTED;
+    s->began = clock_monotonic();
     s->listed_by = clock_monotonic() + LIST_FOR;
     ev_timer_again(s->r->loop, &s->step);
 }
@@ -62,6 +65,7 @@ static void finish(struct sweep *s)
     log_info("swept: %zu users were looked at or wait for it", s->users);
     ev_timer_stop(s->r->loop, &s->step);
     s->phase = RESTING;
+    s->ended = clock_monotonic();
     s->r->unswept = false;
     /* Whoever was dropped from memory with something unconfirmed. */
     for (size_t i = 0; i < s->r->group.npeers; i++)
@@ -130,6 +134,11 @@ void sweep_everyone(struct sweep *s)
 bool sweep_running(const struct sweep *s)
 {
     return s->phase != RESTING;
+}
+
+bool sweep_rests(const struct sweep *s)
+{
+    return s->phase != RESTING || (s->ended != 0 && clock_monotonic() < s->ended + REST * (s->ended - s->began));
 }
 
 static void on_every(struct ev_loop *loop, ev_timer *t, int events)

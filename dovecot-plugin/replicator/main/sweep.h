@@ -12,6 +12,8 @@ void sweep_close(struct sweep *);
 /* As soon as may be; once more if one is under way. */
 void sweep_everyone(struct sweep *);
 bool sweep_running(const struct sweep *);
+/* Whoever may ask for one again and again has to wait now: one is under way, or ended less than four times as long ago as it took. */
+bool sweep_rests(const struct sweep *);
 
 /* The userdb's users, from a worker. */
 void sweep_name(struct sweep *, struct text name);
