@@ -112,6 +112,7 @@ struct folder {
     uint32_t gap;   /* of the keeper's next round */
     bool uid_dirty; /* a UID here may not be the agreed one: mismatch rows say which */
     bool uid_told;  /* a peer said so of its own; for the keeper */
+    bool stepped;   /* orset_uid_stepped(); in memory only */
     bool dirty;
 };
 

@@ -249,7 +249,7 @@ struct item {
 struct items {
     struct item *v;
     size_t n, room;
-    uint32_t base;
+    uint32_t base, own; /* own: the UIDNEXT here */
 };
 
 static int by_order(const void *a, const void *b)
@@ -321,9 +321,15 @@ static int take_answer(struct orset *os, struct folder *home, const uint8_t *byt
         return orset_fail(os, ORSET_E_MALFORMED, "an answer to another UID round than %u of term %llu",
                           home->ask, (unsigned long long)home->keeper_stamp.clock);
     /* One site's UIDNEXT far above all others would use up the UIDs (F32). */
-    if (uid_next > t->base && t->base && uid_next - t->base > ORSET_UID_JUMP)
-        return orset_fail(os, ORSET_E_MALFORMED, "an answer with UIDNEXT %u, but %u is the highest here",
-                          uid_next, t->base);
+    if (t->own == 0)
+        t->own = uid_next;
+    if (uid_next > t->own && uid_next - t->own > ORSET_UID_JUMP)
+        return orset_fail(os, ORSET_E_MALFORMED, "an answer with UIDNEXT %u, but it is %u here",
+                          uid_next, t->own);
+    if (uid_next > t->own && uid_next - t->own > ORSET_UID_STEP) {
+        uid_next = t->own + ORSET_UID_STEP;
+        home->stepped = true;
+    }
     t->base = uid_next > t->base ? uid_next : t->base;
     for (uint64_t i = 0; i < n; i++) {
         struct orset_dot d;
@@ -391,6 +397,7 @@ int orset_uid_settle(struct orset *os, uint32_t folder, const struct orset_answe
         return r;
     if (!f)
         return orset_fail(os, ORSET_E_ABSENT, "a UID round of folder %u: there is no such folder", folder);
+    f->stepped = false;
     write_ask(os, &ask, f);
     if (ask.failed || (r = write_answer(os, f, ask.data, ask.len, &own)) < 0)
         r = r < 0 ? r : orset_fail(os, ORSET_E_MEMORY, "no memory for a UID round");
@@ -417,6 +424,12 @@ int orset_uid_settle(struct orset *os, uint32_t folder, const struct orset_answe
     orset_buf_free(&ask);
     orset_buf_free(&own);
     return r < 0 ? r : orset_folder_touch(os, f) < 0 ? ORSET_E_MEMORY : r;
+}
+
+bool orset_uid_stepped(const struct orset *os, uint32_t folder)
+{
+    const struct folder *f = orset_folder_at(os, folder);
+    return f && f->stepped;
 }
 
 /* --- the op

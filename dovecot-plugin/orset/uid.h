@@ -51,5 +51,8 @@ struct orset_answer {
 /* The keeper has the answers of the sites it reached (its own is made here). ORSET_OK: an op was made;
  * ORSET_KNOWN: nothing to settle. Answers to another round are ORSET_E_MALFORMED: leave them out. */
 int orset_uid_settle(struct orset *, uint32_t folder, const struct orset_answer *, size_t n);
+/* An answer's UIDNEXT was more than ORSET_UID_STEP above the one here, and the settle that was last followed it by that much only. Further rounds
+ * follow it on: not one at once after the other, or a peer could use up the UIDs. */
+bool orset_uid_stepped(const struct orset *, uint32_t folder);
 
 #endif

@@ -11,6 +11,7 @@
 #define QUIET_MSECS 200
 #define SETTLE_SECS 2 /* sites that have not answered by then are left out; their folder stays dirty */
 #define TELL_SECS 5
+#define STEP_SECS 60 /* between two rounds that follow a UIDNEXT far above: a peer can tell any, and UIDs are not had back */
 
 struct round {
     uint32_t folder;
@@ -112,6 +113,36 @@ static int drop_round(struct session *s, uint32_t folder, const struct answers *
     return rows_del(s, ROW_ROUND, k.b, k.n);
 }
 
+/* Seconds until the next round may begin. */
+static unsigned step_wait(struct session *s, uint32_t folder)
+{
+    struct orset_key k;
+    const uint8_t *v;
+    size_t len;
+    time_t now = time(NULL);
+    folder_key(&k, folder);
+    if (rows_get(s, ROW_STEPPED, k.b, k.n, &v, &len) <= 0)
+        return 0;
+    struct orset_reader in = {v, v + len, false};
+    time_t since = (time_t)orset_read_num(&in, INT64_MAX);
+    return in.bad || now < since || now - since >= STEP_SECS ? 0 : (unsigned)(STEP_SECS - (now - since));
+}
+
+static int note_step(struct session *s, uint32_t folder)
+{
+    struct orset_buf row = {.alloc = session_alloc()};
+    struct orset_key k;
+    folder_key(&k, folder);
+    if (!orset_uid_stepped(s->os, folder))
+        return rows_del(s, ROW_STEPPED, k.b, k.n);
+    orset_buf_num(&row, (uint64_t)time(NULL));
+    int r = row.failed ? session_fail(s, "out of memory") : rows_put(s, ROW_STEPPED, k.b, k.n, row.data, row.len);
+    orset_buf_free(&row);
+    session_note(s, NOTE_WARNING, "another site's UIDNEXT of folder %u is more than %u above the one here: it is followed in steps, one each %u s", folder,
+                 ORSET_UID_STEP, STEP_SECS);
+    return r;
+}
+
 static int settle(struct session *s, uint32_t folder)
 {
     struct answers a;
@@ -125,7 +156,7 @@ static int settle(struct session *s, uint32_t folder)
             r = 0;
         } else if (r < 0) {
             r = session_core_failed(s, "UID round");
-        } else if (r == 0) {
+        } else if ((r = note_step(s, folder)) == 0) {
             session_note(s, NOTE_INFO, "UIDs of folder %u settled with %u answers", folder, array_count(&a.list));
         }
     }
@@ -176,7 +207,12 @@ static int keep(struct session *s, uint32_t folder)
         session_want_tick(s, SETTLE_SECS * 1000);
         return 0;
     }
-    return orset_uid_dirty(s->os, folder, TRUE) ? ask(s, folder) : 0;
+    if (!orset_uid_dirty(s->os, folder, TRUE))
+        return 0;
+    unsigned wait = step_wait(s, folder);
+    if (wait > 0)
+        session_want_tick(s, wait * 1000);
+    return wait > 0 ? 0 : ask(s, folder);
 }
 
 /* --- the others ----------------------------------------------------------------------------------------------------- */
@@ -256,8 +292,10 @@ void rounds_wanted(struct session *s)
     for (uint32_t i = 0; !s->exchange_first && i < orset_folders(s->os); i++)
         if (is_home(s, i) &&
             orset_uid_dirty(s->os, i, orset_keeper(s->os, i, s->group->site, s->group->nsites) == s->group->self)) {
-            session_want_tick(s, QUIET_MSECS);
-            return;
+            unsigned wait = step_wait(s, i);
+            session_want_tick(s, wait > 0 ? wait * 1000 : QUIET_MSECS);
+            if (wait == 0)
+                return;
         }
 }
 

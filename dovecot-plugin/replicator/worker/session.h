@@ -382,6 +382,7 @@ int rows_each(struct session *, char kind, orset_row_fn *, void *arg);
 #define ROW_RENUMBER 'r'      /* folder: UIDs that a move is about to expunge */
 #define ROW_ROUND 'u'         /* folder: a UID round under way */
 #define ROW_ROUND_ANSWER 'v'  /* folder, site: its bytes */
+#define ROW_STEPPED 'n'       /* folder: when a round followed another site's UIDNEXT by a step only */
 #define ROW_ROOT 'd'          /* the mail directory: struct file_id */
 #define ROW_SIEVE 'e'         /* the directory of Sieve scripts, when one was last seen in it: struct file_id, path; "-": how many are gone, since when */
 #define ROW_ATTRIBUTES 'a'    /* folder, key: hash of the value seen last, since when, and of those before it (attributes.c) */

@@ -78,6 +78,53 @@ START_TEST(test_a_dirty_that_is_told_during_a_round_survives_it)
 }
 END_TEST
 
+static uint32_t uid_next(struct replica *r)
+{
+    struct orset_folder f;
+    ck_assert_int_eq(orset_folder_get(r->os, ORSET_INBOX, &f), 0);
+    return f.uid_next;
+}
+
+static void round_of(struct replica *a, struct replica *b, int is)
+{
+    uint64_t before = orset_vector_get(a->os, orset_self(a->os));
+    ck_assert_int_eq(settle(a, b, false), is);
+    if (is == ORSET_OK)
+        ck_assert_int_eq(send_to(a, b, 1, before + 1), 0);
+    follow(a);
+    follow(b);
+}
+
+/* A mailbox that had 250,000 mails is joined: each round follows it by a step, until all is settled. Before, a peer's word raised UIDNEXT by
+ * 1,000,000 in one round. */
+START_TEST(test_another_site_s_uidnext_is_followed_in_steps)
+{
+    struct replica a, b;
+    clash(&a, &b);
+    ck_assert_int_eq(orset_begin(b.os), 0);
+    ck_assert_int_eq(orset_local_uid_next(b.os, ORSET_INBOX, 250000), 0);
+    ck_assert_int_eq(orset_commit(b.os), 0);
+    for (int i = 0; i < 2; i++) {
+        uint32_t before = uid_next(&a);
+        round_of(&a, &b, ORSET_OK);
+        ck_assert(orset_uid_stepped(a.os, ORSET_INBOX));
+        ck_assert_uint_le(uid_next(&a), before + ORSET_UID_STEP + 100);
+        ck_assert_int_gt(orset_uid_mismatches(b.os, ORSET_INBOX), 0);
+    }
+    round_of(&a, &b, ORSET_OK);
+    ck_assert(!orset_uid_stepped(a.os, ORSET_INBOX));
+    ck_assert_int_eq(orset_uid_mismatches(a.os, ORSET_INBOX), 0);
+    ck_assert_int_eq(orset_uid_mismatches(b.os, ORSET_INBOX), 0);
+    /* And one that nobody has is not followed at all. */
+    ck_assert_int_eq(orset_begin(b.os), 0);
+    ck_assert_int_eq(orset_local_uid_next(b.os, ORSET_INBOX, 2000000), 0);
+    ck_assert_int_eq(orset_commit(b.os), 0);
+    round_of(&a, &b, ORSET_E_MALFORMED);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
 static uint8_t change(struct replica *r, uint8_t system)
 {
     struct orset_flags now = {.system = system}, shown;
@@ -128,6 +175,7 @@ TCase *uid_cases(void)
 {
     TCase *t = tcase_create("uid");
     tcase_add_test(t, test_one_round_settles_a_clash_where_nobody_saves_meanwhile);
+    tcase_add_test(t, test_another_site_s_uidnext_is_followed_in_steps);
     tcase_add_test(t, test_a_dirty_that_is_told_during_a_round_survives_it);
     tcase_add_test(t, test_clearing_wins_for_deleted_and_setting_for_others);
     return t;
