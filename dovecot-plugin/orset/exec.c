@@ -13,15 +13,6 @@ static int malformed(struct exec *x, const char *what)
                       (unsigned long long)x->os->origin[x->by].id.site, what);
 }
 
-/* A bound that the op would exceed, found dry. It counts once the op is known to be a new one. */
-static void beyond(struct exec *x, int error, const char *what, unsigned most)
-{
-    struct orset *os = x->os;
-    if (x->beyond == 0)
-        x->beyond = orset_fail(os, error, "op %llu of site %llu: more than %u %s", (unsigned long long)x->first,
-                               (unsigned long long)os->origin[x->by].id.site, most, what);
-}
-
 /* --- reading what ops name
  * ---------------------------------------------------------------------------------------- */
 
@@ -205,24 +196,6 @@ static int same_facts(struct exec *x, const struct message *a, const struct mess
                             (unsigned long long)x->first, (unsigned long long)x->os->origin[x->by].id.site);
 }
 
-/* Of one message a site has one live dot, and a few that others removed while their ops have not come here: an
- * exchange with it shows which those are. */
-static int check_same(struct exec *x, const struct message *m)
-{
-    struct orset *os = x->os;
-    const struct copy *c;
-    uint64_t site = os->origin[x->by].id.site;
-    unsigned theirs = 0;
-    int n = orset_copies_of(os, m->p.facts.guid, m->p.folder, m->p.k, &c);
-    for (int i = 0; i < n; i++)
-        theirs += os->origin[c[i].dot.origin].id.site == site;
-    if (theirs >= ORSET_PEER_SAME_MAX && x->by != os->self)
-        beyond(x, ORSET_E_EXCHANGE, "of its dots on one message: exchange first", ORSET_PEER_SAME_MAX);
-    if (n >= ORSET_SAME_MESSAGE_MAX)
-        beyond(x, ORSET_E_LIMIT, "dots of one message", ORSET_SAME_MESSAGE_MAX);
-    return n < 0 ? n : 0;
-}
-
 /* ADD = folder, facts, presence, n flags. Numbers: message, presence, one per flag.
  * Put unless a remove named it before it came (rule 3); its flags likewise. */
 static int exec_add(struct exec *x)
@@ -241,7 +214,7 @@ static int exec_add(struct exec *x)
     int there = x->dry && f ? orset_message_load(os, f->index, m->p.dot, &os->m[0]) : 0;
     if (there < 0 || (there > 0 && (r = same_facts(x, m, &os->m[0])) < 0))
         return there < 0 ? there : r;
-    if (x->dry && f && !there && (r = check_same(x, m)) < 0)
+    if (x->dry && f && !there && (r = orset_check_same(x, m)) < 0)
         return r;
     if ((r = renew_presence(x, f, true)) < 0 ||
         (r = read_count(x, ORSET_MESSAGE_KEYWORDS_MAX + 5, &nflags)) < 0)
@@ -339,29 +312,6 @@ static int exec_change(struct exec *x, struct orset_dot target, struct message *
     return r < 0 ? r : orset_flagdot_put(os, m, fresh);
 }
 
-/* Flags without end on one message would leave others no room for one on it. */
-static int check_marks(struct exec *x, const struct folder *f, struct orset_dot target)
-{
-    struct orset *os = x->os;
-    struct message *m = &os->m[1];
-    uint64_t site = os->origin[x->by].id.site, n = x->marks;
-    int r = f ? orset_message_load(os, f->index, target, m) : 0;
-    if (r < 0)
-        return r;
-    for (unsigned i = 0; r && i < m->nflags; i++)
-        n += os->origin[m->flag[i].dot.origin].id.site == site;
-    if (r && m->nflags + x->marks > ORSET_MESSAGE_FLAGDOTS_MAX)
-        beyond(x, ORSET_E_LIMIT, "flag dots on one message", ORSET_MESSAGE_FLAGDOTS_MAX);
-    if (r == 0) {
-        if ((r = orset_ahead_marks(os, target, site)) < 0)
-            return r;
-        n += (unsigned)r;
-    }
-    if (n > ORSET_PEER_MARKS_MAX)
-        beyond(x, ORSET_E_EXCHANGE, "flags of its on one message: exchange first", ORSET_PEER_MARKS_MAX);
-    return 0;
-}
-
 /* One target of FLAGS: dot, n changes. A target that is covered and absent was removed: its flags are
  * nothing. */
 static int exec_target(struct exec *x, struct folder *f)
@@ -393,7 +343,7 @@ static int exec_target(struct exec *x, struct folder *f)
         if ((r = exec_change(x, target, there ? m : NULL, remember)) < 0)
             return r;
     if (x->dry && x->marks && x->by != os->self)
-        return check_marks(x, f, target);
+        return orset_check_marks(x, f, target);
     if (!there)
         return 0;
     if ((r = orset_folder_touch(os, f)) < 0 || (r = orset_message_store(os, m)) < 0 || x->local || !m->p.uid)
@@ -486,40 +436,6 @@ static int exec_delete(struct exec *x)
     return r < 0 ? r : renew_presence(x, f, false);
 }
 
-static bool is_among(const struct orset_dot *dots, uint64_t n, struct orset_dot d)
-{
-    for (uint64_t i = 0; i < n; i++)
-        if (orset_same_dot(dots[i], d))
-            return true;
-    return false;
-}
-
-/* add would join those of the name that stay. */
-static int check_subscribed(struct exec *x, const void *name, size_t len, const struct orset_dot *kill, uint64_t nkill,
-                            struct orset_dot add)
-{
-    struct orset *os = x->os;
-    struct orset_dot dots[ORSET_SUBSCRIPTION_DOTS];
-    uint64_t site = os->origin[x->by].id.site;
-    int n = orset_subscription_dots(os, name, len, dots, ORSET_SUBSCRIPTION_DOTS), bytes = 0;
-    unsigned stay = 0, theirs = 0;
-    if (n == 0)
-        bytes = orset_subscriptions_with(os, len);
-    for (int i = 0; i < n; i++) {
-        if (dots[i].origin == add.origin || is_among(kill, nkill, dots[i]))
-            continue;
-        stay++;
-        theirs += os->origin[dots[i].origin].id.site == site;
-    }
-    if (theirs >= ORSET_PEER_SUBSCRIBED_MAX && x->by != os->self)
-        beyond(x, ORSET_E_EXCHANGE, "epochs of it subscribed one name: exchange first", ORSET_PEER_SUBSCRIBED_MAX);
-    if (stay >= ORSET_SUBSCRIPTION_DOTS)
-        beyond(x, ORSET_E_LIMIT, "sites and epochs subscribed one name", ORSET_SUBSCRIPTION_DOTS);
-    if (bytes > ORSET_SUBSCRIPTION_BYTES)
-        beyond(x, ORSET_E_LIMIT, "bytes of subscriptions", ORSET_SUBSCRIPTION_BYTES);
-    return n < 0 ? n : bytes < 0 ? bytes : 0;
-}
-
 /* SUBSCRIBE = name, on, n dots replaced. Enable wins, by name. */
 static int exec_subscribe(struct exec *x)
 {
@@ -539,7 +455,7 @@ static int exec_subscribe(struct exec *x)
     if (on > 1)
         return malformed(x, "a subscription that is neither on nor off");
     if (x->dry)
-        return on ? check_subscribed(x, name, len, kill, n, add) : 0;
+        return on ? orset_check_subscribed(x, name, len, kill, n, add) : 0;
     for (uint64_t i = 0; i < n; i++)
         if (!orset_covered(x->os, kill[i]) && (r = orset_ahead_kill(x->os, kill[i], x->by)) < 0)
             return r;

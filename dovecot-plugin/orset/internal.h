@@ -1,9 +1,9 @@
 /* internal - what the core's files share. Callers never include it.
  *
- *    local.c  a change in the mailbox ──▶ op bytes ─┐
- *    batch.c  a peer's ops ─────────────────────────┴▶ exec.c ──▶ message.c, folder.c, named.c, ahead.c ──▶ store
- *    merge.c  a peer's state ───────────────────────────────────▶ (the same)
- *    todo.c   the effects                      epoch.c, renumber.c  old copies        quota.c  a peer's share
+ *    local.c, mark.c  a change in the mailbox ──▶ op bytes ─┐
+ *    batch.c  a peer's ops ─────────────────────────────────┴▶ exec.c ──▶ message.c, folder.c, named.c, ahead.c ──▶ store
+ *    merge.c  a peer's state ───────────────────────────────────────────▶ (the same)
+ *    todo.c   the effects      epoch.c, renumber.c  old copies      bounds.c, quota.c  what a peer may bring
  *
  * Local and foreign ops take the same way into the state, so a replica cannot treat its own op otherwise than
  * its peers do. */
@@ -312,6 +312,13 @@ int orset_read_folder(struct exec *, struct folder **f); /* NULL when not known 
 
 int orset_read_folder_made(struct exec *, struct folder **f);
 
+/* --- bounds.c: dry runs. They set x->beyond. */
+int orset_check_same(struct exec *, const struct message *); /* one more dot of this message */
+int orset_check_marks(struct exec *, const struct folder *, struct orset_dot target); /* x->marks more flags on it */
+/* One more dot of a name, beside those that stay. */
+int orset_check_subscribed(struct exec *, const void *name, size_t len, const struct orset_dot *kill, uint64_t nkill,
+                           struct orset_dot add);
+
 /* --- join.c */
 struct alias {
     uint8_t guid[16];
@@ -323,6 +330,7 @@ int orset_alias_get(struct orset *, const uint8_t guid[16], struct alias *); /* 
 int orset_parted_put(struct orset *, const uint8_t guid[16], const uint8_t there[16]);
 
 /* --- local.c */
+struct folder *orset_need_folder(struct orset *, uint32_t folder, int *r); /* NULL: *r says why */
 int orset_unplaced_guid(struct orset *, uint32_t home, const uint8_t guid[16]); /* 1, 0, error */
 int orset_emit_remove(struct orset *, const struct folder *, const struct orset_dot *, unsigned n);
 

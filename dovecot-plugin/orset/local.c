@@ -62,7 +62,7 @@ int orset_emit(struct orset *os, uint32_t uid)
     return orset_row_put(os, ORSET_T_OUT, &k, &os->row);
 }
 
-static struct folder *need_folder(struct orset *os, uint32_t folder, int *r)
+struct folder *orset_need_folder(struct orset *os, uint32_t folder, int *r)
 {
     struct folder *f = orset_folder_at(os, folder);
     *r = orset_need_transaction(os);
@@ -101,7 +101,7 @@ int orset_local_create(struct orset *os, const char *name, size_t len, uint32_t 
 int orset_local_rename(struct orset *os, uint32_t folder, const char *name, size_t len)
 {
     int r;
-    struct folder *home = need_folder(os, folder, &r);
+    struct folder *home = orset_need_folder(os, folder, &r);
     if (!home)
         return r;
     if (folder == ORSET_INBOX)
@@ -201,7 +201,7 @@ static int delete_one(struct orset *os, struct folder *f)
 int orset_local_delete(struct orset *os, uint32_t folder)
 {
     int r;
-    struct folder *home = need_folder(os, folder, &r);
+    struct folder *home = orset_need_folder(os, folder, &r);
     if (!home)
         return r;
     if (folder == ORSET_INBOX)
@@ -220,7 +220,7 @@ int orset_local_delete(struct orset *os, uint32_t folder)
 int orset_local_uid_validity(struct orset *os, uint32_t folder, uint32_t value, int64_t now)
 {
     int r;
-    struct folder *f = need_folder(os, folder, &r);
+    struct folder *f = orset_need_folder(os, folder, &r);
     if (!f)
         return r;
     if (value == 0 || (int64_t)value > now + 86400)
@@ -239,7 +239,7 @@ int orset_local_uid_validity(struct orset *os, uint32_t folder, uint32_t value, 
 int orset_local_uid_next(struct orset *os, uint32_t folder, uint32_t uid_next)
 {
     int r;
-    struct folder *f = need_folder(os, folder, &r);
+    struct folder *f = orset_need_folder(os, folder, &r);
     if (!f || uid_next <= f->uid_next)
         return f ? ORSET_KNOWN : r;
     f->uid_next = uid_next;
@@ -393,7 +393,7 @@ int orset_local_part(struct orset *os, uint32_t folder, uint32_t uid, const uint
                      const struct orset_flags *flags)
 {
     int r;
-    struct folder *home = need_folder(os, folder, &r);
+    struct folder *home = orset_need_folder(os, folder, &r);
     struct orset_facts facts = *given;
     struct orset_dot same = {0, 0};
     uint32_t same_uid = 0;
@@ -418,7 +418,7 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struc
                     const struct orset_flags *flags, struct orset_dot *dot_r)
 {
     int r;
-    struct folder *home = need_folder(os, folder, &r);
+    struct folder *home = orset_need_folder(os, folder, &r);
     struct orset_facts facts = *given;
     struct orset_message there = {.uid = 0};
     struct alias alias;
@@ -487,7 +487,7 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struc
 int orset_local_back(struct orset *os, uint32_t folder, uint32_t uid, const uint8_t guid[16])
 {
     int r;
-    struct folder *home = need_folder(os, folder, &r);
+    struct folder *home = orset_need_folder(os, folder, &r);
     if (!home || (r = orset_message_by_uid(os, folder, uid, NULL)) != 0)
         return r < 0 ? r : 0;
     /* Some message may have that GUID: then the mail may be a copy of it, or it moved back by a client's hand. */
@@ -501,7 +501,7 @@ int orset_local_removed_moved(struct orset *os, uint32_t folder, uint32_t old, u
 {
     uint8_t doomed[16];
     int r;
-    struct folder *home = need_folder(os, folder, &r);
+    struct folder *home = orset_need_folder(os, folder, &r);
     if (!home || (r = orset_message_by_uid(os, folder, uid, NULL)) != 0)
         return r < 0 ? r : 0;
     if ((r = orset_todo_doomed_guid(os, old, uid, doomed)) <= 0 || memcmp(doomed, guid, sizeof doomed) != 0)
@@ -512,145 +512,10 @@ int orset_local_removed_moved(struct orset *os, uint32_t folder, uint32_t old, u
     return r < 0 ? r : 1;
 }
 
-/* The change of one flag on one target: which of its dots go, whether one comes. */
-static void op_change(struct orset *os, const struct message *m, uint16_t flag, bool on)
-{
-    unsigned n = 0;
-    bool deleted = flag == 2;
-    for (unsigned i = 0; i < m->nflags; i++)
-        n += m->flag[i].flag == flag;
-    orset_op_flag(os, flag);
-    orset_buf_u8(&os->op, on ? 1 : deleted ? 2 : 0);
-    orset_buf_num(&os->op, n);
-    for (unsigned i = 0; i < m->nflags; i++)
-        if (m->flag[i].flag == flag)
-            orset_op_dot(&os->op, m->flag[i].dot);
-}
-
-static unsigned count_flags(const struct orset_flags *s)
-{
-    unsigned n = s->nkeywords;
-    for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
-        n += s->system >> i & 1;
-    return n;
-}
-
-static void op_changes(struct orset *os, const struct message *m, const struct orset_flags *s, bool on)
-{
-    for (uint16_t i = 0; i < ORSET_SYSTEM_FLAGS; i++)
-        if (s->system >> i & 1)
-            op_change(os, m, i, on);
-    for (unsigned i = 0; i < s->nkeywords; i++)
-        op_change(os, m, (uint16_t)(s->keyword[i] + ORSET_SYSTEM_FLAGS), on);
-}
-
-/* m: one dot of the message, in os->m[0]. */
-static int emit_flags(struct orset *os, struct message *m, const struct orset_flags *set,
-                      const struct orset_flags *cut)
-{
-    int n = orset_group_load(os, m), r;
-    if (n < 0)
-        return n;
-    orset_op_begin(os, OP_FLAGS);
-    orset_op_folder(&os->op, orset_folder_at(os, m->p.folder));
-    orset_buf_num(&os->op, (uint64_t)n);
-    for (int i = 0; i < n; i++) {
-        const struct message *o = m;
-        if (n > 1) {
-            if ((r = orset_message_load(os, m->p.folder, os->group[i], &os->m[2])) <= 0)
-                return r < 0 ? r : orset_storage_fail(os, "a GUID row without its message");
-            o = &os->m[2];
-        }
-        orset_op_dot(&os->op, o->p.dot);
-        orset_buf_num(&os->op, count_flags(set) + count_flags(cut));
-        op_changes(os, o, set, true);
-        op_changes(os, o, cut, false);
-    }
-    return orset_emit(os, 0);
-}
-
-/* Keywords that would bring this site's flags on a dot of the message above what its peers take are not set. They can only be such as
- * the mailbox does not show, since it shows fewer. */
-static int leave_out_keywords(struct orset *os, const struct message *m, struct orset_flags *set)
-{
-    uint64_t site = os->origin[os->self].id.site;
-    unsigned most = 0, system = count_flags(set) - set->nkeywords;
-    int n = set->nkeywords > 0 ? orset_group_load(os, m) : 0, r;
-    for (int i = 0; i < n; i++) {
-        unsigned own = 0;
-        if ((r = orset_message_load(os, m->p.folder, os->group[i], &os->m[2])) < 0)
-            return r;
-        for (unsigned j = 0; r > 0 && j < os->m[2].nflags; j++)
-            own += os->origin[os->m[2].flag[j].dot.origin].id.site == site;
-        most = own > most ? own : most;
-    }
-    unsigned room = most + system < ORSET_MAKE_MARKS_MAX ? ORSET_MAKE_MARKS_MAX - most - system : 0;
-    if (n >= 0 && set->nkeywords > room) {
-        os->left_out += set->nkeywords - room;
-        set->nkeywords = (uint16_t)room;
-    }
-    return n < 0 ? n : 0;
-}
-
-int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid, const struct orset_flags *now,
-                      const struct orset_flags *reassert)
-{
-    struct orset_flags wanted, seen, set, cut;
-    int r;
-    if (!need_folder(os, folder, &r) || (r = orset_message_by_uid(os, folder, uid, NULL)) < 0)
-        return r;
-    if (r == 0)
-        return orset_fail(os, ORSET_E_ABSENT,
-                          "flags of UID %u in folder %u: no message is bound to it; add it first", uid,
-                          folder);
-    struct message *m = &os->m[0];
-    struct orset_dot dot = m->p.dot;
-    uint32_t in = m->p.folder;
-    if ((r = orset_group_union(os, m, &wanted)) < 0)
-        return r;
-    int had = orset_todo_seen(os, folder, uid, &seen);
-    if (had < 0)
-        return had;
-    if (!had)
-        seen = wanted;
-    orset_flags_diff(now, &seen, &set);
-    orset_flags_diff(&seen, now, &cut);
-    if (reassert)
-        orset_flags_or(&set, reassert);
-    if ((r = leave_out_keywords(os, m, &set)) < 0)
-        return r;
-    if (count_flags(&set) + count_flags(&cut) == 0)
-        return ORSET_KNOWN;
-    if ((r = emit_flags(os, m, &set, &cut)) < 0)
-        return r;
-    if (!had) {
-        /* What the mailbox has is what was wanted but for this very change, and that is now wanted too; only
-         * \Deleted can differ (a disable that is not known here yet may still win elsewhere, not here). */
-        struct orset_flags after = wanted;
-        orset_flags_or(&after, &set);
-        orset_flags_diff(&after, &cut, &seen);
-        if (orset_flags_equal(&seen, now))
-            return 0;
-    }
-    if (orset_message_load(os, in, dot, m) <= 0 || (r = orset_group_union(os, m, &wanted)) < 0)
-        return orset_storage_fail(os, "a message vanished");
-    return orset_todo_flags(os, folder, uid, &wanted, &wanted, now);
-}
-
-int orset_flags_seen(struct orset *os, uint32_t folder, uint32_t uid, struct orset_flags *seen)
-{
-    int r = orset_message_by_uid(os, folder, uid, NULL);
-    if (r <= 0)
-        return r;
-    if ((r = orset_todo_seen(os, folder, uid, seen)) == 0)
-        r = orset_group_union(os, &os->m[0], seen);
-    return r < 0 ? r : 1;
-}
-
 int orset_local_expunge(struct orset *os, uint32_t folder, uint32_t uid)
 {
     int r;
-    if (!need_folder(os, folder, &r) || (r = orset_message_by_uid(os, folder, uid, NULL)) < 0)
+    if (!orset_need_folder(os, folder, &r) || (r = orset_message_by_uid(os, folder, uid, NULL)) < 0)
         return r;
     if (r == 0) {
         r = orset_done_remove(os, folder, uid);
@@ -698,7 +563,7 @@ int orset_local_expunge_moved(struct orset *os, uint32_t folder, uint32_t uid)
     struct find_moved find = {guid, {0, 0}};
     struct orset_dot dots[ORSET_SAME_MESSAGE_MAX];
     int r;
-    struct folder *f = need_folder(os, folder, &r);
+    struct folder *f = orset_need_folder(os, folder, &r);
     if (!f || (r = orset_todo_doomed_guid(os, folder, uid, guid)) <= 0)
         return f && r == 0 ? ORSET_KNOWN : r;
     if (f->home == folder || (r = orset_each_message(os, folder, find_moved, &find)) <= 0)
@@ -717,7 +582,7 @@ int orset_local_expunge_moved(struct orset *os, uint32_t folder, uint32_t uid)
 int orset_local_delete_moved(struct orset *os, uint32_t folder)
 {
     int r;
-    struct folder *f = need_folder(os, folder, &r);
+    struct folder *f = orset_need_folder(os, folder, &r);
     if (!f)
         return r;
     if (f->home == folder)
@@ -737,7 +602,7 @@ int orset_local_delete_moved(struct orset *os, uint32_t folder)
 int orset_local_missing(struct orset *os, uint32_t folder, uint32_t uid)
 {
     int r;
-    struct folder *home = need_folder(os, folder, &r);
+    struct folder *home = orset_need_folder(os, folder, &r);
     if (!home || (r = orset_message_by_uid(os, folder, uid, NULL)) < 0)
         return r;
     if (r == 0) {

@@ -42,7 +42,7 @@ MUTANTS = [
      "if (m->flag[j].dot.origin == d.origin && m->flag[j].dot.counter == d.counter) {", "if (m->flag[j].flag == fresh.flag) {"),
     ("presence is not renewed by an append", "exec.c", "if ((r = renew_presence(x, f, true)) < 0 ||\n        (r = read_count",
      "if ((r = renew_presence(x, f, x->dry)) < 0 || (x->dry ? 0 : (take_number(x), 0)) ||\n        (r = read_count"),
-    ("a flag acts on one dot of the message", "local.c", "    for (int i = 0; i < n; i++) {\n        const struct message *o = m;",
+    ("a flag acts on one dot of the message", "mark.c", "    for (int i = 0; i < n; i++) {\n        const struct message *o = m;",
      "    for (int i = 0; i < n; i++) {\n        const struct message *o = m;\n        if (i > 0)\n            break;"),
     ("an expunge takes one dot of the message", "local.c", "return orset_emit_remove(os, f, dots, (unsigned)n);",
      "return orset_emit_remove(os, f, dots, 1);"),
