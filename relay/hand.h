@@ -52,6 +52,7 @@ struct entry {
     bool told;            /* delivered; the other owners know it, since the own node is away */
     bool leave;           /* nothing more is begun with it, it goes back */
     bool dirty;           /* the envelope has what META has not */
+    bool sent;            /* and in that a delivery, or what may have been one */
     bool lean;            /* META without texts, because the server has no memory for more */
     struct smtp_mail mail;
     struct destination *at; /* where that is */

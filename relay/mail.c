@@ -39,6 +39,7 @@ static void set_state(struct entry *e, struct recipient *to, const struct smtp_r
     case SMTP_SENT:
         to->state = RECIPIENT_SENT;
         to->text = mem_strdup(from->text);
+        e->sent = true;
         metric_add(relay_sent, 1);
         break;
     case SMTP_FAILED:
@@ -50,6 +51,7 @@ static void set_state(struct entry *e, struct recipient *to, const struct smtp_r
         /* The word stands in the envelope, so that whoever tries next, here or after a takeover, can say why.
          */
         to->text = mem_printf("%s " DELIVERY_UNKNOWN "%s", from->dsn, from->text);
+        e->sent = true;
         metric_add(relay_unknown, 1);
         break;
     default: to->text = mem_printf("%s %s", from->dsn, from->text); metric_add(relay_deferred, 1);
@@ -240,8 +242,9 @@ static void go_on(struct entry *e)
 {
     if ((e->envelope.marks & ENVELOPE_ADMIN) && obey(e))
         return;
-    /* Between two transactions of a mail with many recipients: who dies in the second must not repeat the first. */
-    if (!e->leave && e->dirty && anyone_due(e)) {
+    /* Between two transactions of a mail with many recipients: who dies in the second must not repeat the first. Where that delivered nothing, it may be
+     * repeated: a META is the whole envelope, and 4,000 recipients who are refused would be 40 of them. */
+    if (!e->leave && e->dirty && e->sent && anyone_due(e)) {
         owners_record(e);
         return;
     }

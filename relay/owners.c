@@ -421,7 +421,7 @@ static void send_metas(struct owners *o, struct lane *lane)
         b->entry[b->n++] = e;
         if (e->dirty)
             e->revision++;
-        e->dirty = false;
+        e->dirty = e->sent = false;
         encode(e, &one->meta);
         add_arg(&a, e->id, ENTRYID_LEN);
         add_arg(&a, one->revision,

@@ -455,7 +455,7 @@ void spill_results(struct entry *e, const char *relay)
             to->state = RECIPIENT_SENT;
             free(to->text);
             to->text = mem_strdup(from->text);
-            e->dirty = true;
+            e->dirty = e->sent = true;
             s->row = 0;
             metric_add(relay_spilled, 1);
             if (e->spill == SPILL_POISON) {
@@ -469,7 +469,7 @@ void spill_results(struct entry *e, const char *relay)
         if (from->verdict == SMTP_UNKNOWN) {
             free(to->text);
             to->text = mem_printf("%s " DELIVERY_UNKNOWN "%s", from->dsn, from->text);
-            e->dirty = true;
+            e->dirty = e->sent = true;
         }
         const char *reason = from->text ? from->text : e->at->trouble ? e->at->trouble : "no connection";
         bool this_one = from->verdict == SMTP_FAILED && ++s->row < ROW;

@@ -114,6 +114,29 @@ def test_a_bounce_does_not_grow_with_the_number_of_those_whom_it_names(world, sa
         assert any(n == 150 and "550 5.1.1 <recipient>: Recipient address rejected: User unknown" in text for n, text in told), told
 
 
+def metas(w):
+    """LANE.META commands that the node has had."""
+    said = w.connections["mx1"].call("INFO", "commandstats").decode().lower()
+    found = re.search(r"cmdstat_lane.meta:calls=(\d+)", said)
+    return int(found[1]) if found else 0
+
+
+@pytest.mark.parametrize("delivered", [False, True], ids=["none", "some"])
+def test_what_is_refused_is_recorded_once(world, delivered):
+    """A META is the whole envelope. Between two transactions of one mail it is needed where the first delivered something."""
+    w = world(bounce=True)
+    peer = w.peer(offers=CHUNKS)
+    if delivered:
+        peer.say("RCPT", "250 2.1.5 Ok", match="<user5@")
+    peer.say("RCPT", "550 5.1.1 unknown")
+    before = metas(w)
+    store(w, peer, *(f"user{n}@example.net" for n in range(1, 351)))
+    w.empty()
+    assert sum(len(m.recipients) for m in w.bounce.mails) == 350 - delivered
+    assert [m.recipients for m in peer.mails] == ([["user5@example.net"]] if delivered else [])
+    assert metas(w) - before == (2 if delivered else 1)    # in front of the bounce; four of each, when each transaction was recorded
+
+
 def test_an_lmtp_server_that_answers_nothing_for_nobody(world):
     """RFC 2033 section 4.3 can be read so. The next mail's answers must not be taken for that one's."""
     w = world(smtp_rset_timeout="300ms")

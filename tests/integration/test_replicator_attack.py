@@ -105,7 +105,9 @@ def test_directories_in_the_place_of_marks_do_not_have_their_users_looked_at_all
     looks = sum(w[0].site.state(name).looks for name in names)
     before = w[0].metric("replicator_dirty")
     for name in names:
-        (w[0].directory / "dirty" / name / "x").mkdir(parents=True)
+        made = w[0].directory / "made" / name    # with what is in it at once, or it would be removed before
+        (made / "x").mkdir(parents=True)
+        made.rename(w[0].directory / "dirty" / name)
     wait_for(lambda: w[0].metric("replicator_dirty") - before > 200 * 12, 60, "twelve looks at all marks")
     assert sum(w[0].site.state(name).looks for name in names) - looks < 1000    # before: all of them each time
     w[0].site.add("another", "marked")
