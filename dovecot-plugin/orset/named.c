@@ -30,14 +30,13 @@ int orset_subscription_dots(struct orset *os, const void *name, size_t len, stru
     return r.bad ? orset_storage_fail(os, "a subscription's row cannot be read") : (int)n;
 }
 
-/* As an exchange carries them: a dot, mostly one, besides the name. */
+/* As an exchange carries them: a few dots, one for each site at most, besides the name. */
 #define SUBSCRIPTION_COSTS 16
 
 static int count_subscription(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
-    (void)key;
-    (void)v;
-    *(size_t *)arg += len + (vlen > SUBSCRIPTION_COSTS ? vlen : SUBSCRIPTION_COSTS);
+    (void)key, (void)v, (void)vlen;
+    *(size_t *)arg += len + SUBSCRIPTION_COSTS;
     return 0;
 }
 
@@ -91,7 +90,7 @@ int orset_subscription_exec(struct orset *os, const void *name, size_t len, cons
     if (had == 0 && n + (add.counter != 0) > 0 && os->subscriptions)
         os->subscriptions += len + SUBSCRIPTION_COSTS;
     else if (had > 0 && n + (add.counter != 0) == 0)
-        os->subscriptions = 0; /* counted anew when somebody asks */
+        os->subscriptions -= os->subscriptions > len + SUBSCRIPTION_COSTS ? len + SUBSCRIPTION_COSTS : 0;
     if (add.counter) {
         orset_sum_add(&os->named, subscription_sum(os, name, len, add));
         dots[n++] = add;

@@ -66,7 +66,7 @@
 #define ORSET_PEER_KEYWORDS_MAX 10000
 #define ORSET_MAKE_KEYWORDS_MAX ORSET_PEER_KEYWORDS_MAX /* of any site's: this one makes no more then */
 #define ORSET_MESSAGE_KEYWORDS_MAX 100  /* on one message */
-#define ORSET_MESSAGE_FLAGDOTS_MAX 20000 /* flag dots on one message dot */
+#define ORSET_MESSAGE_FLAGDOTS_MAX 4000 /* flag dots on one message dot */
 #define ORSET_SAME_MESSAGE_MAX 1000      /* live dots of one message; and copies of one GUID in a folder */
 #define ORSET_PEER_SAME_MAX 100          /* of these dots, one site's. It makes one, when those before are gone */
 #define ORSET_ATTRIBUTE_KEY_MAX 1024
