@@ -68,7 +68,7 @@
 #define ORSET_MESSAGE_KEYWORDS_MAX 100  /* on one message */
 #define ORSET_MESSAGE_FLAGDOTS_MAX 4000 /* flag dots on one message dot */
 #define ORSET_SAME_MESSAGE_MAX 1000      /* live dots of one message; and copies of one GUID in a folder */
-#define ORSET_PEER_SAME_MAX 100          /* of these dots, one site's. It makes one, when those before are gone */
+#define ORSET_PEER_SAME_MAX 16           /* of these dots, one site's. It makes one, when those before are gone */
 #define ORSET_ATTRIBUTE_KEY_MAX 1024
 #define ORSET_ATTRIBUTE_MAX (1024 * 1024) /* bytes of a value: a Sieve script */
 #define ORSET_PEER_MARKS_MAX 300        /* flag dots of one site's on one message dot */
