@@ -80,6 +80,14 @@ int orset_read_folder_made(struct exec *x, struct folder **f)
 }
 
 /* flag = 0 to 4 (bit of the system flags) | 5, text (keyword) */
+bool orset_keyword_valid(const char *name, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((uint8_t)name[i] <= ' ' || name[i] == 0x7f)
+            return false;
+    return n > 0;
+}
+
 int orset_read_flag(struct exec *x, uint16_t *flag)
 {
     uint8_t f = orset_read_u8(&x->in);
@@ -90,9 +98,8 @@ int orset_read_flag(struct exec *x, uint16_t *flag)
     const char *name = (const char *)orset_read_text(&x->in, ORSET_KEYWORD_MAX, &n);
     if (f != ORSET_SYSTEM_FLAGS || x->in.bad || n == 0)
         return malformed(x, "a keyword that cannot be read");
-    for (size_t i = 0; i < n; i++)
-        if ((uint8_t)name[i] <= ' ' || name[i] == 0x7f)
-            return malformed(x, "a keyword with a space or control character");
+    if (!orset_keyword_valid(name, n))
+        return malformed(x, "a keyword with a space or control character");
     if (x->dry) {
         x->keywords += orset_keyword_find(x->os, name, n) < 0;
         return 0;

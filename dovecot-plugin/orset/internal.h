@@ -314,6 +314,7 @@ void orset_op_begin(struct orset *, enum op_kind);
 void orset_op_dot(struct orset_buf *, struct orset_dot);
 void orset_op_folder(struct orset_buf *, const struct folder *);
 void orset_op_flag(struct orset *, uint16_t flag);
+bool orset_keyword_valid(const char *name, size_t n); /* no space, no control character: what an atom of IMAP may not have at the least */
 int orset_read_flag(struct exec *, uint16_t *flag_r); /* interns keywords unless dry */
 int orset_read_dot(struct exec *, struct orset_dot *);
 int orset_read_folder(struct exec *, struct folder **f); /* NULL when not known here */

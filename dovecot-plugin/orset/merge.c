@@ -165,7 +165,7 @@ int orset_merge_hello_rows(struct orset *os, struct orset_exchange *x, struct ex
     for (uint64_t i = 0; e == 0 && i < nkeywords; i++) {
         size_t len;
         const char *t = (const char *)orset_read_text(r, ORSET_KEYWORD_MAX, &len);
-        int kw = r->bad ? orset_fail(os, ORSET_E_MALFORMED, "a keyword that cannot be read")
+        int kw = r->bad || !orset_keyword_valid(t, len) ? orset_fail(os, ORSET_E_MALFORMED, "a keyword that cannot be read")
                         : orset_bring_keyword(os, t, len, x->base.sender);
         flags[i] = (uint16_t)(kw + ORSET_SYSTEM_FLAGS);
         e = kw < 0 ? kw : 0;
