@@ -50,6 +50,7 @@ struct state_sqlite {
     char *path;
     struct state_guard guard;
     bool opening, spoilt;
+    bool begun; /* between store_begin() and the commit or the rollback */
 };
 
 static int failed(struct state_sqlite *s, const char *what)
@@ -147,6 +148,17 @@ static void end_reads(struct state_sqlite *s, enum orset_table t)
             sqlite3_reset(s->st[t][i][GET]);
 }
 
+/* A statement that lacks memory or disk makes SQLite roll the whole transaction back: each one after
+ * it would be a transaction of its own. The reason is the first one's error. */
+static bool taken_back(struct state_sqlite *s)
+{
+    if (!s->begun || !sqlite3_get_autocommit(s->db))
+        return false;
+    if (!s->error[0])
+        snprintf(s->error, sizeof s->error, "SQLite rolled the transaction back");
+    return true;
+}
+
 /* The row's value stays readable until the statement is reset: at the next get of this table. */
 static int row_get(void *ctx, enum orset_table t, const void *key, size_t len, const uint8_t **v,
                    size_t *vlen)
@@ -154,7 +166,7 @@ static int row_get(void *ctx, enum orset_table t, const void *key, size_t len, c
     struct state_sqlite *s = ctx;
     enum where w = where(t, len);
     sqlite3_stmt *st = statement(s, t, w, GET);
-    if (!st)
+    if (!st || taken_back(s))
         return -1;
     sqlite3_reset(st);
     if (bind_key(st, w, key, len) != SQLITE_OK)
@@ -180,7 +192,7 @@ static int row_put(void *ctx, enum orset_table t, const void *key, size_t len, c
     struct state_sqlite *s = ctx;
     enum where w = where(t, len);
     sqlite3_stmt *st = statement(s, t, w, PUT);
-    if (!st)
+    if (!st || taken_back(s))
         return -1;
     if (bind_key(st, w, key, len) != SQLITE_OK ||
         sqlite3_bind_blob(st, 2, vlen ? v : "", (int)vlen, SQLITE_STATIC) != SQLITE_OK)
@@ -198,7 +210,7 @@ static int row_del(void *ctx, enum orset_table t, const void *key, size_t len)
     struct state_sqlite *s = ctx;
     enum where w = where(t, len);
     sqlite3_stmt *st = statement(s, t, w, DEL);
-    if (!st)
+    if (!st || taken_back(s))
         return -1;
     if (bind_key(st, w, key, len) != SQLITE_OK)
         return failed(s, "delete");
@@ -337,6 +349,8 @@ static int row_each(void *ctx, enum orset_table t, const void *from, size_t from
     struct state_sqlite *s = ctx;
     enum where w = schema_has_numbers(t) ? NUMBERED : PLAIN;
     bool both = w == NUMBERED && s->any_long[t];
+    if (taken_back(s))
+        return -1;
     sqlite3_stmt *st = take_each(s, t, w, from, from_len),
                  *beside = both ? take_each(s, t, LONG, from, from_len) : NULL;
     struct cursor c[2];
@@ -382,7 +396,12 @@ static void bound_log(struct state_sqlite *s)
 static int store_begin(void *ctx)
 {
     struct state_sqlite *s = ctx;
-    return run(s, s->begin, "begin");
+    if (run(s, s->begin, "begin") < 0)
+        return -1;
+    s->begun = true;
+    if (!s->spoilt)
+        s->error[0] = '\0';
+    return 0;
 }
 
 static int log_grew(void *arg, sqlite3 *db, const char *name, int pages)
@@ -397,7 +416,10 @@ static int log_grew(void *arg, sqlite3 *db, const char *name, int pages)
 static int store_commit(void *ctx)
 {
     struct state_sqlite *s = ctx;
+    if (taken_back(s))
+        return -1;
     int r = run(s, s->commit, "commit");
+    s->begun = s->begun && r != 0;
     /* The commit stands whatever comes of this: what cannot be moved now stays in the log. */
     if (r == 0 && s->log_pages >= s->log_most) {
         sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
@@ -411,6 +433,7 @@ static void store_rollback(void *ctx)
     struct state_sqlite *s = ctx;
     if (!sqlite3_get_autocommit(s->db))
         run(s, s->rollback, "rollback");
+    s->begun = false;
 }
 
 /* --- open and close

@@ -8,7 +8,8 @@
 #define DIRECTORY_OWN "/var/lib/dovelane-replicator"
 #define DIRECTORY_OLDER "/var/lib/dovelane"
 
-/* setting: replicator_dir, "" for the rule above. Malloc'd; or NULL with *error_r (malloc'd): what is there is another user's. A new reserve beside one that
+/* setting: replicator_dir, "" for the rule above. Malloc'd; or NULL with *error_r (malloc'd): what
+ * is there is another user's, or a directory cannot be searched. A new reserve beside one that
  * counts would give its numbers once more. */
 char *directory_find(const char *setting, const char *own, const char *older, char **error_r);
 

@@ -295,6 +295,75 @@ static void run_sql(sqlite3 *db, const char *sql)
     ck_assert_msg(!error, "%s: %s", sql, error ? error : "");
 }
 
+static sqlite3 *opened;
+
+static int note_handle(sqlite3 *db, char **error, const void *api)
+{
+    (void)error;
+    (void)api;
+    opened = db;
+    return SQLITE_OK;
+}
+
+static int no_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value, size_t len)
+{
+    (void)arg;
+    (void)key;
+    (void)key_len;
+    (void)value;
+    (void)len;
+    ck_abort_msg("a row");
+}
+
+/* The store is of use again. */
+static void after_rollback(struct orset_store *s)
+{
+    s->rollback(s->ctx);
+    ck_assert_int_eq(s->begin(s->ctx), 0);
+    ck_assert_int_eq(s->put(s->ctx, ORSET_T_OUT, "good", 4, "v", 1), 0);
+    ck_assert_int_eq(s->commit(s->ctx), 0);
+}
+
+/* Where a disk is full, SQLite rolls back by itself, and takes what follows for transactions of
+ * their own. */
+START_TEST(test_nothing_is_done_after_sqlite_rolled_back)
+{
+    static uint8_t big[1 << 20];
+    char path[64], *error = NULL;
+    struct state_sqlite *q;
+    struct orset_store s;
+    const uint8_t *v;
+    size_t len;
+    make_file(path);
+    ck_assert_int_eq(sqlite3_auto_extension((void (*)(void))note_handle), SQLITE_OK);
+    ck_assert_int_eq(state_sqlite_open(&q, path, &error), 0);
+    sqlite3_reset_auto_extension();
+    state_sqlite_interface(q, &s);
+    ck_assert_int_eq(s.begin(s.ctx), 0);
+    ck_assert_int_eq(s.put(s.ctx, ORSET_T_OUT, "old", 3, "v", 1), 0);
+    ck_assert_int_eq(s.commit(s.ctx), 0);
+    ck_assert_int_eq(s.begin(s.ctx), 0);
+    ck_assert_int_eq(s.put(s.ctx, ORSET_T_OUT, "one", 3, "v", 1), 0);
+    run_sql(opened, "PRAGMA max_page_count = 100");
+    ck_assert_int_lt(s.put(s.ctx, ORSET_T_OUT, "big", 3, big, sizeof big), 0);
+    if (!sqlite3_get_autocommit(opened)) /* a SQLite that takes the statement back alone */
+        run_sql(opened, "ROLLBACK");
+    ck_assert_int_lt(s.put(s.ctx, ORSET_T_OUT, "two", 3, "v", 1), 0);
+    ck_assert_int_lt(s.del(s.ctx, ORSET_T_OUT, "old", 3), 0);
+    ck_assert_int_lt(s.get(s.ctx, ORSET_T_OUT, "old", 3, &v, &len), 0);
+    ck_assert_int_lt(s.each(s.ctx, ORSET_T_OUT, "", 0, 0, no_row, NULL), 0);
+    ck_assert_int_lt(s.commit(s.ctx), 0);
+    ck_assert_ptr_nonnull(strstr(state_sqlite_error(q), "full"));
+    ck_assert_int_eq(state_sqlite_rows(q, ORSET_T_OUT), 1);
+    after_rollback(&s);
+    state_sqlite_close(q);
+    ck_assert_int_eq(state_sqlite_open(&q, path, &error), 0);
+    ck_assert_int_eq(state_sqlite_rows(q, ORSET_T_OUT), 2);
+    state_sqlite_close(q);
+    remove_state(path);
+}
+END_TEST
+
 /* A file as version 1 wrote it. */
 START_TEST(test_a_sqlite_state_of_version_1_becomes_one_of_version_2)
 {
@@ -443,6 +512,7 @@ int main(void)
     tcase_add_test(t, test_the_memory_store_does_what_a_naive_one_does_and_lacks_memory_without_harm);
     tcase_add_test(t, test_the_memory_store_grows_and_empties);
     tcase_add_test(t, test_the_sqlite_store_does_what_a_naive_one_does);
+    tcase_add_test(t, test_nothing_is_done_after_sqlite_rolled_back);
     tcase_add_test(t, test_a_sqlite_state_of_version_1_becomes_one_of_version_2);
     tcase_add_test(t, test_the_sqlite_log_is_bounded);
     tcase_add_test(t, test_what_is_expected_changes_nothing);

@@ -84,8 +84,48 @@ static void finds(uid_t uid, const char *expected)
 START_TEST(a_new_host)
 {
     finds(REPLICATORS, "own");
-    finds(RELAYS, "older"); /* a Dovecot that is set up as before */
     finds(0, "own");
+}
+END_TEST
+
+/* own is not made yet: Dovecot and the rest are as before. */
+START_TEST(a_host_without_a_directory_of_its_own)
+{
+    ck_assert_int_eq(rmdir(own), 0);
+    finds(RELAYS, "older");
+    finds(REPLICATORS, "own"); /* the open says that it must be made */
+}
+END_TEST
+
+static void refuses(uid_t uid, const char *path)
+{
+    char *said = found_by(uid);
+    ck_assert_msg(strstr(said, path) == said && strstr(said, "Permission denied") && strstr(said, "upgrade page"),
+                  "user %u finds %s", (unsigned)uid, said);
+    free(said);
+}
+
+/* Whether own has a reserve, the user of before cannot see. */
+START_TEST(the_user_of_before_after_the_move)
+{
+    refuses(RELAYS, own);
+    reserve(own, REPLICATORS);
+    refuses(RELAYS, own);
+    finds(REPLICATORS, "own");
+}
+END_TEST
+
+START_TEST(a_user_of_its_own_that_cannot_search_the_older_directory)
+{
+    static const mode_t modes[] = {0700, 0750};
+    reserve(older, RELAYS);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(chmod(older, modes[i]), 0);
+        refuses(REPLICATORS, older);
+        finds(RELAYS, "older");
+    }
+    reserve(own, REPLICATORS);
+    finds(REPLICATORS, "own");
 }
 END_TEST
 
@@ -133,6 +173,9 @@ TCase *directory_tests(void)
     if (geteuid())
         return t; /* users are root's to take */
     tcase_add_test(t, a_new_host);
+    tcase_add_test(t, a_host_without_a_directory_of_its_own);
+    tcase_add_test(t, the_user_of_before_after_the_move);
+    tcase_add_test(t, a_user_of_its_own_that_cannot_search_the_older_directory);
     tcase_add_test(t, an_upgraded_host_whose_dovecot_stays_as_it_was);
     tcase_add_test(t, a_user_of_its_own_whose_files_were_not_moved);
     tcase_add_test(t, a_user_of_its_own_whose_files_were_moved);
