@@ -157,30 +157,10 @@ static int bind_box(struct session *s, struct box *x, const struct found *f)
     return rows_put_box(s, x);
 }
 
-/* Of a mailbox that is not replicated: what was moved into it is removed nowhere else, where it would be the last one that the peers have. */
-static void keep_mails_of(struct tree *t, const char *vname)
+static void say_outside(struct tree *t, const char *vname)
 {
-    struct mailbox *box = session_mailbox(t->s, vname, MAILBOX_FLAG_READONLY);
-    struct mailbox_status status;
-    if (mailbox_open(box) < 0 || mailbox_sync(box, 0) < 0 || mailbox_get_status(box, STATUS_MESSAGES, &status) < 0) {
-        t->in->locked = TRUE; /* nothing is removed before it can be read */
-        mailbox_free(&box);
-        return;
-    }
-    struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane not replicated");
-    struct mail *mail = mail_alloc(trans, 0, NULL);
-    for (uint32_t seq = 1; seq <= status.messages; seq++) {
-        struct mail_guid guid;
-        const char *text;
-        mail_set_seq(mail, seq);
-        if (mail_get_special(mail, MAIL_FETCH_GUID, &text) < 0)
-            continue;
-        mail_generate_guid_128_hash(text, guid.guid);
-        array_push_back(&t->in->unread, &guid);
-    }
-    mail_free(&mail);
-    session_read_end(&trans);
-    mailbox_free(&box);
+    char *name = i_strdup(vname);
+    array_push_back(&t->in->outside, &name);
 }
 
 static int create_folder(struct tree *t, const struct found *f)
@@ -193,7 +173,7 @@ static int create_folder(struct tree *t, const struct found *f)
                     ? orset_local_create(s->os, name->data, name->used, f->uid_validity, f->guid, &folder)
                     : ORSET_E_LIMIT;
         if (r == ORSET_E_LIMIT)
-            keep_mails_of(t, f->vname);
+            say_outside(t, f->vname);
         if (r < 0)
             return core(s, r, f->vname);
     }

@@ -467,6 +467,7 @@ static void ingest_init(struct ingest *in)
     i_zero(in);
     i_array_init(&in->removals, 16);
     i_array_init(&in->looked, 16);
+    i_array_init(&in->outside, 4);
     i_array_init(&in->unread, 4);
     i_array_init(&in->spare, 4);
 }
@@ -475,6 +476,9 @@ static void ingest_deinit(struct ingest *in)
 {
     array_free(&in->removals);
     array_free(&in->looked);
+    char **name;
+    array_foreach_modifiable(&in->outside, name) i_free(*name);
+    array_free(&in->outside);
     array_free(&in->unread);
     spare_logs_forget(&in->spare);
 }

@@ -78,35 +78,7 @@ static void postpone_removals(struct ingest *in, uint32_t folder)
     in->postponed = TRUE;
 }
 
-/* --- removals ------------------------------------------------------------------------------------------------------- */
-
-static int mail_leaves(struct session *s, struct ingest *in, const struct removal *r)
-{
-    struct orset_message m;
-    int got = in->locked ? 0 : orset_message_by_uid(s->os, r->folder, r->uid, &m);
-    if (in->locked || (got > 0 && is_among(&in->unread, m.facts.guid))) {
-        postpone_removals(in, r->folder);
-        return 0;
-    }
-    if (got > 0 && memcmp(m.facts.guid, r->guid, sizeof r->guid) != 0)
-        return 0; /* the mailbox is another one since */
-    if (got > 0 && r->mdbox && mdbox_expunged(s, r->folder, m.facts.guid) < 0)
-        return -1;
-    return got < 0 || orset_local_expunge(s->os, r->folder, r->uid) < 0 ? session_core_failed(s, "expunge") : 0;
-}
-
-int mails_leave(struct session *s, struct ingest *in)
-{
-    const struct removal *r;
-    array_foreach(&in->removals, r)
-    {
-        if (mail_leaves(s, in, r) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* --- the INBOX that was renamed ------------------------------------------------------------------------------------- */
+/* --- where they may have gone -------------------------------------------------------------------------------- */
 
 /* -1: they cannot be read now. */
 static int read_guids(struct mailbox *box, ARRAY_TYPE(mail_guid) *guids)
@@ -132,19 +104,65 @@ static int read_guids(struct mailbox *box, ARRAY_TYPE(mail_guid) *guids)
     return r;
 }
 
-/* Of the INBOX that is there by now. False: not now. */
-static bool read_inbox(struct session *s, ARRAY_TYPE(mail_guid) *guids)
+/* False: not now. */
+static bool read_mailbox(struct session *s, const char *vname, ARRAY_TYPE(mail_guid) *guids)
 {
-    struct mailbox *box = session_mailbox(s, "INBOX", MAILBOX_FLAG_READONLY);
+    struct mailbox *box = session_mailbox(s, vname, MAILBOX_FLAG_READONLY);
     int r = read_guids(box, guids);
     if (r < 0 && !session_box_is_locked(s, box)) {
-        session_note(s, NOTE_WARNING, "INBOX cannot be read, and what was renamed waits: %s", mailbox_get_last_internal_error(box, NULL));
+        session_note(s, NOTE_WARNING, "%s cannot be read, and removals wait: %s", vname, mailbox_get_last_internal_error(box, NULL));
         s->look_again = TRUE;
         session_want_tick(s, 1000);
     }
     mailbox_free(&box);
     return r == 0;
 }
+
+/* A mail that was moved into a mailbox that is not replicated is removed nowhere else: the peers would have it no more. Read when something is to be
+ * removed, and else not. */
+static void read_outside(struct session *s, struct ingest *in)
+{
+    char **name;
+    array_foreach_modifiable(&in->outside, name)
+    {
+        if (!read_mailbox(s, *name, &in->unread))
+            in->locked = TRUE;
+        i_free(*name);
+    }
+    array_clear(&in->outside);
+}
+
+/* --- removals ------------------------------------------------------------------------------------------------------- */
+
+static int mail_leaves(struct session *s, struct ingest *in, const struct removal *r)
+{
+    struct orset_message m;
+    int got = in->locked ? 0 : orset_message_by_uid(s->os, r->folder, r->uid, &m);
+    if (in->locked || (got > 0 && is_among(&in->unread, m.facts.guid))) {
+        postpone_removals(in, r->folder);
+        return 0;
+    }
+    if (got > 0 && memcmp(m.facts.guid, r->guid, sizeof r->guid) != 0)
+        return 0; /* the mailbox is another one since */
+    if (got > 0 && r->mdbox && mdbox_expunged(s, r->folder, m.facts.guid) < 0)
+        return -1;
+    return got < 0 || orset_local_expunge(s->os, r->folder, r->uid) < 0 ? session_core_failed(s, "expunge") : 0;
+}
+
+int mails_leave(struct session *s, struct ingest *in)
+{
+    const struct removal *r;
+    if (array_count(&in->removals) > 0)
+        read_outside(s, in);
+    array_foreach(&in->removals, r)
+    {
+        if (mail_leaves(s, in, r) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- the INBOX that was renamed ------------------------------------------------------------------------------------- */
 
 /* stay: what was moved back stays, and is bound by its GUID; so does what cannot be read where it is. */
 static int inbox_mails_leave(struct session *s, struct box *x, const ARRAY_TYPE(mail_guid) *stay)
@@ -187,10 +205,11 @@ int inbox_leave(struct session *s, struct ingest *in)
     ARRAY_TYPE(mail_guid) stay;
     if (x == NULL || !x->leaving || in->locked)
         return 0;
+    read_outside(s, in);
     t_array_init(&stay, 16);
     array_append_array(&stay, &in->unread);
     const struct box *to = x->next_guid; /* one that was deleted since has nothing to read */
-    if ((to != NULL && !to->leaving && !to->looked && to->at.indexid == 0) || (in->inbox && !read_inbox(s, &stay))) {
+    if ((to != NULL && !to->leaving && !to->looked && to->at.indexid == 0) || (in->inbox && !read_mailbox(s, "INBOX", &stay))) {
         in->locked = TRUE; /* where its mails are could not be read */
         return 0;
     }
@@ -212,6 +231,8 @@ int mailboxes_leave(struct session *s, struct ingest *in)
     array_append_array(&boxes, &s->boxes);
     array_foreach(&boxes, x)
     {
+        if ((*x)->leaving)
+            read_outside(s, in);
         int r = !(*x)->leaving ? 0 : in->locked || (*x)->folder == ORSET_INBOX ? 1 : any_unread(s, in, *x);
         if (r > 0)
             in->staying = TRUE;

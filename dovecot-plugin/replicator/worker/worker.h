@@ -146,6 +146,7 @@ struct ingest {
     ARRAY(struct removal) removals; /* made into ops when all adds are (F17) */
     ARRAY(struct looked) looked;    /* whose cursors move with them */
     ARRAY_TYPE(spare_log) spare;    /* that were read */
+    ARRAY(char *) outside;          /* names of mailboxes that are not replicated */
     ARRAY_TYPE(mail_guid) unread;   /* new mails whose bytes could not be read: what they are copies of stays */
     unsigned pending;               /* changes since the last commit */
     bool ships;                     /* its parts go to the peers as they are committed, with the bodies of session.kept */
