@@ -95,9 +95,12 @@ class Secrets:
                 self.passwords.setdefault(program, secrets.token_hex(24))
         self.replicas_key = self.replicas_key or secrets.token_hex(32)
 
-    def replica(self, site):
-        """The secret of a site's replicator: the authority's host knows those of all, another host its own."""
-        return hmac.new(self.replicas_key.encode(), site.encode(), hashlib.sha256).hexdigest() if self.replicas_key else self.own_replica
+    def replica(self, site, description):
+        """The secret of a site's replicator: the authority's host knows those of all, another host its own. Each host that is made this site gets another."""
+        if not self.replicas_key:
+            return self.own_replica
+        turn = (description or {}).get("site_turns", {}).get(site, 0)
+        return hmac.new(self.replicas_key.encode(), (f"{site} {turn}" if turn else site).encode(), hashlib.sha256).hexdigest()
 
     def acl(self, description):
         """The users of the nodes' Redis, as the program that knows their rights prints them: of all nodes, redis.users() leaves out those of other sites' nodes."""
@@ -120,7 +123,7 @@ class Secrets:
         for site in sites:
             for node in sites:
                 name = f"{REPLICATOR}:{site}@{node}"
-                lines = lines.replace(redis.hashed(at_node(f"in-place-of-{REPLICATOR}:{site}", name)), redis.hashed(at_node(self.replica(site), name)))
+                lines = lines.replace(redis.hashed(at_node(f"in-place-of-{REPLICATOR}:{site}", name)), redis.hashed(at_node(self.replica(site, description), name)))
         return lines
 
 
@@ -158,7 +161,7 @@ def group_of(host, program):
     return "dovelane" if older else GROUPS[program]
 
 
-def secret_steps(host, local, secrets_):
+def secret_steps(host, local, secrets_, description):
     """Who may read what: each program its own password, root all, Redis its key."""
     steps = [Directory("/etc/dovelane"), Directory("/etc/dovelane/tls"), File(group.CA_FILE, secrets_.ca_cert, note=CERTIFICATE)]
     for program in programs(local):
@@ -167,8 +170,8 @@ def secret_steps(host, local, secrets_):
         steps += [Directory(f"/etc/dovelane/{program}", 0o700 if private else 0o750, "root", reader)]
         if program in secrets_.passwords:
             steps += [File(user_file(program), f"{program} {secrets_.passwords[program]}\n", mode, "root", reader, note=SECRET)]
-        if program == REPLICATOR and secrets_.replica(local["site"]):
-            steps += [File(replica_file(local["site"]), f"{program}:{local['site']} {secrets_.replica(local['site'])}\n", mode, "root", reader, note=SECRET)]
+        if program == REPLICATOR and (secret := secrets_.replica(local["site"], description)):
+            steps += [File(replica_file(local["site"]), f"{program}:{local['site']} {secret}\n", mode, "root", reader, note=SECRET)]
     return steps + [File(redis.OPERATOR_FILE, f"operator {secrets_.operator}\n", 0o600, note=SECRET)]
 
 
@@ -258,10 +261,10 @@ def plan(host, journal, sealed, description, local, secrets_, whole=True):
     steps, conflicts, old = [File(LOCAL, json.dumps(local, indent=1, sort_keys=True) + "\n", 0o600, edits="merged")], [], host.text(conf.FILE)
     if secrets_.ca_key:
         steps += authority_steps(local, secrets_)
-    steps += secret_steps(host, local, secrets_) + key_steps(secrets_)
+    steps += secret_steps(host, local, secrets_, description) + key_steps(secrets_)
     steps += [Described(sealed, description)]
     try:
-        new = conf.render(old, description, local, not local["site"] or bool(secrets_.replica(local["site"])))
+        new = conf.render(old, description, local, not local["site"] or bool(secrets_.replica(local["site"], description)))
     except Trouble as e:
         conflicts.append(str(e))
         new = old

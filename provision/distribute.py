@@ -74,7 +74,7 @@ def change(host, fn, looked=False, anew=False):
         new = fn(json.loads(json.dumps(old)))
         if new == old and not anew:
             return sealed, old
-        if sites(new) != sites(old) and host.exists(desired.REPLICAS_KEY):
+        if (sites(new), new.get("site_turns")) != (sites(old), old.get("site_turns")) and host.exists(desired.REPLICAS_KEY):
             new["acl"] = desired.with_replicas(old["acl"], desired.Secrets(host).acl(new))
         new["serial"] = old["serial"] + 1
         sealed = group.seal(host.text(f"{desired.AUTHORITY}/ca.key"), new)

@@ -93,10 +93,10 @@ class Enroller:
 
             with_it(desired.read_group(self.host)[1])  # refused before the invitation is used
             cert = authority.sign(self.ca_key, self.ca_cert, csr, name, authority.alternatives(name, host_part))
-        sealed, _ = self.change(with_it)
+        sealed, description = self.change(with_it)
         self.joined.append(name)
         local, secrets_ = {"gateway": bool(asked.get("gateway")), "site": site}, desired.Secrets(self.host)
-        passwords = {**secrets_.passwords, desired.REPLICATOR: secrets_.replica(site) if site else None}
+        passwords = {**secrets_.passwords, desired.REPLICATOR: secrets_.replica(site, description) if site else None}
         return {"group": sealed, "cert": cert, "passwords": {program: passwords[program] for program in desired.programs(local)}}
 
 

@@ -69,6 +69,9 @@ def check(description):
         for site, number in d.get("gone_sites", {}).items():
             check_name(site, "site")
             wrong += [f"the number {number!r} of a site"] if type(number) is not int or not 1 <= number < 2**31 else []
+        for site, turn in d.get("site_turns", {}).items():
+            check_name(site, "site")
+            wrong += [f"the turn {turn!r} of a site"] if type(turn) is not int or not 1 <= turn < 2**31 else []
     except (KeyError, TypeError, AttributeError) as e:
         wrong.append(f"what cannot be read ({e!r})")
     except Trouble as e:
@@ -172,8 +175,17 @@ def add(description, name, address, gateway, site, replace=False):
             raise Trouble(f"{site} is the site's name of {m['name']}: say another --site")
     if len(others) >= MOST_MEMBERS:
         raise Trouble(f"the group has {len(others)} hosts, and more are not used")
+    before = old["site"] if old else ""
+    if site and before and site != before:
+        raise Trouble(f"{name} is the site {before}, whose number its users' states have: join with --site {before}; or take it out first, by `dovelane group remove {name}`")
     new = {"name": name, "address": address, "gateway": bool(gateway), "site": site or "", "site_id": 0}
     description = {**description, "members": others + [new]}
+    if before and not site:
+        description["gone_sites"] = {**description.get("gone_sites", {}), before: old["site_id"]}
+    if site and (before or site in description.get("gone_sites", {})):
+        # Who was this site before, perhaps a host that was stolen, knows its secret: this one gets another (desired.Secrets.replica).
+        turns = description.get("site_turns", {})
+        description["site_turns"] = {**turns, site: turns.get(site, 0) + 1}
     if site:
         # A number belongs to its site's name: users' state.db is that number's, also when the site comes back. No other site gets it.
         back = description.get("gone_sites", {}).get(site)

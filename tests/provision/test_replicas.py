@@ -48,9 +48,9 @@ def test_a_site_has_a_user_of_its_own(site):
     assert 'replica_user_file = "/etc/dovelane/dovelane-replicator/%r.user"' in site.text(conf.FILE)
 
 
-def joined(site, name="mx2", other="two"):
+def joined(site, name="mx2", other="two", replace=None):
     opened = Open(site)
-    token = opened.invite()
+    token = opened.invite(replace=replace)
     opened.listen()
     said = opened.join(token, name=name, address="192.0.2.2", site=other, key=authority.new_key())
     opened.close()
@@ -79,6 +79,29 @@ def test_the_host_that_joins_has_its_own_file_alone(site, dovelane, tmp_path):
     assert not second.exists(desired.REPLICAS_KEY) and not second.exists(desired.user_file("dovelane-replicator"))
     assert set(users(second.text(redis.USERS))) == {"dovelane-replicator:one@two", "dovelane-replicator:two@two"}
     assert "replica_user_file" in second.text(conf.FILE)
+
+
+@pytest.mark.parametrize("how", ["replaced", "removed"])
+def test_who_is_made_a_site_anew_gets_another_secret(site, how):
+    """The host of before may have been stolen: it must not take what is for the new one, nor speak in its name."""
+    before = joined(site)["passwords"]["dovelane-replicator"]
+    users_before = users(desired.read_group(site)[1]["acl"])
+    if how == "removed":
+        distribute.change(site, lambda d: group.remove(d, "mx2"))
+    secret = joined(site, replace="mx2" if how == "replaced" else None)["passwords"]["dovelane-replicator"]
+    now = users(desired.read_group(site)[1]["acl"])
+    assert secret != before and set(now) == set(users_before)
+    assert now["dovelane-replicator:two@one"] == redis.hashed(desired.at_node(secret, "dovelane-replicator:two@one"))[1:]
+    assert now["dovelane-replicator:one@one"] == users_before["dovelane-replicator:one@one"], "nobody else's"
+    assert [m["site_id"] for m in desired.read_group(site)[1]["members"]] == [1, 2], "the number stays"
+
+
+def test_who_takes_a_hosts_place_is_the_same_site(site):
+    joined(site)
+    with pytest.raises(group.Trouble, match="mx2 is the site two, whose number its users' states have: join with --site two"):
+        joined(site, other="three", replace="mx2")
+    with_none = group.add(desired.read_group(site)[1], "mx2", "192.0.2.2", True, "", replace=True)
+    assert with_none["gone_sites"] == {"two": 2}
 
 
 def test_a_site_that_goes_loses_its_users(site, dovelane):
