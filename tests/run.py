@@ -26,7 +26,7 @@ import xml.etree.ElementTree as ET
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PYTHON = "/usr/bin/python3"
-AT_ONCE, REPLICAS_AT_ONCE = 4, 2  # files at a time, on two cores: most of the time they wait; replicas much less
+AT_ONCE, REPLICAS_AT_ONCE = 5, 3  # files at a time, on two cores: most of the time they wait; replicas less
 PATIENT = ["--timeout-multiplier", "4"]  # limits are against hanging; a busy machine is no failure
 # Not with --werror: the sanitizers' own checks make gcc guess at formats that are NULL.
 SANITIZE = ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dbuildtype=debugoptimized"]
