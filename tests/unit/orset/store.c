@@ -234,7 +234,7 @@ START_TEST(test_the_memory_store_does_what_a_naive_one_does_and_lacks_memory_wit
         ck_assert_int_eq(pieces, 0);
         seed = begun;
     }
-    ck_assert_int_gt(failed, 100);
+    ck_assert_int_gt(failed, 100 / FEWER);
 }
 END_TEST
 
