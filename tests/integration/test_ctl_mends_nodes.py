@@ -289,6 +289,16 @@ def far(stack, tmp_path):
     return Far()
 
 
+def make_secure(far):
+    """TLS, and a user for each program, as the mends say."""
+    certificate(far.files.directory, "far", subject=f"IP:{far.address}")
+    with resp.Connection(far.service.note["address"]) as node:
+        node.call("CONFIG", "SET", "tls-cert-file", str(far.files.directory / "far.crt"), "tls-key-file", str(far.files.directory / "far.key"))
+        (far.files.directory / "mx1.acl").write_text(far.files.acl())
+        node.call("ACL", "LOAD")
+    far.write(far.port, tls="yes")
+
+
 @mends("unencrypted", "no-password")
 def test_a_link_without_tls_and_users(far):
     plain = far.service.note["address"].rpartition(":")[2]
@@ -296,24 +306,14 @@ def test_a_link_without_tls_and_users(far):
     eventually("it answers", lambda: not any(each.name == "node-silent" for each in far.check.look("nodes")[0]))
     assert far.check.finds("unencrypted", "nodes").mend == "tls = yes, and tls-port in its redis.conf"
     assert far.check.finds("no-password", "nodes").mend == "node_user_file, and aclfile with what `dovelane acl` prints"
-    certificate(far.files.directory, "far", subject=f"IP:{far.address}")
-    with resp.Connection(far.service.note["address"]) as node:
-        node.call("CONFIG", "SET", "tls-cert-file", str(far.files.directory / "far.crt"), "tls-key-file", str(far.files.directory / "far.key"))
-        (far.files.directory / "mx1.acl").write_text(far.files.acl())
-        node.call("ACL", "LOAD")
-    far.write(far.port, tls="yes")
+    make_secure(far)
     far.check.lacks("unencrypted", "nodes")
     far.check.lacks("no-password", "nodes")
 
 
 @mends("password-refused")
 def test_a_password_that_a_node_refuses(far):
-    certificate(far.files.directory, "far", subject=f"IP:{far.address}")
-    with resp.Connection(far.service.note["address"]) as node:
-        node.call("CONFIG", "SET", "tls-cert-file", str(far.files.directory / "far.crt"), "tls-key-file", str(far.files.directory / "far.key"))
-        (far.files.directory / "mx1.acl").write_text(far.files.acl())
-        node.call("ACL", "LOAD")
-    far.write(far.port, tls="yes")
+    make_secure(far)
     eventually("it answers", lambda: not any(each.name == "node-silent" for each in far.check.look("nodes")[0]))
     far.check.lacks("password-refused", "nodes")
     file = far.files.directory / "dovelane-relay.user"

@@ -404,7 +404,9 @@ void count_waiting(struct session *s)
     struct box *const *x;
     s->held = 0;
     array_foreach(&s->boxes, x) s->held += seq_range_count(&(*x)->held);
-    int n = s->uncounted ? orset_unplaced(s->os, UNPLACED_COUNTED) : -1;
+    /* While it joins, each answer brings more, and it is known already that there are many. */
+    bool many = s->exchange_first && s->unplaced >= UNPLACED_COUNTED;
+    int n = s->uncounted && !many ? orset_unplaced(s->os, UNPLACED_COUNTED) : -1;
     if (n >= 0)
         s->unplaced = (uint64_t)n;
     s->uncounted = FALSE;
