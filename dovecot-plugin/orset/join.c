@@ -302,7 +302,12 @@ int orset_join_end(struct orset *os, struct orset_join *j, unsigned *united_r, u
         int c = memcmp(x->sha256, y->sha256, 32);
         a += c <= 0;
         b += c >= 0;
-        if (c != 0 || memcmp(y->guid, x->guid, 16) == 0) /* of one GUID: a second copy, which is to be made again */
+        /* Of one GUID: a second copy, which is to be made again. An alias is of all copies of a GUID: one of several
+         * does not give way alone. */
+        int copies = c != 0 || memcmp(y->guid, x->guid, 16) == 0 ? 2 : orset_copies(os, x->guid, x->folder);
+        if (copies < 0)
+            r = copies;
+        if (copies != 1)
             continue;
         if (memcmp(y->guid, x->guid, 16) > 0)
             ++*left_r;

@@ -140,6 +140,26 @@ START_TEST(test_two_seeded_stores_that_both_ingested_become_one)
 }
 END_TEST
 
+/* A storage that was rebuilt has the mail once, where it was there twice. */
+START_TEST(test_a_lost_copy_is_made_again_and_not_united_with_the_other_one)
+{
+    struct replica a;
+    struct mail m[] = {{1, 1, 1, 0}, {2, 1, 1, 0}};
+    unsigned made, united, left;
+    open_replica(&a, 1);
+    join(&a, m, 2, &made, &united, &left);
+    ck_assert_uint_eq(made, 2);
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    ck_assert_int_ge(orset_local_missing(a.os, ORSET_INBOX, 2), 0);
+    ck_assert_int_eq(orset_commit(a.os), 0);
+    join(&a, m, 1, &made, &united, &left);
+    ck_assert_uint_eq(made + united + left, 0);
+    ck_assert_uint_eq(messages(&a), 2);
+    ck_assert_int_eq(orset_unplaced(a.os, 10), 1);
+    close_replica(&a);
+}
+END_TEST
+
 static int next_body(struct replica *r, struct orset_todo *t)
 {
     int e;
@@ -207,6 +227,7 @@ TCase *join_cases(void)
     tcase_add_test(t, test_a_lost_state_binds_by_guid_and_makes_no_dot);
     tcase_add_test(t, test_equal_bytes_under_other_guids_are_matched_as_multisets);
     tcase_add_test(t, test_two_seeded_stores_that_both_ingested_become_one);
+    tcase_add_test(t, test_a_lost_copy_is_made_again_and_not_united_with_the_other_one);
     tcase_add_test(t, test_of_two_bodies_under_one_guid_the_smallest_hash_wins);
     tcase_add_test(t, test_a_mail_waiting_for_its_removal_is_no_new_mail);
     return t;
