@@ -342,6 +342,7 @@ def play(stack, ledger):
     stack.up()
     say(f"under {stack.directory}, started in {time.monotonic() - began:.1f} s")
     until(lambda: command(stack, "nodes") == 0, "all nodes alive and whole", 60)
+    time.sleep(3)  # the milter asks a node once a second, and takes none for whole before its beats say so
     say(f"the nodes have heard each other, compared what they hold, and are alive after {time.monotonic() - began:.1f} s")
     say()
     say(f"client ─SMTP─▶ Postfix {stack.smtp} ─milter─┬▶ node mx1 ─relay─┬▶ Dovecot    LMTP {stack['dovecot'].note['lmtp']}")
