@@ -23,12 +23,12 @@
 #include <mailbox-list-private.h>
 #include <master-service.h>
 #include <master-service-settings.h>
+#include <settings-parser.h>
 
 #define COMPAT_24 DOVECOT_PREREQ(2, 4, 0)
 
 #if COMPAT_24
 #include <settings.h>
-#include <settings-parser.h>
 
 #include <dlfcn.h>
 #endif
@@ -117,23 +117,41 @@ static inline void compat_input_init(struct mail_storage_service_input *input, c
     input->username = username;
 }
 
-/* As mail_storage_service_lookup_next(): 1, 0 no such user, -1 and *error_r (-2 in 2.3: user's data is bad). *user_r is to
- * be freed with compat_user_deinit(), which knows who else holds on to it. */
-static inline int compat_lookup_next(struct mail_storage_service_ctx *ctx, const struct mail_storage_service_input *input,
-                                     struct mail_user **user_r, const char **error_r)
+/* As mail_storage_service_lookup(), with the userdb's fields ("name=value", NULL at the end; pool's, or the user's). */
+static inline int compat_lookup(struct mail_storage_service_ctx *ctx, const struct mail_storage_service_input *input,
+                                pool_t pool, struct mail_storage_service_user **user_r, const char *const **fields_r,
+                                const char **error_r)
+{
+    *fields_r = NULL;
+#if COMPAT_24
+    (void)pool;
+    int ret = mail_storage_service_lookup(ctx, input, user_r, error_r);
+    if (ret > 0)
+        *fields_r = mail_storage_service_user_get_userdb_fields(*user_r);
+    return ret;
+#else
+    mail_storage_service_save_userdb_fields(ctx, pool, fields_r);
+    return mail_storage_service_lookup(ctx, input, user_r, error_r);
+#endif
+}
+
+/* A setting that may have variables, as it stands in what compat_user_set() gives. 2.3 has a mark before it. */
+static inline const char *compat_not_expanded(const char *value)
 {
 #if COMPAT_24
-    return mail_storage_service_lookup_next(ctx, input, user_r, error_r);
+    return value;
 #else
-    struct mail_storage_service_user *service_user = NULL;
-    int ret = mail_storage_service_lookup_next(ctx, input, &service_user, user_r, error_r);
+    return *value == SETTING_STRVAR_UNEXPANDED[0] || *value == SETTING_STRVAR_EXPANDED[0] ? value + 1 : value;
+#endif
+}
 
-    /* The mail_user has its own reference. */
-    if (ret > 0)
-        mail_storage_service_user_unref(&service_user);
-    else
-        *user_r = NULL;
-    return ret;
+/* Whose files a user's mails are, and where: the settings of the user's own. */
+static inline const struct mail_user_settings *compat_user_set(struct mail_storage_service_user *user)
+{
+#if COMPAT_24
+    return mail_storage_service_user_get_set(user);
+#else
+    return mail_storage_service_user_get_set(user)[0];
 #endif
 }
 

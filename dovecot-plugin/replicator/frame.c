@@ -211,6 +211,7 @@ static void put_body(struct orset_buf *b, const struct frame *f)
             put_text(b, f->u.admin.arg[i]);
         break;
     case FRAME_TICK:
+    case FRAME_ELSEWHERE:
     case FRAME_CLOSE: break;
     case FRAME_RESERVED:
         orset_buf_u8(b, f->u.reserved.ok);
@@ -220,6 +221,7 @@ static void put_body(struct orset_buf *b, const struct frame *f)
         orset_buf_u8(b, f->u.ready.created);
         orset_buf_u8(b, f->u.ready.exchange);
         orset_buf_num(b, f->u.ready.unconfirmed);
+        orset_buf_u64(b, f->u.ready.credentials);
         break;
     case FRAME_FAIL:
         orset_buf_u8(b, f->u.fail.permanent);
@@ -287,6 +289,7 @@ static void read_body(struct orset_reader *r, struct frame *f)
     case FRAME_SHIP: read_ship(r, f); return;
     case FRAME_ADMIN: read_admin(r, f); return;
     case FRAME_TICK:
+    case FRAME_ELSEWHERE:
     case FRAME_CLOSE: return;
     case FRAME_RESERVED:
         f->u.reserved.ok = read_bool(r);
@@ -296,6 +299,9 @@ static void read_body(struct orset_reader *r, struct frame *f)
         f->u.ready.created = read_bool(r);
         f->u.ready.exchange = read_bool(r);
         f->u.ready.unconfirmed = orset_read_num(r, UINT64_MAX);
+        f->u.ready.credentials = orset_read_u64(r);
+        if (f->u.ready.credentials == 0)
+            r->bad = true;
         return;
     case FRAME_FAIL:
         f->u.fail.permanent = read_bool(r);

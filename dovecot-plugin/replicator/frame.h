@@ -7,12 +7,16 @@
  * One worker has one connection, and on it at most one user open and one question of main's unanswered:
  *
  *     HELLO                                            once, first; not answered
- *     OPEN                          READY | FAIL
+ *     OPEN                          READY | FAIL | ELSEWHERE
  *     INGEST PARCEL SHIP TICK       [SEND RESERVE NOTE]... DONE | FAIL
  *     ADMIN                         [SEND RESERVE NOTE REPLY]... DONE | FAIL
  *     ADMIN "users" (no user open)  REPLY per user that exists, DONE; refused: users cannot be listed
  *     CLOSE                         [RESERVE NOTE]... DONE | FAIL
  *     RESERVED                      (main's answer to RESERVE, for which the worker waits)
+ *
+ * A worker takes on the credentials of the first user it opens, for good: user id, groups, root directory. READY names them by
+ * a number. A user of others is answered ELSEWHERE, and the worker ends: a new one has to be asked. The same holds for ADMIN
+ * "users", which needs a worker that has not opened anybody (a worker that has refuses).
  *
  * FAIL leaves the worker without an open user; DONE, whatever its result, leaves the user open (after CLOSE:
  * closed). A frame that does not follow this page ends the connection; main then takes the job as failed.
@@ -27,7 +31,7 @@
 
 #include "bytes.h"
 
-#define FRAME_VERSION 2
+#define FRAME_VERSION 3
 #define FRAME_HEADER 4                  /* bytes of the length */
 #define FRAME_MAX (16 * 1024 * 1024)    /* bytes behind it */
 #define FRAME_SITES_MAX 64              /* replicas of a group */
@@ -47,7 +51,7 @@ struct text {
 enum frame_type {
     FRAME_HELLO = 1, FRAME_OPEN, FRAME_INGEST, FRAME_PARCEL, FRAME_SHIP, FRAME_TICK, FRAME_ADMIN, FRAME_CLOSE,
     FRAME_RESERVED,
-    FRAME_READY = 64, FRAME_FAIL, FRAME_SEND, FRAME_RESERVE, FRAME_DONE, FRAME_REPLY, FRAME_NOTE
+    FRAME_READY = 64, FRAME_FAIL, FRAME_SEND, FRAME_RESERVE, FRAME_DONE, FRAME_REPLY, FRAME_NOTE, FRAME_ELSEWHERE
 };
 
 enum frame_ship {
@@ -144,6 +148,7 @@ struct frame {
             bool created; /* the state was made now */
             bool exchange; /* the state got a new epoch: it exchanges with a peer before it ingests */
             uint64_t unconfirmed; /* own ops that not all sites confirmed */
+            uint64_t credentials; /* which the process has for good: this worker can open users with the same number; not 0 */
         } ready;
         struct {
             bool permanent; /* no such user, or one that cannot be replicated: do not ask again soon */

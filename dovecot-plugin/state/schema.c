@@ -55,7 +55,7 @@ static bool is_table(const char *text, int64_t version)
         snprintf(sql, sizeof sql, "CREATE TABLE %s%s " ROWS_BY_KEY, schema_table[t], numbers ? "_long" : "");
         if (same_text(text, sql))
             return true;
-        snprintf(sql, sizeof sql, "CREATE TABLE %s " ROWS_BY_NUMBER, schema_table[t]);
+        snprintf(sql, sizeof sql, ("CREATE TABLE %s " ROWS_BY_NUMBER), schema_table[t]);
         if (numbers && same_text(text, sql))
             return true;
     }

@@ -13,7 +13,7 @@ import threading
 import time
 
 HELLO, OPEN, INGEST, PARCEL, SHIP, TICK, ADMIN, CLOSE, RESERVED = range(1, 10)
-READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE = range(64, 71)
+READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE, ELSEWHERE = range(64, 72)
 BATCH, QUESTION, ANSWER = 1, 2, 3
 OK, REFUSED, TEMPORARY = range(3)
 NEW, CONFIRMED, HELLO_ONLY, EXCHANGE, FORGET = range(5)
@@ -97,6 +97,8 @@ class Site:
         self.number, self.path = number, pathlib.Path(directory) / "dovelane-worker"
         self.lock = threading.RLock()
         self.states, self.open_users, self.wrong = {}, {}, []
+        self.credentials = {}   # user: those under which it is opened, 1 where it is not said
+        self.sent_elsewhere, self.always_elsewhere = [], 0
         self.unknown, self.failing, self.refusing, self.crashing, self.slow, self.deaf = set(), set(), set(), {}, {}, False
         self.parcels = []  # (user, from, kind) as they came
         self.late, self.exchanged = 0, set()    # answers whose question nobody remembered; users who got theirs
@@ -163,7 +165,7 @@ class Ended(Exception):
 class Worker:
     def __init__(self, site, connection):
         self.site, self.socket, self.stream = site, connection, connection.makefile("rb")
-        self.user = self.sites = None
+        self.user = self.sites = self.kept = None
         self.asking = set()     # sites that an exchange waits for; ends with CLOSE
 
     def run(self):
@@ -245,7 +247,7 @@ class Worker:
         names = [r.text() for _ in range(r.num())]
         settings = {r.text().decode(): r.text().decode() for _ in range(r.num())}
         r.end()
-        assert (version, own) == (2, self.site.number)
+        assert (version, own) == (3, self.site.number)
         self.site.hellos.append((self.sites, digest, names, settings))
 
     def open(self, r):
@@ -258,6 +260,14 @@ class Worker:
         if user in self.site.failing:
             self.write(FAIL, b"\x00" + text("cannot be opened now"))
             return
+        credentials = self.site.credentials.get(user, 1)
+        wrongly = self.site.always_elsewhere > 0
+        self.site.always_elsewhere -= wrongly
+        if wrongly or self.kept not in (None, credentials):
+            self.site.sent_elsewhere.append(user)
+            self.write(ELSEWHERE)
+            raise Ended
+        self.kept = credentials
         other = self.site.open_users.get(user)
         assert other is None or other.is_cut(), f"{user} is at two workers"
         self.user = user
@@ -265,7 +275,7 @@ class Worker:
         self.site.opened.append(user)
         self.reserve(CHECK, len(self.site.state(user).own()))
         s = self.site.state(user)
-        self.write(READY, bytes([0, 0]) + num(len(s.own()) - s.first + 1))
+        self.write(READY, bytes([0, 0]) + num(len(s.own()) - s.first + 1) + struct.pack("<Q", self.kept))
 
     def close(self, r):
         r.end()
@@ -408,6 +418,7 @@ class Worker:
         self.site.verbs.append((self.user, args))
         if self.user is None:
             assert args == ["users"]
+            assert self.kept is None, "it is not root any more"
             for name in self.site.listed or []:
                 self.write(REPLY, b"\x01" + text(name))
             self.done(OK if self.site.listed is not None else REFUSED)

@@ -115,3 +115,24 @@ def test_directories_in_the_place_of_marks_do_not_have_their_users_looked_at_all
     w.converge(["another"])
     w[0].site.add("u5", "without a mark or hint, but for the directory")
     w.converge(["u5"])
+
+
+def test_users_whose_workers_hang_have_one_worker_at_a_time(world):  # noqa: F811
+    """A FIFO among a user's files stops whoever opens it. Such users would have all workers, each for worker_timeout."""
+    w = world(2, worker_timeout="1s", replicator_workers="3")
+    site, bad, good = w[0].site, [f"bad{n}" for n in range(6)], [f"good{n}" for n in range(6)]
+    for name in bad:
+        site.slow[name] = 3600.
+        w[0].change(name, "x")
+    wait_for(lambda: all(f"user={name}: the worker did not answer" in w[0].log.read_text() for name in bad), 120, "a failure of each")
+    most, lost = 0, w[0].metric("replicator_workers_lost")
+    for turn in range(8):
+        for name in good:
+            w[0].change(name, f"{turn}")
+        while w[0].metric("replicator_workers_lost") < lost + turn:
+            with site.lock:
+                most = max(most, sum(name in bad and not worker.is_cut() for name, worker in site.open_users.items()))
+        w.converge(good)
+    assert most == 1
+    site.slow.clear()  # the first one to answer clears nobody else's name: each has his turn
+    w.quiet(bad + good)

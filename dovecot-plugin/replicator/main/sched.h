@@ -1,6 +1,9 @@
 /* sched - who is next: users wait in three queues, those with hints (and admins' requests) first, those with parcels
  * next, sweeps last; a small share goes the other way round, so that nobody waits for ever.
  *
+ * Users whose last worker did not answer in time wait apart, and have one worker at a time, all of them together: whoever can
+ * put a FIFO, or a file system that hangs, among his files would have all workers with a few accounts.
+ *
  * A user is held by one worker, and kept open there while nobody else needs it (warm). While others wait, a worker gives
  * its user back after SCHED_SLICE of work. */
 #ifndef REPLICATOR_MAIN_SCHED_H

@@ -56,6 +56,7 @@ struct user {
     char *name;
     enum user_class queued; /* in which queue, USER_NOTHING: in none */
     struct worker *worker;  /* has it open, opens or closes it; NULL: nobody */
+    uint64_t credentials;   /* under which workers opened it last (READY); 0: not known */
     ev_timer timer;         /* the next moment at which something becomes due */
 
     bool look_all, sweep, tick;
@@ -78,6 +79,7 @@ struct user {
     double unknown_until;                        /* it could not be opened for good: its parcels are dropped */
     double tick_at, sweep_at, active_at;
     double asked_at; /* a worker owes an answer since then; 0: none does */
+    bool slow;   /* the last worker that had it did not answer in time: a FIFO among its files, a file system that hangs. Changed while a worker has it only */
     double said; /* when its last failure was logged */
     uint64_t unplaced, held;
     bool known;             /* in the ledger */

@@ -24,7 +24,7 @@
 #define HOLD 2.          /* so long a user's worker waits for the answer of an exchange while others wait for a worker */
 #define ASK_AGAIN 1.     /* an exchange that was lost with its worker's memory begins anew after so long */
 
-enum state { IDLE, OPENING, WARM, BUSY, CLOSING, LISTING };
+enum state { IDLE, OPENING, ENDING, WARM, BUSY, CLOSING, LISTING };
 
 struct worker {
     TAILQ_ENTRY(worker) link;
@@ -44,6 +44,9 @@ struct worker {
     double hold;  /* until when it is not closed for that */
     bool heard;   /* it has said something: a process of Dovecot's is there */
     bool old;     /* to be closed when its user is (workers_renew) */
+    bool used_up;         /* it was asked to open somebody: it may be root no longer */
+    bool second;          /* and of somebody else before */
+    uint64_t credentials; /* of those whom it can open; 0: not known */
 };
 TAILQ_HEAD(worker_list, worker);
 
@@ -178,10 +181,30 @@ static void unreachable(struct workers *ws, char *why)
         log_warning("%s", why);
 }
 
+static struct worker *connect_one(struct workers *);
+
+/* Its process has ended, as it said it would: the user is opened by a new one. */
+static void replace(struct worker *w)
+{
+    struct workers *ws = w->all;
+    struct user *u = w->user;
+    release(w);
+    worker_free(w);
+    struct worker *next = ws->r->stopping ? NULL : connect_one(ws);
+    if (next) {
+        sched_dequeue(ws->r->sched, u);
+        worker_open_user(next, u);
+    }
+}
+
 static void lost(struct worker *w, const char *why)
 {
     struct user *u = w->user;
     struct workers *ws = w->all;
+    if (w->state == ENDING) {
+        replace(w);
+        return;
+    }
     if (u && !w->heard) {
         /* Dovecot's master has no process for us, it seems. */
         u->open_after = user_backoff(&u->open_wait); /* or it is this user whom no worker survives */
@@ -213,6 +236,7 @@ static void on_ready(struct worker *w, const struct frame *f)
     u->unknown_until = 0;
     user_prove(u);
     w->state = WARM;
+    u->credentials = w->credentials = f->u.ready.credentials;
     for (size_t i = 0; i < r->group.npeers; i++) {
         struct user_peer *p = &u->peer[i];
         if (r->group.peer[i].removed)
@@ -246,6 +270,7 @@ static void on_fail(struct worker *w, const struct frame *f)
         return;
     }
     char *why = mem_strndup((const char *)t.p, t.n < 500 ? t.n : 500);
+    u->slow = false;
     job_again(&w->job, u);
     /* An admin would wait for nothing. */
     admin_fail(&u->admin, *why ? why : "the user cannot be opened", !f->u.fail.permanent);
@@ -305,6 +330,7 @@ static void on_done(struct worker *w, const struct frame *f)
         release(w);
         return;
     }
+    u->slow = false;
     user_done(u, &f->u.done);
     hold(w, &f->u.done);
     job_done(&w->job, u, &f->u.done);
@@ -350,6 +376,7 @@ static bool in_place(const struct worker *w, enum frame_type type)
 {
     switch (type) {
     case FRAME_READY: return w->state == OPENING;
+    case FRAME_ELSEWHERE: return w->state == OPENING && w->second;
     case FRAME_FAIL: return w->state != IDLE && w->state != WARM;
     case FRAME_DONE: return w->state == BUSY || w->state == CLOSING || w->state == LISTING;
     case FRAME_SEND: return w->user && w->state != WARM;
@@ -375,6 +402,7 @@ static bool on_frame(struct worker *w, const struct frame *f)
     case FRAME_SEND: ship_send(w->all->r->ship, w->user, &f->u.send); break;
     case FRAME_REPLY: on_reply(w, f); break;
     case FRAME_RESERVE: on_reserve(w, f); break;
+    case FRAME_ELSEWHERE: w->state = ENDING; break;
     default: on_note(w, f); break;
     }
     if (owes(w))
@@ -431,8 +459,11 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
         ask_close(w); /* idle for long enough */
     else if (owes(w) && ship_full(w->all->r->ship))
         set_patience(w, w->all->r->config->worker_timeout); /* it is not read (workers_flush): it may have answered */
-    else if (owes(w))
-        lost(w, "the worker did not answer in time");
+    else if (owes(w)) {
+        if (w->user && w->state != ENDING)
+            w->user->slow = true;
+        lost(w, "the worker did not answer within worker_timeout: one such user at a time is served now");
+    }
 }
 
 /* ---- connecting ---- */
@@ -507,15 +538,37 @@ static struct worker *connect_one(struct workers *ws)
 
 /* ---- for the scheduler ---- */
 
-struct worker *workers_free(struct workers *ws)
+/* A new one; instead of that other, where there may be no more. */
+static struct worker *one_more(struct workers *ws, struct worker *instead)
 {
-    struct worker *w;
-    TAILQ_FOREACH(w, &ws->list, link)
-    if (w->state == IDLE && !w->old)
-        return w;
-    if (ws->n >= (size_t)ws->r->config->replicator_workers || clock_monotonic() < ws->connect_after)
+    if (clock_monotonic() < ws->connect_after)
         return NULL;
+    if (ws->n >= (size_t)ws->r->config->replicator_workers) {
+        if (!instead)
+            return NULL;
+        worker_free(instead);
+    }
     return connect_one(ws);
+}
+
+struct worker *workers_free(struct workers *ws, const struct user *u)
+{
+    struct worker *w, *fresh = NULL, *other = NULL;
+    TAILQ_FOREACH(w, &ws->list, link)
+    {
+        if (w->state != IDLE || w->old)
+            continue;
+        if (!w->used_up)
+            fresh = w;
+        else if (u && u->credentials != 0 && w->credentials == u->credentials)
+            return w;
+        else
+            other = w;
+    }
+    /* Where all users have the same, it is whichever there is. */
+    if (other && u && u->credentials == 0)
+        return other;
+    return fresh ? fresh : one_more(ws, other);
 }
 
 void worker_open_user(struct worker *w, struct user *u)
@@ -526,13 +579,15 @@ void worker_open_user(struct worker *w, struct user *u)
     u->worker = w;
     w->slice = clock_monotonic();
     w->job.kind = JOB_NONE;
+    w->second = w->used_up;
+    w->used_up = true;
     metric_add(replicator_opens, 1);
     ask(w, OPENING, &f);
 }
 
 bool workers_list_users(struct workers *ws)
 {
-    struct worker *w = workers_free(ws);
+    struct worker *w = workers_free(ws, NULL);
     struct frame f = {.type = FRAME_ADMIN};
     if (!w) {
         workers_release_warm(ws); /* the next time it is asked */
@@ -631,6 +686,15 @@ const char *workers_unreachable(const struct workers *ws)
 size_t workers_count(const struct workers *ws)
 {
     return ws->n;
+}
+
+bool workers_slow(const struct workers *ws)
+{
+    const struct worker *w;
+    TAILQ_FOREACH(w, &ws->list, link)
+    if (w->user && w->user->slow)
+        return true;
+    return false;
 }
 
 size_t workers_busy(const struct workers *ws)

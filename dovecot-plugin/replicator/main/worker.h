@@ -1,8 +1,9 @@
 /* worker - the connections to dovelane-worker, each one process with at most one user open.
  *
  *     (connect, HELLO) ─▶ idle ─OPEN─▶ opening ─READY─▶ warm ⇄ busy (one question at a time)
- *                          ▲                             │
- *                          └──────────────DONE── closing ◀ CLOSE
+ *                          ▲              │              │
+ *                          └──────────────│─DONE── closing ◀ CLOSE
+ *                                         └─ELSEWHERE─▶ ending (its process ends; the user is opened by a new one)
  *
  * FAIL leads to idle from anywhere. A lost connection, an answer out of place and one that does not come within
  * worker_timeout are one case: the worker is gone, what it had is to be done again, after a wait. */
@@ -17,8 +18,9 @@ void workers_close(struct workers *);
 /* Gives each warm worker its user's next question, or lets it close its user: when that has had its slice and others
  * wait (waiting users), or was idle for worker_idle. Returns how many workers are about to be free. */
 size_t workers_go_on(struct workers *, size_t waiting);
-/* One without a user, connected now if there may be another; NULL: none. */
-struct worker *workers_free(struct workers *);
+/* One without a user that can open this one, as far as is known; NULL for the user: one that is root still. Connected now if there
+ * may be another, or in place of one that can open others only. NULL: none. */
+struct worker *workers_free(struct workers *, const struct user *);
 void worker_open_user(struct worker *, struct user *);
 /* Closes the user that was idle for longest. false: all are at work. */
 bool workers_release_warm(struct workers *);
@@ -36,6 +38,7 @@ void workers_forget_client(struct workers *, const void *client);
 /* Why there is none and none could be connected a moment ago; NULL: else. Belongs to the workers, until the next turn. */
 const char *workers_unreachable(const struct workers *);
 size_t workers_count(const struct workers *);
+bool workers_slow(const struct workers *);   /* one of them has a slow user (user.h) */
 size_t workers_busy(const struct workers *); /* with a user */
 
 #endif

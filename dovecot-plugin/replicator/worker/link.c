@@ -160,6 +160,13 @@ static void send_fail(struct link *l, bool permanent, const char *text)
     (void)link_send(l, &f);
 }
 
+/* The last frame: this process ends. */
+static void send_elsewhere(struct link *l)
+{
+    (void)link_send(l, &(struct frame){.type = FRAME_ELSEWHERE});
+    l->broken = TRUE;
+}
+
 static void send_done(struct link *l, enum frame_result result)
 {
     struct session *s = l->session;
@@ -189,10 +196,15 @@ static void open_user(struct link *l, struct text user)
     bool permanent;
     uint64_t lowest;
     l->session = session_open(l, &l->group, l->storage_service, t_strndup(user.p, user.n), &permanent, &error);
+    if (l->session == NULL && error == NULL) {
+        send_elsewhere(l);
+        return;
+    }
     if (l->session == NULL) {
         send_fail(l, permanent, error);
         return;
     }
+    f.u.ready.credentials = credentials_kept();
     f.u.ready.created = l->session->created;
     f.u.ready.exchange = l->session->exchange_first;
     (void)orset_out(l->session->os, &f.u.ready.unconfirmed, &lowest);
@@ -222,10 +234,7 @@ static void list_users(struct link *l)
     struct frame f = {.type = FRAME_DONE};
     const char *user;
     int r;
-    /* The last user's id may still be in force, and auth lists for root alone. Where the service is not root's, this cannot be had. */
-    if (geteuid() != 0 && seteuid(0) < 0 && errno != EPERM)
-        i_error("seteuid(0): %m");
-    /* Not "": 2.4 compares it with the names of a passwd-file, and lists none. */
+    /* Auth lists for root alone: where the service is not root's, this cannot be had. Not "": 2.4 compares it with the names of a passwd-file, and lists none. */
     mail_storage_service_all_init_mask(l->storage_service, "*");
     while ((r = mail_storage_service_all_next(l->storage_service, &user)) > 0)
         link_reply(l, "%s", user);
@@ -261,7 +270,7 @@ static bool reopen(struct link *l)
     session_close(&l->session);
     l->session = session_open(l, &l->group, l->storage_service, user, &permanent, &error);
     if (l->session == NULL)
-        send_fail(l, permanent, error);
+        send_fail(l, permanent, error != NULL ? error : "the user has other credentials than before: a new worker will open it");
     return l->session != NULL;
 }
 

@@ -8,8 +8,11 @@
 
 static struct mail_storage_service_ctx *storage_service;
 
+/* A process that is some user already takes no further connection: the next one may ask for another user. */
 static void connection_ended(void)
 {
+    if (credentials_kept() != 0)
+        master_service_stop(master_service);
     master_service_client_connection_destroyed(master_service);
 }
 
@@ -49,7 +52,7 @@ int main(int argc, char *argv[])
         return FATAL_DEFAULT;
     if (compat_settings_read_simple(master_service, "dovelane", &error) < 0)
         i_fatal("%s", error);
-    /* Root is kept in reserve for the next user; each user's work is done under the user's own id. */
+    /* Root until the first user is opened (credentials.c). */
     restrict_access_by_env(RESTRICT_ACCESS_FLAG_ALLOW_ROOT, NULL);
     master_service_init_log_with_pid(master_service);
     storage_service = compat_storage_service_init(master_service, flags);

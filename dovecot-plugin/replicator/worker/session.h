@@ -255,6 +255,16 @@ int link_send(struct link *, const struct frame *);
 /* Sends RESERVE and waits. 0, -1: not written, do not commit. new_epoch_r may be NULL. */
 int link_reserve(struct link *, enum frame_reserve, const uint8_t key[16], uint64_t epoch, uint64_t counter, bool *new_epoch_r);
 
+/* --- credentials.c -------------------------------------------------------------------------------------------------- */
+
+/* Those of a user who was looked up and not opened yet, as a number that is equal for equal ones; not 0. fields: the userdb's. */
+uint64_t credentials_of(struct mail_storage_service_user *, const char *const *fields);
+/* Whether this process may open somebody with these: it has none yet, or the same. */
+bool credentials_fit(uint64_t);
+/* After the user was opened, or could not be: whatever this process became by it, it is for good. */
+void credentials_keep(uint64_t);
+uint64_t credentials_kept(void); /* 0: none yet */
+
 /* --- sieve.c -------------------------------------------------------------------------------------------------------- */
 
 /* Sieve scripts become attributes of INBOX, if Pigeonhole is installed. */
@@ -262,7 +272,8 @@ void sieve_load(void);
 
 /* --- user.c --------------------------------------------------------------------------------------------------------- */
 
-/* NULL: *permanent_r, *error_r (data stack) say why not. */
+/* NULL: *permanent_r, *error_r (data stack) say why not; *error_r is NULL when another process has to be asked, since this one
+ * has other credentials. */
 struct session *session_open(struct link *, struct group *, struct mail_storage_service_ctx *, const char *username,
                              bool *permanent_r, const char **error_r);
 void session_close(struct session **);

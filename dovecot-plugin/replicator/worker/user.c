@@ -481,19 +481,45 @@ static int session_init(struct session *s, bool *permanent_r, const char **error
     return 0;
 }
 
+/* NULL, and *error_r, which may be NULL, as session_open(). */
+static struct mail_user *open_user(struct mail_storage_service_ctx *storage_service, const char *username, bool *permanent_r, const char **error_r)
+{
+    struct mail_storage_service_input input;
+    struct mail_storage_service_user *service_user;
+    struct mail_user *user = NULL;
+    const char *const *fields;
+    compat_input_init(&input, "dovelane", username);
+    if (credentials_kept() != 0) {
+        /* There is nothing left to drop, and root cannot be had again. */
+        input.flags_override_remove = MAIL_STORAGE_SERVICE_FLAG_TEMP_PRIV_DROP;
+        input.flags_override_add = MAIL_STORAGE_SERVICE_FLAG_NO_RESTRICT_ACCESS;
+    }
+    pool_t pool = pool_alloconly_create("userdb fields", 512);
+    int r = compat_lookup(storage_service, &input, pool, &service_user, &fields, error_r);
+    uint64_t credentials = r > 0 ? credentials_of(service_user, fields) : 0;
+    pool_unref(&pool);
+    *permanent_r = r == 0;
+    if (r == 0)
+        *error_r = "no such user";
+    if (r <= 0)
+        return NULL;
+    if (!credentials_fit(credentials)) {
+        *error_r = NULL;
+    } else {
+        if (mail_storage_service_next(storage_service, service_user, &user, error_r) < 0)
+            user = NULL;
+        credentials_keep(credentials);
+    }
+    mail_storage_service_user_unref(&service_user); /* the mail_user has its own */
+    return user;
+}
+
 struct session *session_open(struct link *link, struct group *group, struct mail_storage_service_ctx *storage_service,
                              const char *username, bool *permanent_r, const char **error_r)
 {
-    struct mail_storage_service_input input;
-    struct mail_user *user;
-    compat_input_init(&input, "dovelane", username);
-    int r = compat_lookup_next(storage_service, &input, &user, error_r);
-    if (r <= 0) {
-        *permanent_r = r == 0;
-        if (r == 0)
-            *error_r = "no such user";
+    struct mail_user *user = open_user(storage_service, username, permanent_r, error_r);
+    if (user == NULL)
         return NULL;
-    }
     pool_t pool = pool_alloconly_create("session", 1024);
     struct session *s = p_new(pool, struct session, 1);
     s->pool = pool;

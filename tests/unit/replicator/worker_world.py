@@ -20,7 +20,7 @@ USER = "user@example.org"
 GUARD = 120  # seconds until something that should answer is given up
 
 HELLO, OPEN, INGEST, PARCEL, SHIP, TICK, ADMIN, CLOSE, RESERVED = range(1, 10)
-READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE = range(64, 71)
+READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE, ELSEWHERE = range(64, 72)
 BATCH, QUESTION, ANSWER, WANT, BODY, UID_DIRTY, UID_ASK, UID_ANSWER, BODIES = range(1, 10)
 NEW, CONFIRMED, HELLO_TOO, EXCHANGE, FORGET = range(5)
 KINDS = {1: "batch", 2: "question", 3: "answer", 4: "want", 5: "body", 6: "uid-dirty", 7: "uid-ask", 8: "uid-answer", 9: "bodies"}
@@ -75,8 +75,7 @@ passdb {{
   args = password={password}
 }}
 userdb {{
-  driver = static
-  args = allow_all_users=yes uid={uid} gid={gid} home={mail}/%n
+  driver = {userdb}
 }}
 namespace inbox {{
   inbox = yes
@@ -134,6 +133,20 @@ sieve_script personal {
 }
 """
 
+STATIC23 = """static
+  args = allow_all_users=yes uid={uid} gid={gid} home={mail}/%n"""
+STATIC24 = """static {{
+  allow_all_users = yes
+  fields {{
+    uid = {uid}
+    gid = {gid}
+    home = {mail}/%{{user | username}}
+  }}"""
+LISTED23 = """passwd-file
+  args = {users}"""
+LISTED24 = """passwd-file {{
+  passwd_file_path = {users}"""
+
 V24 = """\
 auth_allow_cleartext = yes
 mail_driver = {format}
@@ -143,13 +156,7 @@ mail_home = {mail}/%{{user | username}}
 passdb static {{
   password = {password}
 }}
-userdb static {{
-  allow_all_users = yes
-  fields {{
-    uid = {uid}
-    gid = {gid}
-    home = {mail}/%{{user | username}}
-  }}
+userdb {userdb}
 }}
 namespace inbox {{
   inbox = yes
@@ -216,9 +223,9 @@ class Failed(Exception):
 
 
 class Site:
-    """A Dovecot and the connection with its worker."""
+    """A Dovecot and the connection with its worker. ids: {user: his own uid, which is his gid too}; None: all are one user's."""
 
-    def __init__(self, base, number, sites, worker, mailbox_format, env=None, public=False, acl=False, more=""):
+    def __init__(self, base, number, sites, worker, mailbox_format, env=None, public=False, acl=False, more="", ids=None):
         self.number, self.sites, self.base, self.format = number, sites, Path(base), mailbox_format
         self.outbox = {n: [] for n in sites if n != number}
         self.reserve, self.notes, self.done, self.sock, self.opened = {}, [], {}, None, False
@@ -243,6 +250,15 @@ class Site:
                   "name": f"worker-test-{os.getpid()}-{number}", "uid": account.pw_uid, "gid": account.pw_gid, "port": self.port,
                   "worker": worker, "head": head, "format": mailbox_format, "location": LOCATION[mailbox_format],
                   "password": PASSWORD, "attributes": attributes, "public": self.base / "public"}
+        values["users"] = self.base / "users"
+        for name, uid in (ids or {}).items():
+            home = self.base / "mail" / name.partition("@")[0]
+            home.mkdir()
+            os.chown(home, uid, uid)
+            with values["users"].open("a") as users:
+                users.write(f"{name}::{uid}:{uid}::{home}::\n")
+        userdb = (LISTED24 if v24 else LISTED23) if ids else (STATIC24 if v24 else STATIC23)
+        values["userdb"] = userdb.format(**values)
         values["version"] = (V24 if v24 else V23).format(**values)
         self.config = self.base / "dovecot.conf"
         config = CONFIG.format(**values)
@@ -302,7 +318,7 @@ class Site:
         self.received = b""
         sites = sorted(self.sites)
         settings = dict(self.settings, **({"public_user": USER} if len(self.namespaces) > 1 else {}))
-        self.send(HELLO, num(2) + num(self.number) + num(len(sites)) + b"".join(map(num, sites)) + bytes(16) +
+        self.send(HELLO, num(3) + num(self.number) + num(len(sites)) + b"".join(map(num, sites)) + bytes(16) +
                   num(len(self.namespaces)) + b"".join(map(text, self.namespaces)) +
                   num(len(settings)) + b"".join(text(name) + text(value) for name, value in settings.items()))
 
@@ -362,11 +378,17 @@ class Site:
             else:
                 return got, r
 
-    def ensure(self):
-        if self.sock is None or not self.opened:
-            _, r = self.job(OPEN, text(USER))
+    def open(self, user):
+        """False: another worker has to be asked."""
+        got, r = self.job(OPEN, text(user))
+        if got == READY:
             self.ready = (r.u8(), r.u8(), r.num())
             self.opened = True
+        return got == READY
+
+    def ensure(self):
+        if self.sock is None or not self.opened:
+            assert self.open(USER)
 
     def work(self, kind, body=b""):
         self.ensure()
@@ -431,10 +453,10 @@ class Site:
 class World:
     """Sites 1, 2, ... and the lanes between them. env: of the Dovecots, or a function of the site's number; more: for the configuration, by number."""
 
-    def __init__(self, base, formats, worker, env=None, public=False, acl=False, more=None):
+    def __init__(self, base, formats, worker, env=None, public=False, acl=False, more=None, ids=None):
         self.base = Path(base)
         numbers = list(range(1, len(formats) + 1))
-        self.sites = {n: Site(self.base / f"site{n}", n, numbers, worker, f, env(n) if callable(env) else env, public, acl, (more or {}).get(n, ""))
+        self.sites = {n: Site(self.base / f"site{n}", n, numbers, worker, f, env(n) if callable(env) else env, public, acl, (more or {}).get(n, ""), ids)
                       for n, f in zip(numbers, formats)}
         self.carried = []
 

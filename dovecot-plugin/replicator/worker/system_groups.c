@@ -1,0 +1,11 @@
+/* system_groups - see system_groups.h. A file of its own: <grp.h> has a struct group, and so has the worker. */
+#include "system_groups.h"
+
+#include <grp.h>
+
+int system_groups(const char *user, gid_t group_r[SYSTEM_GROUPS_MOST])
+{
+    int n = SYSTEM_GROUPS_MOST;
+    /* A group that the host gives everybody stands for the one that this user has by another way. */
+    return getgrouplist(user, 0, group_r, &n) < 0 ? 0 : n;
+}

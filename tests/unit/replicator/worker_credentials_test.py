@@ -1,0 +1,129 @@
+"""A worker becomes the first user that it opens, for good, and serves nobody else."""
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from worker_sites import make_world, needs_dovecot
+from worker_world import ADMIN, CLOSE, GUARD, OPEN, USER, Failed, num, text
+
+pytestmark = needs_dovecot
+ONE, OTHER, OUTSIDE = USER, "other@example.org", 12399
+IDS = {ONE: 12345, OTHER: 12346, "alias@example.org": 12345}
+
+
+@pytest.fixture
+def site(tmp_path_factory):
+    world = make_world(tmp_path_factory, ["sdbox"], ids=IDS)
+    yield world[1]
+    world.stop()
+
+
+def workers(site):
+    """The processes of this Dovecot's workers."""
+    said = subprocess.run(["pgrep", "-P", str(site.process.pid), "-x", "dovelane-worker"], stdout=subprocess.PIPE, check=False).stdout
+    return [int(pid) for pid in said.split()]
+
+
+def status(pid):
+    return dict(re.findall(r"^(\w+):\t(.*)$", Path(f"/proc/{pid}/status").read_text(), re.M))
+
+
+def close(site):
+    site.work(CLOSE)
+
+
+def gone(pid):
+    """Waits for a process that is about to end."""
+    subprocess.run(["tail", f"--pid={pid}", "-f", "/dev/null"], check=True, timeout=GUARD)
+
+
+def users(site):
+    """What ADMIN "users" answers, to whoever the connection is with."""
+    _, r = site.job(ADMIN, num(1) + text("users"))
+    return r.u8(), site.replies
+
+
+def test_it_is_that_user_in_every_respect(site):
+    site.connect()
+    assert users(site)[0] == 0  # the process is there, and root
+    (pid,) = workers(site)
+    assert status(pid)["Uid"].split() == ["0"] * 4
+    assert site.open(ONE)
+    said = status(pid)
+    assert said["Uid"].split() == said["Gid"].split() == ["12345"] * 4
+    assert said["Groups"].split() in ([], ["12345"])
+    assert {said[which] for which in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
+    # Not dumpable: not even a process with the same id may look into it, or read its descriptors.
+    assert Path(f"/proc/{pid}/fd").stat().st_uid == 0
+    looks = subprocess.run(["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "ls", f"/proc/{pid}/fd"], capture_output=True, check=False)
+    assert looks.returncode != 0 and b"Permission denied" in looks.stderr
+    close(site)
+    assert status(pid)["Uid"].split() == ["12345"] * 4, "between two users it is what it was"
+
+
+def test_a_user_with_another_id_gets_another_process(site):
+    site.connect()
+    assert site.open(ONE)
+    (pid,) = workers(site)
+    close(site)
+    assert not site.open(OTHER)
+    with pytest.raises(Failed):
+        site.receive()
+    gone(pid)
+    site.disconnect()
+    site.connect()
+    assert site.open(OTHER)
+    (other,) = workers(site)
+    assert status(other)["Uid"].split() == ["12346"] * 4
+    site.ingest()
+    assert (site.base / "mail" / "other" / "sdbox" / "dovelane" / "state.db").stat().st_uid == 12346
+
+
+def test_users_with_one_id_share_a_process(site):
+    """And mails and states are read and written for each of them."""
+    site.connect()
+    for name in (ONE, "alias@example.org", ONE):
+        assert site.open(name)
+        site.ingest()
+        (pid,) = workers(site)
+        assert (site.base / "mail" / name.partition("@")[0] / "sdbox" / "dovelane" / "state.db").stat().st_uid == 12345
+        close(site)
+    assert workers(site) == [pid]
+
+
+def test_nobody_else_gets_a_process_that_was_used(site):
+    """The connection ends, and so does the process: else Dovecot would give it the next one."""
+    site.connect()
+    assert site.open(ONE)
+    (pid,) = workers(site)
+    close(site)
+    site.disconnect()
+    gone(pid)
+    site.connect()
+    assert site.open(OTHER)
+    assert workers(site) != [pid]
+
+
+def test_a_user_who_cannot_be_opened_changes_nothing(site):
+    site.connect()
+    with pytest.raises(Failed, match="permanent=1"):
+        site.job(OPEN, text("nobody-of-this-name@example.org"))
+    assert site.open(ONE)
+
+
+def test_it_lists_no_users_any_more(site):
+    site.connect()
+    assert site.open(ONE)
+    close(site)
+    assert users(site) == (1, [])
+    # A user whose id was changed under the process is not opened by it either.
+    listed = (site.base / "users").read_text().replace("12345", str(OUTSIDE))
+    (site.base / "users").write_text(listed)
+    os.utime(site.base / "users", (1, 1))  # another time than that which Dovecot remembers
+    end = time.monotonic() + GUARD
+    while site.open(ONE):  # Dovecot looks at the file once a second
+        close(site)
+        assert time.monotonic() < end
