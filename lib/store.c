@@ -461,7 +461,9 @@ static void on_watch(struct ev_loop *loop, ev_timer *t, int events)
     store_watch_look(s);
     store_order_look(s);
     struct link *owner[LANENAME_OWNERS_MAX];
-    atomic_store(&s->able, store_usable(s, false) >= (size_t)s->config->copies && store_place(s, false, owner));
+    bool able = store_usable(s, false) >= (size_t)s->config->copies && store_place(s, false, owner);
+    atomic_store(&s->able, able);
+    metric_set(store_able, able);
     atomic_fetch_add(&s->beat, 1);
 }
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from stack import SinkShape, Stack, StackError, dovecot, lanes, oracle, ports, process, resp  # noqa: E402
+from stack import SinkShape, Stack, StackError, dovecot, lanes, oracle, ports, probe, process, resp  # noqa: E402
 from stack.generator import Generator  # noqa: E402
 from stack.ledger import Ledger, percentile  # noqa: E402
 
@@ -342,7 +342,7 @@ def play(stack, ledger):
     stack.up()
     say(f"under {stack.directory}, started in {time.monotonic() - began:.1f} s")
     until(lambda: command(stack, "nodes") == 0, "all nodes alive and whole", 60)
-    time.sleep(3)  # the milter asks a node once a second, and takes none for whole before its beats say so
+    until(lambda: probe.metric(f"unix:{stack['milter'].note['metrics']}", "store_able") == 1, "nodes that the milter finds able to hold mail", 60)
     say(f"the nodes have heard each other, compared what they hold, and are alive after {time.monotonic() - began:.1f} s")
     say()
     say(f"client ─SMTP─▶ Postfix {stack.smtp} ─milter─┬▶ node mx1 ─relay─┬▶ Dovecot    LMTP {stack['dovecot'].note['lmtp']}")

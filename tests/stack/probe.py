@@ -103,6 +103,16 @@ def metrics(address):
         return str(error)
 
 
+def metric(address, name):
+    """The value of one counter or gauge; None when there is none of that name."""
+    with connect(address, 10) as stream:
+        for line in stream.makefile("r"):
+            words = line.split()
+            if words and words[0] in (f"dovelane_{name}", f"dovelane_{name}_total"):
+                return int(words[1])
+    return None
+
+
 def control(address):
     """The Python sink's control socket."""
     try:
