@@ -124,7 +124,7 @@ def test_users_whose_workers_hang_have_one_worker_at_a_time(world):  # noqa: F81
     for name in bad:
         site.slow[name] = 3600.
         w[0].change(name, "x")
-    wait_for(lambda: all(f"user={name}: the worker did not answer" in w[0].log.read_text() for name in bad), 120, "a failure of each")
+    wait_for(lambda: all(f"user={name}: the worker did not answer within worker_timeout" in w[0].log.read_text() for name in bad), 120, "a failure of each")
     most, lost = 0, w[0].metric("replicator_workers_lost")
     for turn in range(8):
         for name in good:

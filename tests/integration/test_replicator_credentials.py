@@ -35,8 +35,8 @@ def test_users_of_several_ids_take_turns(world, workers):
     w.quiet(users(N))
     for replica in w.replicas:
         assert replica.metric("replicator_failures") == replica.metric("replicator_workers_lost") == 0
-        # By the second time main knows whose worker a user needs, and asks no other.
-        assert len(set(replica.site.sent_elsewhere)) == len(replica.site.sent_elsewhere)
+        # As soon as main knows that there are several ids it asks no process that is a user's already.
+        assert len(replica.site.sent_elsewhere) <= int(workers)
 
 
 def test_users_of_one_id_share_the_workers(world):

@@ -79,7 +79,8 @@ struct user {
     double unknown_until;                        /* it could not be opened for good: its parcels are dropped */
     double tick_at, sweep_at, active_at;
     double asked_at; /* a worker owes an answer since then; 0: none does */
-    bool slow;   /* the last worker that had it did not answer in time: a FIFO among its files, a file system that hangs. Changed while a worker has it only */
+    bool slow;   /* the last worker that had it was lost after a long silence: a FIFO among its files, a file system that hangs, a process that the user
+                    stopped. Changed only while a worker has it */
     double said; /* when its last failure was logged */
     uint64_t unplaced, held;
     bool known;             /* in the ledger */

@@ -22,6 +22,7 @@
 #define READ_SIZE 65536
 #define CONNECT_AGAIN 1. /* seconds */
 #define HOLD 2.          /* so long a user's worker waits for the answer of an exchange while others wait for a worker */
+#define SLOW 10.         /* who loses a worker that owed an answer for so long is a slow user (user.h) */
 #define ASK_AGAIN 1.     /* an exchange that was lost with its worker's memory begins anew after so long */
 
 enum state { IDLE, OPENING, ENDING, WARM, BUSY, CLOSING, LISTING };
@@ -56,6 +57,8 @@ struct workers {
     size_t n;
     struct worker_list list;
     double connect_after, said;
+    uint64_t credentials; /* of the user who was opened first; 0: nobody was */
+    bool several;         /* others have other ones */
     char *unreachable; /* why, the last time; valid until connect_after while there are none */
 };
 
@@ -139,6 +142,8 @@ static void release(struct worker *w)
     w->state = IDLE;
     w->asking = false;
     w->hold = 0;
+    /* Where users have ids of their own, an idle process is one that its user can stop, and the next user would wait for it. */
+    w->old = w->old || (w->used_up && w->all->several);
     ev_timer_stop(w->all->r->loop, &w->patience);
     if (!u)
         return;
@@ -205,6 +210,9 @@ static void lost(struct worker *w, const char *why)
         replace(w);
         return;
     }
+    double owed = u && u->asked_at != 0 ? clock_monotonic() - u->asked_at : 0;
+    if (owed >= SLOW || owed * 1000 >= (double)ws->r->config->worker_timeout)
+        u->slow = true;
     if (u && !w->heard) {
         /* Dovecot's master has no process for us, it seems. */
         u->open_after = user_backoff(&u->open_wait); /* or it is this user whom no worker survives */
@@ -237,6 +245,9 @@ static void on_ready(struct worker *w, const struct frame *f)
     user_prove(u);
     w->state = WARM;
     u->credentials = w->credentials = f->u.ready.credentials;
+    if (w->all->credentials == 0)
+        w->all->credentials = w->credentials;
+    w->all->several = w->all->several || w->credentials != w->all->credentials;
     for (size_t i = 0; i < r->group.npeers; i++) {
         struct user_peer *p = &u->peer[i];
         if (r->group.peer[i].removed)
@@ -459,11 +470,8 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
         ask_close(w); /* idle for long enough */
     else if (owes(w) && ship_full(w->all->r->ship))
         set_patience(w, w->all->r->config->worker_timeout); /* it is not read (workers_flush): it may have answered */
-    else if (owes(w)) {
-        if (w->user && w->state != ENDING)
-            w->user->slow = true;
-        lost(w, "the worker did not answer within worker_timeout: one such user at a time is served now");
-    }
+    else if (owes(w))
+        lost(w, "the worker did not answer within worker_timeout");
 }
 
 /* ---- connecting ---- */
@@ -565,7 +573,7 @@ struct worker *workers_free(struct workers *ws, const struct user *u)
         else
             other = w;
     }
-    /* Where all users have the same, it is whichever there is. */
+    /* Nothing speaks against it yet. */
     if (other && u && u->credentials == 0)
         return other;
     return fresh ? fresh : one_more(ws, other);

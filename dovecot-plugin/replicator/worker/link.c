@@ -22,17 +22,22 @@ struct link {
     pool_t group_pool;
     struct session *session;
     timer_t watch;
+    struct timeout *beat;
     unsigned patience; /* seconds without a frame after which a question will never be answered; 0: not told */
     bool watched, broken;
 };
 
 static struct link *the_link;
 
-/* --- a question that has no end ---
+/* --- a question that has no end, a process that is stopped ---
  *
  * A user can make a file of his a FIFO; whoever opens it, Dovecot's library or we, waits for ever, with the user's lock. Main gives up
  * after worker_timeout, but cannot end another user's process, and a few such users would take all workers. No signal that has a
- * handler will do: the library's calls go on behind it. */
+ * handler will do: the library's calls go on behind it. A user can also stop a process that has his id (SIGSTOP), with a question or
+ * without one; Dovecot starts no more than process_limit of them. */
+
+#define ALIVE_MOST 90 /* seconds after which a worker without a question ends if it does not run */
+#define ALIVE_LEAST 5
 
 static void watch(struct link *l, unsigned secs)
 {
@@ -47,6 +52,26 @@ static void watch_begin(struct link *l)
     l->watched = timer_create(CLOCK_MONOTONIC, &end, &l->watch) == 0;
     if (!l->watched)
         i_error("timer_create(): %m; a user whose files cannot be read takes a worker for ever");
+}
+
+static unsigned alive_secs(const struct link *l)
+{
+    if (l->patience == 0 || l->patience > ALIVE_MOST)
+        return ALIVE_MOST;
+    return l->patience < ALIVE_LEAST ? ALIVE_LEAST : l->patience;
+}
+
+/* Puts off the end. */
+static void alive(struct link *l)
+{
+    watch(l, alive_secs(l));
+}
+
+static void keep_alive(struct link *l)
+{
+    timeout_remove(&l->beat);
+    l->beat = timeout_add(alive_secs(l) * 1000 / 3, alive, l);
+    alive(l);
 }
 
 /* --- bytes ---------------------------------------------------------------------------------------------------------- */
@@ -148,6 +173,7 @@ static void take_hello(struct link *l, const struct frame_hello *h)
         else if (strcmp(key, "nice") == 0 && str_to_uint(value, &n) == 0 && setpriority(PRIO_PROCESS, 0, (int)n) < 0)
             i_warning("setpriority(%u): %m", n);
     }
+    keep_alive(l);
 }
 
 /* --- questions ------------------------------------------------------------------------------------------------------ */
@@ -391,7 +417,7 @@ static void link_input(struct link *l)
         T_END;
         buffer_free(&question);
     }
-    watch(l, 0);
+    alive(l);
     if (l->broken) {
         void (*ended)(void) = l->ended;
         link_destroy();
@@ -413,6 +439,7 @@ void link_create(int fd, struct mail_storage_service_ctx *storage_service, void 
     l->out.alloc = session_alloc();
     l->group_pool = pool_alloconly_create("group", 1024);
     watch_begin(l);
+    keep_alive(l);
     l->io = io_add(fd, IO_READ, link_input, l);
 }
 
@@ -427,6 +454,7 @@ void link_destroy(void)
         session_close(&l->session);
     if (l->watched)
         (void)timer_delete(l->watch);
+    timeout_remove(&l->beat);
     io_remove(&l->io);
     i_close_fd(&l->fd);
     buffer_free(&l->in);

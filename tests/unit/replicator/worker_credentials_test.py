@@ -127,3 +127,21 @@ def test_it_lists_no_users_any_more(site):
     while site.open(ONE):  # Dovecot looks at the file once a second
         close(site)
         assert time.monotonic() < end
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_user_who_stops_his_process_does_not_keep_it(site, opened):
+    """He can signal what has his id. Dovecot starts no more than process_limit of them, and nobody but root could end it."""
+    site.settings = {"worker_timeout": "1000"}
+    site.connect()
+    assert site.open(ONE)
+    (pid,) = workers(site)
+    if not opened:
+        close(site)
+    subprocess.run(["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "kill", "-STOP", str(pid)], check=True)
+    gone(pid)
+    with pytest.raises(Failed):
+        site.receive()
+    site.disconnect()
+    site.connect()
+    assert site.open(OTHER)
