@@ -70,7 +70,7 @@ static void alive(struct link *l)
 static void keep_alive(struct link *l)
 {
     timeout_remove(&l->beat);
-    l->beat = timeout_add(alive_secs(l) * 1000 / 3, alive, l);
+    l->beat = timeout_add_short(alive_secs(l) * 1000 / 3, alive, l);
     alive(l);
 }
 
