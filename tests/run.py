@@ -4,7 +4,7 @@
     1. builds with warnings as errors, runs the C unit tests and the house check
     2. the same with ASan and UBSan
     3. the integration tests against real servers
-    4. their core once more with the sanitized programs
+    4. their core with the sanitized programs; part 3 leaves it out then, unless --long is given
     5. replication: real Dovecots, two and three, against the scenario table, damage, kills and a soak
     7. machines: two Debians with systemd follow the guides to the first mail, a reboot and a stop of Redis (`make test-machines` goes on)
 
@@ -166,7 +166,9 @@ def main():
     beside = [long_computations(plain)] if built and "1" in parts else []
     if built and "7" in parts:
         beside.append(machines(plain, "here" if options.long else "short and here"))
+    core_ran = False
     if parts & {"2", "4"} and build(asan, SANITIZE, tally):
+        core_ran = "4" in parts
         if "2" in parts:
             unit(asan, "unit, ASan + UBSan", ["--suite", "unit", "--no-suite", "slow"], tally)
         if "4" in parts:
@@ -174,7 +176,7 @@ def main():
                         # Leaks are the unit tests' work: a daemon that is killed has no end at which to look for them.
                         {"DOVELANE_ASAN": "1", "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"})
     if built and "3" in parts:
-        integration(plain, "integration", "long or not long" if options.long else "not long", tally)
+        integration(plain, "integration", "long or not long" if options.long else "not long and not core" if core_ran else "not long", tally)
         integration(plain, "provision", "long or not long" if options.long else "not long", tally, tests="tests/provision", at_once=REPLICAS_AT_ONCE)
     if built and "5" in parts:
         integration(plain, "replication", "long or not long" if options.long else "not long", tally, tests="tests/replication", at_once=REPLICAS_AT_ONCE)
