@@ -143,8 +143,10 @@ static enum engine_event take_macros(struct engine *e, const char *data, size_t 
 
 static const char *find_macro(const struct buf *b, const char *name)
 {
-    const char *s = b->data, *end = s + b->len;
-    while (b->len && s < end) {
+    const char *s = b->data;
+    if (!b->len)
+        return NULL;
+    for (const char *end = s + b->len; s < end;) {
         const char *value = s + strlen(s) + 1;
         if (value >= end)
             return NULL;

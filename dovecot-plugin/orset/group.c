@@ -130,7 +130,7 @@ static unsigned place_of(const struct copies *c, const struct copy *one)
 int orset_copies_of(struct orset *os, const uint8_t guid[16], uint32_t folder, uint32_t k, const struct copy **first)
 {
     int n = orset_copies(os, guid, folder), m = 0;
-    if (n < 0)
+    if (n <= 0)
         return n;
     const struct copy from = {.k = k};
     int at = (int)place_of(&os->copies, &from);
