@@ -176,7 +176,7 @@ int reserve_check(struct reserve *r, const uint8_t key[16], uint64_t epoch, uint
         good = counter >= e->noted && counter <= e->end;
     else
         good = counter == e->end;
-    good = fresh || (good && e->epoch == epoch);
+    good = fresh ? counter == 0 : good && e->epoch == epoch;
     if (good && e->clean)
         return RESERVE_GO_ON; /* the first number that is given will say "in use" */
     if (good) {

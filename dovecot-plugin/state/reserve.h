@@ -41,9 +41,10 @@ enum reserve_verdict {
 int reserve_open(struct reserve **r_r, const char *path, uint64_t boot);
 void reserve_close(struct reserve *);
 
-/* The verdict for a state that says (epoch, counter). A key not known
- * yet is RESERVE_GO_ON. From then on, or from the first number that a cleanly stopped one gives, the record says "in use". key: a hash of user and namespace. -1 with
- * errno when it cannot be written: do not ingest. */
+/* The verdict for a state that says (epoch, counter). A key not known yet is RESERVE_GO_ON for a state that has given no number.
+ * One that has comes from a time before this file: a backup beside which the file was not kept, perhaps older than what peers
+ * have. From then on, or from the first number that a cleanly stopped one gives, the record says "in use". key: a hash of user
+ * and namespace. -1 with errno when it cannot be written: do not ingest. */
 int reserve_check(struct reserve *, const uint8_t key[16], uint64_t epoch, uint64_t counter);
 
 /* After each commit of the state; not flushed (about a microsecond). */

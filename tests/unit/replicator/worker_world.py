@@ -343,7 +343,7 @@ class Site:
     def answer_reserve(self, r):
         what, key, epoch, counter = r.u8(), r.take(16), r.u64(), r.num()
         known = self.reserve.get(key)
-        new = self.verdict or (what == 0 and known is not None and known != (epoch, counter))
+        new = self.verdict or (what == 0 and (counter != 0 if known is None else known != (epoch, counter)))
         self.verdict = False
         if what != 0 or not new:
             self.reserve[key] = (epoch, counter)
