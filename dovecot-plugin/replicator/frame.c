@@ -196,7 +196,11 @@ static void put_body(struct orset_buf *b, const struct frame *f)
 {
     switch (f->type) {
     case FRAME_HELLO: put_hello(b, &f->u.hello); break;
-    case FRAME_OPEN: put_text(b, f->u.open.user); break;
+    case FRAME_LOOKUP: put_text(b, f->u.lookup.user); break;
+    case FRAME_OPEN:
+        put_text(b, f->u.open.user);
+        orset_buf_u64(b, f->u.open.credentials);
+        break;
     case FRAME_INGEST: put_ingest(b, &f->u.ingest); break;
     case FRAME_PARCEL: put_parcel(b, &f->u.parcel, false); break;
     case FRAME_SEND: put_parcel(b, &f->u.send, true); break;
@@ -217,11 +221,11 @@ static void put_body(struct orset_buf *b, const struct frame *f)
         orset_buf_u8(b, f->u.reserved.ok);
         orset_buf_u8(b, f->u.reserved.new_epoch);
         break;
+    case FRAME_CREDENTIALS: orset_buf_u64(b, f->u.credentials.number); break;
     case FRAME_READY:
         orset_buf_u8(b, f->u.ready.created);
         orset_buf_u8(b, f->u.ready.exchange);
         orset_buf_num(b, f->u.ready.unconfirmed);
-        orset_buf_u64(b, f->u.ready.credentials);
         break;
     case FRAME_FAIL:
         orset_buf_u8(b, f->u.fail.permanent);
@@ -282,7 +286,11 @@ static void read_body(struct orset_reader *r, struct frame *f)
 {
     switch (f->type) {
     case FRAME_HELLO: read_hello(r, &f->u.hello); return;
-    case FRAME_OPEN: f->u.open.user = read_user(r); return;
+    case FRAME_LOOKUP: f->u.lookup.user = read_user(r); return;
+    case FRAME_OPEN:
+        f->u.open.user = read_user(r);
+        f->u.open.credentials = orset_read_u64(r);
+        return;
     case FRAME_INGEST: read_ingest(r, &f->u.ingest); return;
     case FRAME_PARCEL: read_parcel(r, &f->u.parcel, false); return;
     case FRAME_SEND: read_parcel(r, &f->u.send, true); return;
@@ -295,13 +303,15 @@ static void read_body(struct orset_reader *r, struct frame *f)
         f->u.reserved.ok = read_bool(r);
         f->u.reserved.new_epoch = read_bool(r);
         return;
+    case FRAME_CREDENTIALS:
+        f->u.credentials.number = orset_read_u64(r);
+        if (f->u.credentials.number == 0)
+            r->bad = true;
+        return;
     case FRAME_READY:
         f->u.ready.created = read_bool(r);
         f->u.ready.exchange = read_bool(r);
         f->u.ready.unconfirmed = orset_read_num(r, UINT64_MAX);
-        f->u.ready.credentials = orset_read_u64(r);
-        if (f->u.ready.credentials == 0)
-            r->bad = true;
         return;
     case FRAME_FAIL:
         f->u.fail.permanent = read_bool(r);

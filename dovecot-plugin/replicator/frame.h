@@ -7,6 +7,7 @@
  * One worker has one connection, and on it at most one user open and one question of main's unanswered:
  *
  *     HELLO                                            once, first; not answered
+ *     LOOKUP                        CREDENTIALS | FAIL
  *     OPEN                          READY | FAIL | ELSEWHERE
  *     INGEST PARCEL SHIP TICK       [SEND RESERVE NOTE]... DONE | FAIL
  *     ADMIN                         [SEND RESERVE NOTE REPLY]... DONE | FAIL
@@ -14,9 +15,10 @@
  *     CLOSE                         [RESERVE NOTE]... DONE | FAIL
  *     RESERVED                      (main's answer to RESERVE, for which the worker waits)
  *
- * A worker takes on the credentials of the first user it opens, for good: user id, groups, root directory. READY names them by
- * a number. A user of others is answered ELSEWHERE, and the worker ends: a new one has to be asked. The same holds for ADMIN
- * "users", which needs a worker that has not opened anybody (a worker that has refuses).
+ * A worker takes on the credentials of the first user it opens, for good: user id, group, groups. What it says from then on may be
+ * that user's word. So main asks one that opens nobody whose credentials a user has (LOOKUP; a number, equal for equal ones), and
+ * opens him at a worker that has opened nobody, or only users with that number. OPEN names the number: where the user has others by
+ * now, or has to have a process of his own, the answer is ELSEWHERE, and the worker ends. LOOKUP, and ADMIN "users", are refused by one that has opened somebody.
  *
  * FAIL leaves the worker without an open user; DONE, whatever its result, leaves the user open (after CLOSE:
  * closed). A frame that does not follow this page ends the connection; main then takes the job as failed.
@@ -50,8 +52,8 @@ struct text {
 
 enum frame_type {
     FRAME_HELLO = 1, FRAME_OPEN, FRAME_INGEST, FRAME_PARCEL, FRAME_SHIP, FRAME_TICK, FRAME_ADMIN, FRAME_CLOSE,
-    FRAME_RESERVED,
-    FRAME_READY = 64, FRAME_FAIL, FRAME_SEND, FRAME_RESERVE, FRAME_DONE, FRAME_REPLY, FRAME_NOTE, FRAME_ELSEWHERE
+    FRAME_RESERVED, FRAME_LOOKUP,
+    FRAME_READY = 64, FRAME_FAIL, FRAME_SEND, FRAME_RESERVE, FRAME_DONE, FRAME_REPLY, FRAME_NOTE, FRAME_ELSEWHERE, FRAME_CREDENTIALS
 };
 
 enum frame_ship {
@@ -127,7 +129,14 @@ struct frame {
         struct frame_hello hello;
         struct {
             struct text user;
+        } lookup;
+        struct {
+            struct text user;
+            uint64_t credentials; /* 0: whatever they are */
         } open;
+        struct {
+            uint64_t number; /* not 0 */
+        } credentials;
         struct frame_ingest ingest;
         struct frame_parcel parcel, send;
         struct {
@@ -148,7 +157,6 @@ struct frame {
             bool created; /* the state was made now */
             bool exchange; /* the state got a new epoch: it exchanges with a peer before it ingests */
             uint64_t unconfirmed; /* own ops that not all sites confirmed */
-            uint64_t credentials; /* which the process has for good: this worker can open users with the same number; not 0 */
         } ready;
         struct {
             bool permanent; /* no such user, or one that cannot be replicated: do not ask again soon */

@@ -12,8 +12,8 @@ import struct
 import threading
 import time
 
-HELLO, OPEN, INGEST, PARCEL, SHIP, TICK, ADMIN, CLOSE, RESERVED = range(1, 10)
-READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE, ELSEWHERE = range(64, 72)
+HELLO, OPEN, INGEST, PARCEL, SHIP, TICK, ADMIN, CLOSE, RESERVED, LOOKUP = range(1, 11)
+READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE, ELSEWHERE, CREDENTIALS = range(64, 73)
 BATCH, QUESTION, ANSWER = 1, 2, 3
 OK, REFUSED, TEMPORARY = range(3)
 NEW, CONFIRMED, HELLO_ONLY, EXCHANGE, FORGET = range(5)
@@ -98,7 +98,7 @@ class Site:
         self.lock = threading.RLock()
         self.states, self.open_users, self.wrong = {}, {}, []
         self.credentials = {}   # user: those under which it is opened, 1 where it is not said
-        self.sent_elsewhere, self.always_elsewhere = [], 0
+        self.sent_elsewhere, self.always_elsewhere, self.lookups, self.slow_lookups = [], 0, [], 0
         self.unknown, self.failing, self.refusing, self.crashing, self.slow, self.deaf = set(), set(), set(), {}, {}, False
         self.parcels = []  # (user, from, kind) as they came
         self.late, self.exchanged = 0, set()    # answers whose question nobody remembered; users who got theirs
@@ -175,7 +175,9 @@ class Worker:
                 if kind != HELLO and self.sites is None:
                     raise AssertionError("no HELLO first")
                 with self.site.lock:
-                    pause = self.site.slow.get(self.user, 0)
+                    pause = self.site.slow_lookups if kind == LOOKUP else self.site.slow.get(self.user, 0)
+                    if kind == LOOKUP and pause:
+                        self.site.lookups.append(Reader(r.data[r.at:]).text().decode())
                 if pause:
                     time.sleep(pause)
                 self.answer(kind, r)
@@ -238,7 +240,7 @@ class Worker:
     def answer(self, kind, r):
         with self.site.lock:
             {HELLO: self.hello, OPEN: self.open, INGEST: self.ingest, PARCEL: self.parcel, SHIP: self.ship, TICK: self.done_tick,
-             ADMIN: self.admin, CLOSE: self.close}[kind](r)
+             ADMIN: self.admin, CLOSE: self.close, LOOKUP: self.lookup}[kind](r)
 
     def hello(self, r):
         version, own = r.num(), r.num()
@@ -250,8 +252,20 @@ class Worker:
         assert (version, own) == (3, self.site.number)
         self.site.hellos.append((self.sites, digest, names, settings))
 
-    def open(self, r):
+    def lookup(self, r):
         user = r.text().decode()
+        r.end()
+        assert self.user is None and self.kept is None, "it has opened somebody"
+        self.site.lookups.append(user)
+        if user in self.site.unknown:
+            self.write(FAIL, b"\x01" + text("no such user"))
+        elif user in self.site.failing:
+            self.write(FAIL, b"\x00" + text("cannot be opened now"))
+        else:
+            self.write(CREDENTIALS, struct.pack("<Q", self.site.credentials.get(user, 1)))
+
+    def open(self, r):
+        user, told = r.text().decode(), struct.unpack("<Q", r.bytes(8))[0]
         r.end()
         assert self.user is None, "a user is open already"
         if user in self.site.unknown:
@@ -261,13 +275,14 @@ class Worker:
             self.write(FAIL, b"\x00" + text("cannot be opened now"))
             return
         credentials = self.site.credentials.get(user, 1)
+        assert self.kept in (None, told), "this worker is another user's"
+        self.kept = credentials if self.kept is None else self.kept
         wrongly = self.site.always_elsewhere > 0
         self.site.always_elsewhere -= wrongly
-        if wrongly or self.kept not in (None, credentials):
+        if wrongly or told != credentials:
             self.site.sent_elsewhere.append(user)
             self.write(ELSEWHERE)
             raise Ended
-        self.kept = credentials
         other = self.site.open_users.get(user)
         assert other is None or other.is_cut(), f"{user} is at two workers"
         self.user = user
@@ -275,7 +290,7 @@ class Worker:
         self.site.opened.append(user)
         self.reserve(CHECK, len(self.site.state(user).own()))
         s = self.site.state(user)
-        self.write(READY, bytes([0, 0]) + num(len(s.own()) - s.first + 1) + struct.pack("<Q", self.kept))
+        self.write(READY, bytes([0, 0]) + num(len(s.own()) - s.first + 1))
 
     def close(self, r):
         r.end()

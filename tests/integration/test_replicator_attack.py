@@ -134,5 +134,16 @@ def test_users_whose_workers_hang_have_one_worker_at_a_time(world):  # noqa: F81
                 most = max(most, sum(name in bad and not worker.is_cut() for name, worker in site.open_users.items()))
         w.converge(good)
     assert most == 1
+    # An answer in between makes nobody trustworthy: he would have a worker of his own for each time he hangs.
+    site.slow.clear()
+    w.quiet(bad)
+    for name in bad:
+        site.slow[name] = 3600.
+        w[0].change(name, "y")
+    lost = w[0].metric("replicator_workers_lost")
+    while w[0].metric("replicator_workers_lost") < lost + 4:
+        with site.lock:
+            most = max(most, sum(name in bad and not worker.is_cut() for name, worker in site.open_users.items()))
+    assert most == 1
     site.slow.clear()  # the first one to answer clears nobody else's name: each has his turn
     w.quiet(bad + good)

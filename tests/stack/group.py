@@ -105,7 +105,7 @@ def example(version, values):
     text = "".join((EXAMPLES / f"dovecot-replication-{part}.conf").read_text() for part in (version, "services"))
     for line, here in ((r"executable = dovelane-replicator -n site-a", "executable = {replicator} -C {conf} -n {site}"),
                        (r"executable = dovelane-worker", "executable = {worker}"),
-                       (r"process_limit = 9 .*", "process_limit = {workers}"),
+                       (r"process_limit = 10 .*", "process_limit = {workers}"),
                        (r"\n +user = dovelane-replicator", "")):
         text, n = re.subn(line, here.format(**values), text)
         assert n == (2 if "user" in line else 1), (line, text)
@@ -418,7 +418,7 @@ class Group(Stack):
         key.chmod(0o400)
         shutil.chown(key, dovecot.MAIL_USER)
         plugin = dovecot.seen(self.build_of(root), root) / "dovecot-plugin"
-        values = {"conf": dovecot.seen(conf, root), "site": f"site-{letter}", "workers": 2 * self.workers + 1, "dirty": dovecot.seen(dirty, root), "key": dovecot.seen(key, root),
+        values = {"conf": dovecot.seen(conf, root), "site": f"site-{letter}", "workers": 2 * self.workers + 2, "dirty": dovecot.seen(dirty, root), "key": dovecot.seen(key, root),
                   "replicator": plugin / "replicator/main" / PROGRAMS["replicator"],
                   "worker": plugin / "replicator/worker" / PROGRAMS["worker"]}
         return example(spec.version, values) + PLUGIN[spec.version].format(**values)

@@ -13,8 +13,8 @@ TAILQ_HEAD(user_queue, user);
 
 struct sched {
     struct replicator *r;
-    struct user_queue queue[USER_CLASSES], slow;
-    size_t waiting, nslow; /* in queue, in slow */
+    struct user_queue queue[USER_CLASSES], slow, unknown;
+    size_t waiting, nslow, nunknown; /* in queue; the others */
     unsigned picks;
 };
 
@@ -25,6 +25,7 @@ struct sched *sched_open(struct replicator *r)
     for (int c = 0; c < USER_CLASSES; c++)
         TAILQ_INIT(&s->queue[c]);
     TAILQ_INIT(&s->slow);
+    TAILQ_INIT(&s->unknown);
     return s;
 }
 
@@ -33,30 +34,42 @@ void sched_close(struct sched *s)
     free(s);
 }
 
+/* Where it waits: to be looked up first, apart with all slow ones, or in its class. */
+static struct user_queue *queue_of(struct sched *s, const struct user *u, enum user_class c, size_t **n)
+{
+    *n = u->credentials == 0 ? &s->nunknown : u->queued_slow ? &s->nslow : &s->waiting;
+    return u->credentials == 0 ? &s->unknown : u->queued_slow ? &s->slow : &s->queue[c];
+}
+
 static void say_waiting(const struct sched *s)
 {
-    metric_set(replicator_waiting, (long long)(s->waiting + s->nslow));
+    metric_set(replicator_waiting, (long long)(s->waiting + s->nslow + s->nunknown));
 }
 
 void sched_dequeue(struct sched *s, struct user *u)
 {
+    size_t *n;
     if (u->queued == USER_NOTHING)
         return;
-    TAILQ_REMOVE(u->slow ? &s->slow : &s->queue[u->queued], u, in_queue);
-    (*(u->slow ? &s->nslow : &s->waiting))--;
+    struct user_queue *queue = queue_of(s, u, u->queued, &n);
+    TAILQ_REMOVE(queue, u, in_queue);
+    (*n)--;
     u->queued = USER_NOTHING;
     say_waiting(s);
 }
 
 void sched_queue(struct sched *s, struct user *u, enum user_class c)
 {
+    size_t *n;
     if (u->queued == c)
         return;
     sched_dequeue(s, u);
     if (c == USER_NOTHING)
         return;
-    TAILQ_INSERT_TAIL(u->slow ? &s->slow : &s->queue[c], u, in_queue);
-    (*(u->slow ? &s->nslow : &s->waiting))++;
+    u->queued_slow = user_slow(u);
+    struct user_queue *queue = queue_of(s, u, c, &n);
+    TAILQ_INSERT_TAIL(queue, u, in_queue);
+    (*n)++;
     u->queued = c;
     say_waiting(s);
 }
@@ -69,6 +82,11 @@ static bool may_be_slow(const struct sched *s)
 size_t sched_waiting(const struct sched *s)
 {
     return s->waiting + (may_be_slow(s) ? 1 : 0);
+}
+
+size_t sched_unknown(const struct sched *s)
+{
+    return s->nunknown;
 }
 
 static struct user *pick(struct sched *s)
@@ -89,6 +107,11 @@ void sched_run(struct sched *s)
 {
     struct workers *ws = s->r->workers;
     size_t coming = workers_go_on(ws, sched_waiting(s));
+    struct user *unknown = TAILQ_FIRST(&s->unknown);
+    if (unknown && !s->r->stopping && workers_may_look_up(ws)) {
+        sched_dequeue(s, unknown);
+        workers_look_up(ws, unknown);
+    }
     while (sched_waiting(s) > coming && !s->r->stopping) {
         struct user *u = pick(s);
         struct worker *w = workers_free(ws, u);

@@ -83,7 +83,7 @@ static void some_users(struct sweep *s)
     s->last = now;
     if (s->credit > (double)s->r->config->sweep_rate)
         s->credit = (double)s->r->config->sweep_rate;
-    if (s->credit < 1 || sched_waiting(s->r->sched) > WAITING_MOST)
+    if (s->credit < 1 || sched_waiting(s->r->sched) + sched_unknown(s->r->sched) > WAITING_MOST)
         return;
     size_t most = (size_t)s->credit, n = ledger_users(s->r->ledger, s->after, most, on_user, s);
     s->credit -= (double)n;
@@ -98,10 +98,17 @@ static void on_step(struct ev_loop *loop, ev_timer *t, int events)
     double now = clock_monotonic();
     if (s->phase == LISTING_WANTED && workers_list_users(s->r->workers))
         s->phase = LISTING_ASKED;
-    if (s->phase == LISTING_WANTED && now > s->listed_by)
+    if (s->phase == LISTING_WANTED && now > s->listed_by) {
+        log_warning("the userdb's users are not listed, since no worker can be asked: only users seen before are swept");
         walk(s);
+    }
     if (s->phase == WALKING)
         some_users(s);
+}
+
+bool sweep_wants_list(const struct sweep *s)
+{
+    return s->phase == LISTING_WANTED;
 }
 
 void sweep_name(struct sweep *s, struct text name)

@@ -464,6 +464,20 @@ void user_done(struct user *u, const struct frame_done *d)
     u->tick_at = d->tick ? now + seconds((int64_t)d->tick) : 0;
 }
 
+#define SLOW_FIRST 3600. /* seconds */
+#define SLOW_MOST 86400.
+
+bool user_slow(const struct user *u)
+{
+    return clock_monotonic() < u->slow_until;
+}
+
+void user_is_slow(struct user *u)
+{
+    u->slow_for = u->slow_for == 0 ? SLOW_FIRST : u->slow_for * 2 > SLOW_MOST ? SLOW_MOST : u->slow_for * 2;
+    u->slow_until = clock_monotonic() + u->slow_for;
+}
+
 double user_backoff(double *wait)
 {
     *wait = *wait == 0 ? BACKOFF_FIRST : *wait * 2 < BACKOFF_MOST ? *wait * 2 : BACKOFF_MOST;

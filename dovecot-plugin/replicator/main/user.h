@@ -56,7 +56,7 @@ struct user {
     char *name;
     enum user_class queued; /* in which queue, USER_NOTHING: in none */
     struct worker *worker;  /* has it open, opens or closes it; NULL: nobody */
-    uint64_t credentials;   /* under which workers opened it last (READY); 0: not known */
+    uint64_t credentials;   /* under which workers open it (LOOKUP); 0: to be looked up. Changed while a worker has it only */
     ev_timer timer;         /* the next moment at which something becomes due */
 
     bool look_all, sweep, tick;
@@ -79,8 +79,8 @@ struct user {
     double unknown_until;                        /* it could not be opened for good: its parcels are dropped */
     double tick_at, sweep_at, active_at;
     double asked_at; /* a worker owes an answer since then; 0: none does */
-    bool slow;   /* the last worker that had it was lost after a long silence: a FIFO among its files, a file system that hangs, a process that the user
-                    stopped. Changed only while a worker has it */
+    double slow_until, slow_for; /* user_slow(); the second: for how long, the next time longer */
+    bool queued_slow;            /* how it was queued */
     double said; /* when its last failure was logged */
     uint64_t unplaced, held;
     bool known;             /* in the ledger */
@@ -135,6 +135,11 @@ void user_done(struct user *, const struct frame_done *);
 
 /* Failures: the next wait, and whether it is worth a line in the log. */
 double user_backoff(double *wait);
+/* Its worker was lost after a long silence: a FIFO among its files, a file system that hangs, a process that the user stopped. For an hour from
+ * then on, after the next time for two, at most for a day, it shares one worker with all such users. An answer does not end that: who hangs at
+ * every second question would have a worker of his own for each. */
+void user_is_slow(struct user *);
+bool user_slow(const struct user *);
 bool user_may_say(struct user *);
 
 /* What can be done for it now. */

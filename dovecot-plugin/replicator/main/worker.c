@@ -25,7 +25,7 @@
 #define SLOW 10.         /* who loses a worker that owed an answer for so long is a slow user (user.h) */
 #define ASK_AGAIN 1.     /* an exchange that was lost with its worker's memory begins anew after so long */
 
-enum state { IDLE, OPENING, ENDING, WARM, BUSY, CLOSING, LISTING };
+enum state { IDLE, LOOKING, OPENING, ENDING, WARM, BUSY, CLOSING, LISTING };
 
 struct worker {
     TAILQ_ENTRY(worker) link;
@@ -45,17 +45,17 @@ struct worker {
     double hold;  /* until when it is not closed for that */
     bool heard;   /* it has said something: a process of Dovecot's is there */
     bool old;     /* to be closed when its user is (workers_renew) */
-    bool used_up;         /* it was asked to open somebody: it may be root no longer */
-    bool second;          /* and of somebody else before */
-    uint64_t credentials; /* of those whom it can open; 0: not known */
+    bool root;            /* the one that opens nobody: looks users up, lists them */
+    uint64_t credentials; /* of those whom it can open; 0: it has opened nobody */
 };
 TAILQ_HEAD(worker_list, worker);
 
 struct workers {
     struct replicator *r;
     char *path;
-    size_t n;
+    size_t n; /* without root */
     struct worker_list list;
+    struct worker *root; /* also in the list; NULL: none now */
     double connect_after, said;
     uint64_t credentials; /* of the user who was opened first; 0: nobody was */
     bool several;         /* others have other ones */
@@ -143,7 +143,7 @@ static void release(struct worker *w)
     w->asking = false;
     w->hold = 0;
     /* Where users have ids of their own, an idle process is one that its user can stop, and the next user would wait for it. */
-    w->old = w->old || (w->used_up && w->all->several);
+    w->old = w->old || (w->credentials != 0 && w->all->several);
     ev_timer_stop(w->all->r->loop, &w->patience);
     if (!u)
         return;
@@ -160,7 +160,10 @@ static void worker_free(struct worker *w)
     ev_timer_stop(ws->r->loop, &w->patience);
     close(w->fd);
     TAILQ_REMOVE(&ws->list, w, link);
-    metric_set(replicator_workers, (long long)--ws->n);
+    if (w->root)
+        ws->root = NULL;
+    else
+        metric_set(replicator_workers, (long long)--ws->n);
     buf_free(&w->in);
     orset_buf_free(&w->out);
     free(w);
@@ -186,33 +189,19 @@ static void unreachable(struct workers *ws, char *why)
         log_warning("%s", why);
 }
 
-static struct worker *connect_one(struct workers *);
-
-/* Its process has ended, as it said it would: the user is opened by a new one. */
-static void replace(struct worker *w)
-{
-    struct workers *ws = w->all;
-    struct user *u = w->user;
-    release(w);
-    worker_free(w);
-    struct worker *next = ws->r->stopping ? NULL : connect_one(ws);
-    if (next) {
-        sched_dequeue(ws->r->sched, u);
-        worker_open_user(next, u);
-    }
-}
-
 static void lost(struct worker *w, const char *why)
 {
     struct user *u = w->user;
     struct workers *ws = w->all;
-    if (w->state == ENDING) {
-        replace(w);
+    if (w->state == ENDING) { /* as it said it would: the user is looked up again, and opened by another */
+        u->credentials = 0;
+        release(w);
+        worker_free(w);
         return;
     }
     double owed = u && u->asked_at != 0 ? clock_monotonic() - u->asked_at : 0;
-    if (owed >= SLOW || owed * 1000 >= (double)ws->r->config->worker_timeout)
-        u->slow = true;
+    if (w->state != LOOKING && (owed >= SLOW || owed * 1000 >= (double)ws->r->config->worker_timeout))
+        user_is_slow(u);
     if (u && !w->heard) {
         /* Dovecot's master has no process for us, it seems. */
         u->open_after = user_backoff(&u->open_wait); /* or it is this user whom no worker survives */
@@ -235,6 +224,16 @@ static void lost(struct worker *w, const char *why)
 
 /* ---- answers ---- */
 
+static void on_credentials(struct worker *w, const struct frame *f)
+{
+    struct workers *ws = w->all;
+    uint64_t number = w->user->credentials = f->u.credentials.number;
+    if (ws->credentials == 0)
+        ws->credentials = number;
+    ws->several = ws->several || number != ws->credentials;
+    release(w);
+}
+
 static void on_ready(struct worker *w, const struct frame *f)
 {
     struct user *u = w->user;
@@ -244,10 +243,6 @@ static void on_ready(struct worker *w, const struct frame *f)
     u->unknown_until = 0;
     user_prove(u);
     w->state = WARM;
-    u->credentials = w->credentials = f->u.ready.credentials;
-    if (w->all->credentials == 0)
-        w->all->credentials = w->credentials;
-    w->all->several = w->all->several || w->credentials != w->all->credentials;
     for (size_t i = 0; i < r->group.npeers; i++) {
         struct user_peer *p = &u->peer[i];
         if (r->group.peer[i].removed)
@@ -281,7 +276,6 @@ static void on_fail(struct worker *w, const struct frame *f)
         return;
     }
     char *why = mem_strndup((const char *)t.p, t.n < 500 ? t.n : 500);
-    u->slow = false;
     job_again(&w->job, u);
     /* An admin would wait for nothing. */
     admin_fail(&u->admin, *why ? why : "the user cannot be opened", !f->u.fail.permanent);
@@ -341,7 +335,6 @@ static void on_done(struct worker *w, const struct frame *f)
         release(w);
         return;
     }
-    u->slow = false;
     user_done(u, &f->u.done);
     hold(w, &f->u.done);
     job_done(&w->job, u, &f->u.done);
@@ -387,7 +380,8 @@ static bool in_place(const struct worker *w, enum frame_type type)
 {
     switch (type) {
     case FRAME_READY: return w->state == OPENING;
-    case FRAME_ELSEWHERE: return w->state == OPENING && w->second;
+    case FRAME_ELSEWHERE: return w->state == OPENING;
+    case FRAME_CREDENTIALS: return w->state == LOOKING;
     case FRAME_FAIL: return w->state != IDLE && w->state != WARM;
     case FRAME_DONE: return w->state == BUSY || w->state == CLOSING || w->state == LISTING;
     case FRAME_SEND: return w->user && w->state != WARM;
@@ -404,7 +398,7 @@ static bool on_frame(struct worker *w, const struct frame *f)
     if (!in_place(w, f->type))
         return false;
     w->heard = true;
-    if (w->user && (f->type == FRAME_READY || f->type == FRAME_FAIL || f->type == FRAME_DONE))
+    if (w->user && (f->type == FRAME_READY || f->type == FRAME_FAIL || f->type == FRAME_DONE || f->type == FRAME_CREDENTIALS))
         w->user->asked_at = 0;
     switch (f->type) {
     case FRAME_READY: on_ready(w, f); break;
@@ -414,6 +408,7 @@ static bool on_frame(struct worker *w, const struct frame *f)
     case FRAME_REPLY: on_reply(w, f); break;
     case FRAME_RESERVE: on_reserve(w, f); break;
     case FRAME_ELSEWHERE: w->state = ENDING; break;
+    case FRAME_CREDENTIALS: on_credentials(w, f); break;
     default: on_note(w, f); break;
     }
     if (owes(w))
@@ -514,7 +509,7 @@ static void hello(struct worker *w)
         log_fatal("HELLO does not fit its bounds: shorten replicate_namespaces");
 }
 
-static struct worker *connect_one(struct workers *ws)
+static struct worker *connect_one(struct workers *ws, bool root)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -539,68 +534,82 @@ static struct worker *connect_one(struct workers *ws)
     w->rd.data = w->wr.data = w->patience.data = w;
     ev_io_start(ws->r->loop, &w->rd);
     TAILQ_INSERT_TAIL(&ws->list, w, link);
-    metric_set(replicator_workers, (long long)++ws->n);
+    w->root = root;
+    if (root)
+        ws->root = w;
+    else
+        metric_set(replicator_workers, (long long)++ws->n);
     hello(w);
     return w;
 }
 
 /* ---- for the scheduler ---- */
 
-/* A new one; instead of that other, where there may be no more. */
-static struct worker *one_more(struct workers *ws, struct worker *instead)
-{
-    if (clock_monotonic() < ws->connect_after)
-        return NULL;
-    if (ws->n >= (size_t)ws->r->config->replicator_workers) {
-        if (!instead)
-            return NULL;
-        worker_free(instead);
-    }
-    return connect_one(ws);
-}
-
 struct worker *workers_free(struct workers *ws, const struct user *u)
 {
     struct worker *w, *fresh = NULL, *other = NULL;
     TAILQ_FOREACH(w, &ws->list, link)
     {
-        if (w->state != IDLE || w->old)
+        if (w->state != IDLE || w->old || w->root)
             continue;
-        if (!w->used_up)
-            fresh = w;
-        else if (u && u->credentials != 0 && w->credentials == u->credentials)
+        if (w->credentials == u->credentials)
             return w;
-        else
-            other = w;
+        *(w->credentials == 0 ? &fresh : &other) = w;
     }
-    /* Nothing speaks against it yet. */
-    if (other && u && u->credentials == 0)
-        return other;
-    return fresh ? fresh : one_more(ws, other);
+    bool full = ws->n >= (size_t)ws->r->config->replicator_workers;
+    if (fresh || clock_monotonic() < ws->connect_after || (full && !other))
+        return fresh;
+    if (full)
+        worker_free(other);
+    return connect_one(ws, false);
+}
+
+/* The one that opens nobody, if it has nothing to do. */
+static struct worker *root_free(struct workers *ws)
+{
+    if (ws->root && ws->root->state == IDLE && ws->root->old)
+        worker_free(ws->root);
+    if (!ws->root && clock_monotonic() >= ws->connect_after)
+        return connect_one(ws, true);
+    return ws->root && ws->root->state == IDLE ? ws->root : NULL;
+}
+
+bool workers_may_look_up(struct workers *ws)
+{
+    return !sweep_wants_list(ws->r->sweep) && root_free(ws) != NULL;
+}
+
+void workers_look_up(struct workers *ws, struct user *u)
+{
+    struct worker *w = root_free(ws);
+    struct frame f = {.type = FRAME_LOOKUP};
+    f.u.lookup.user = (struct text){(const uint8_t *)u->name, strlen(u->name)};
+    w->user = u;
+    u->worker = w;
+    w->job.kind = JOB_NONE;
+    ask(w, LOOKING, &f);
 }
 
 void worker_open_user(struct worker *w, struct user *u)
 {
     struct frame f = {.type = FRAME_OPEN};
     f.u.open.user = (struct text){(const uint8_t *)u->name, strlen(u->name)};
+    f.u.open.credentials = u->credentials;
     w->user = u;
     u->worker = w;
     w->slice = clock_monotonic();
     w->job.kind = JOB_NONE;
-    w->second = w->used_up;
-    w->used_up = true;
+    w->credentials = u->credentials;
     metric_add(replicator_opens, 1);
     ask(w, OPENING, &f);
 }
 
 bool workers_list_users(struct workers *ws)
 {
-    struct worker *w = workers_free(ws, NULL);
+    struct worker *w = root_free(ws);
     struct frame f = {.type = FRAME_ADMIN};
-    if (!w) {
-        workers_release_warm(ws); /* the next time it is asked */
+    if (!w)
         return false;
-    }
     f.u.admin.n = 1;
     f.u.admin.arg[0] = (struct text){(const uint8_t *)"users", 5};
     ask(w, LISTING, &f);
@@ -700,7 +709,7 @@ bool workers_slow(const struct workers *ws)
 {
     const struct worker *w;
     TAILQ_FOREACH(w, &ws->list, link)
-    if (w->user && w->user->slow)
+    if (w->user && !w->root && user_slow(w->user))
         return true;
     return false;
 }
@@ -710,7 +719,7 @@ size_t workers_busy(const struct workers *ws)
     size_t n = 0;
     struct worker *w;
     TAILQ_FOREACH(w, &ws->list, link)
-    n += w->user != NULL;
+    n += w->user != NULL && !w->root;
     return n;
 }
 

@@ -3,7 +3,9 @@
  *     (connect, HELLO) ─▶ idle ─OPEN─▶ opening ─READY─▶ warm ⇄ busy (one question at a time)
  *                          ▲              │              │
  *                          └──────────────│─DONE── closing ◀ CLOSE
- *                                         └─ELSEWHERE─▶ ending (its process ends; the user is opened by a new one)
+ *                                         └─ELSEWHERE─▶ ending (its process ends; the user is looked up again)
+ *
+ *     the one more:       idle ⇄ looking (LOOKUP, CREDENTIALS), listing (ADMIN "users")
  *
  * FAIL leads to idle from anywhere. A lost connection, an answer out of place and one that does not come within
  * worker_timeout are one case: the worker is gone, what it had is to be done again, after a wait. */
@@ -18,9 +20,13 @@ void workers_close(struct workers *);
 /* Gives each warm worker its user's next question, or lets it close its user: when that has had its slice and others
  * wait (waiting users), or was idle for worker_idle. Returns how many workers are about to be free. */
 size_t workers_go_on(struct workers *, size_t waiting);
-/* One without a user that can open this one, as far as is known; NULL for the user: one that is root still. Connected now if there
- * may be another, or in place of one that can open others only. NULL: none. */
+/* One without a user that can open this one, whose credentials are known. Connected now if there may be another, or in place of one
+ * that can open others only. NULL: none. */
 struct worker *workers_free(struct workers *, const struct user *);
+/* One more worker opens nobody. It says what credentials a user has, before another one reads anything of the user's: of what that one says from
+ * then on, nothing counts for others. */
+bool workers_may_look_up(struct workers *);
+void workers_look_up(struct workers *, struct user *);
 void worker_open_user(struct worker *, struct user *);
 /* Closes the user that was idle for longest. false: all are at work. */
 bool workers_release_warm(struct workers *);

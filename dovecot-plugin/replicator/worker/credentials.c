@@ -26,6 +26,11 @@ static void add_groups(string_t *all, const char *system_user)
         str_printfa(all, "%ld ", (long)group[i]);
 }
 
+static const char *root_of(struct mail_storage_service_user *user)
+{
+    return compat_not_expanded(compat_user_set(user)->mail_chroot);
+}
+
 uint64_t credentials_of(struct mail_storage_service_user *user, const char *const *fields)
 {
     static const char groups_of[] = "system_groups_user=";
@@ -35,17 +40,13 @@ uint64_t credentials_of(struct mail_storage_service_user *user, const char *cons
     for (; fields != NULL && *fields != NULL; fields++)
         if (str_begins_with(*fields, groups_of))
             add_groups(all, *fields + sizeof groups_of - 1);
-    /* It may name the user (%u) and is not expanded yet. */
-    const char *root = compat_not_expanded(set->mail_chroot);
-    if (*root != '\0')
-        str_printfa(all, "\n%s\n%s", root, mail_storage_service_user_get_input(user)->username);
     uint64_t number = orset_hash(str_data(all), str_len(all)).lo;
     return number != 0 ? number : 1;
 }
 
-bool credentials_fit(uint64_t number)
+bool credentials_fit(struct mail_storage_service_user *user, uint64_t number)
 {
-    return kept == 0 || kept == number;
+    return kept == 0 || (kept == number && *root_of(user) == '\0');
 }
 
 void credentials_keep(uint64_t number)

@@ -215,13 +215,26 @@ static void send_done(struct link *l, enum frame_result result)
     (void)link_send(l, &f);
 }
 
-static void open_user(struct link *l, struct text user)
+static void look_up(struct link *l, struct text user)
+{
+    struct frame f = {.type = FRAME_CREDENTIALS};
+    const char *error = "this worker has opened somebody: ask another one";
+    bool permanent = FALSE;
+    if (credentials_kept() == 0)
+        f.u.credentials.number = user_credentials(l->storage_service, t_strndup(user.p, user.n), &permanent, &error);
+    if (f.u.credentials.number == 0)
+        send_fail(l, permanent, error);
+    else
+        (void)link_send(l, &f);
+}
+
+static void open_user(struct link *l, struct text user, uint64_t credentials)
 {
     struct frame f = {.type = FRAME_READY};
     const char *error;
     bool permanent;
     uint64_t lowest;
-    l->session = session_open(l, &l->group, l->storage_service, t_strndup(user.p, user.n), &permanent, &error);
+    l->session = session_open(l, &l->group, l->storage_service, t_strndup(user.p, user.n), credentials, &permanent, &error);
     if (l->session == NULL && error == NULL) {
         send_elsewhere(l);
         return;
@@ -230,7 +243,6 @@ static void open_user(struct link *l, struct text user)
         send_fail(l, permanent, error);
         return;
     }
-    f.u.ready.credentials = credentials_kept();
     f.u.ready.created = l->session->created;
     f.u.ready.exchange = l->session->exchange_first;
     (void)orset_out(l->session->os, &f.u.ready.unconfirmed, &lowest);
@@ -260,6 +272,11 @@ static void list_users(struct link *l)
     struct frame f = {.type = FRAME_DONE};
     const char *user;
     int r;
+    if (credentials_kept() != 0) {
+        f.u.done.result = FRAME_REFUSED;
+        (void)link_send(l, &f);
+        return;
+    }
     /* Auth lists for root alone: where the service is not root's, this cannot be had. Not "": 2.4 compares it with the names of a passwd-file, and lists none. */
     mail_storage_service_all_init_mask(l->storage_service, "*");
     while ((r = mail_storage_service_all_next(l->storage_service, &user)) > 0)
@@ -294,7 +311,7 @@ static bool reopen(struct link *l)
     const char *user = t_strdup(l->session->user->username), *error;
     bool permanent;
     session_close(&l->session);
-    l->session = session_open(l, &l->group, l->storage_service, user, &permanent, &error);
+    l->session = session_open(l, &l->group, l->storage_service, user, 0, &permanent, &error);
     if (l->session == NULL)
         send_fail(l, permanent, error != NULL ? error : "the user has other credentials than before: a new worker will open it");
     return l->session != NULL;
@@ -358,7 +375,13 @@ static void serve(struct link *l, const struct frame *f)
     case FRAME_HELLO: take_hello(l, &f->u.hello); return;
     case FRAME_OPEN:
         if (l->group.known && l->session == NULL) {
-            open_user(l, f->u.open.user);
+            open_user(l, f->u.open.user, f->u.open.credentials);
+            return;
+        }
+        break;
+    case FRAME_LOOKUP:
+        if (l->group.known && l->session == NULL) {
+            look_up(l, f->u.lookup.user);
             return;
         }
         break;

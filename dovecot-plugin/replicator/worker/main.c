@@ -8,11 +8,9 @@
 
 static struct mail_storage_service_ctx *storage_service;
 
-/* A process that is some user already takes no further connection: the next one may ask for another user. */
+/* One that has opened somebody has no listener any more (user.c), and ends by this. */
 static void connection_ended(void)
 {
-    if (credentials_kept() != 0)
-        master_service_stop(master_service);
     master_service_client_connection_destroyed(master_service);
 }
 

@@ -259,8 +259,9 @@ int link_reserve(struct link *, enum frame_reserve, const uint8_t key[16], uint6
 
 /* Those of a user who was looked up and not opened yet, as a number that is equal for equal ones; not 0. fields: the userdb's. */
 uint64_t credentials_of(struct mail_storage_service_user *, const char *const *fields);
-/* Whether this process may open somebody with these: it has none yet, or the same. */
-bool credentials_fit(uint64_t);
+/* Whether this process may open that user, who has these: it has none yet, or the same. Who has a root directory (mail_chroot) needs
+ * a process that has opened nobody: 2.3 finds his home elsewhere the second time. */
+bool credentials_fit(struct mail_storage_service_user *, uint64_t);
 /* After the user was opened, or could not be: whatever this process became by it, it is for good. */
 void credentials_keep(uint64_t);
 uint64_t credentials_kept(void); /* 0: none yet */
@@ -272,10 +273,12 @@ void sieve_load(void);
 
 /* --- user.c --------------------------------------------------------------------------------------------------------- */
 
-/* NULL: *permanent_r, *error_r (data stack) say why not; *error_r is NULL when another process has to be asked, since this one
- * has other credentials. */
+/* The number of a user's credentials, without opening anything of his. 0: *permanent_r, *error_r (data stack) say why not. */
+uint64_t user_credentials(struct mail_storage_service_ctx *, const char *username, bool *permanent_r, const char **error_r);
+/* credentials: those he should have; 0: whatever they are. NULL: *permanent_r, *error_r (data stack) say why not; *error_r is NULL
+ * when another process has to be asked, since he has others, or this one has. */
 struct session *session_open(struct link *, struct group *, struct mail_storage_service_ctx *, const char *username,
-                             bool *permanent_r, const char **error_r);
+                             uint64_t credentials, bool *permanent_r, const char **error_r);
 void session_close(struct session **);
 /* An old backup has the place of the state or of the mails, they are gone, or the state is no database: what is open here is
  * nobody's any more. The session is to be closed and opened again. */

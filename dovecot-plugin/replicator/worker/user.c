@@ -481,12 +481,10 @@ static int session_init(struct session *s, bool *permanent_r, const char **error
     return 0;
 }
 
-/* NULL, and *error_r, which may be NULL, as session_open(). */
-static struct mail_user *open_user(struct mail_storage_service_ctx *storage_service, const char *username, bool *permanent_r, const char **error_r)
+static int look_up(struct mail_storage_service_ctx *storage_service, const char *username, struct mail_storage_service_user **user_r,
+                   uint64_t *credentials_r, bool *permanent_r, const char **error_r)
 {
     struct mail_storage_service_input input;
-    struct mail_storage_service_user *service_user;
-    struct mail_user *user = NULL;
     const char *const *fields;
     compat_input_init(&input, "dovelane", username);
     if (credentials_kept() != 0) {
@@ -495,17 +493,39 @@ static struct mail_user *open_user(struct mail_storage_service_ctx *storage_serv
         input.flags_override_add = MAIL_STORAGE_SERVICE_FLAG_NO_RESTRICT_ACCESS;
     }
     pool_t pool = pool_alloconly_create("userdb fields", 512);
-    int r = compat_lookup(storage_service, &input, pool, &service_user, &fields, error_r);
-    uint64_t credentials = r > 0 ? credentials_of(service_user, fields) : 0;
+    int r = compat_lookup(storage_service, &input, pool, user_r, &fields, error_r);
+    if (r > 0)
+        *credentials_r = credentials_of(*user_r, fields);
     pool_unref(&pool);
     *permanent_r = r == 0;
     if (r == 0)
         *error_r = "no such user";
-    if (r <= 0)
+    return r > 0 ? 0 : -1;
+}
+
+uint64_t user_credentials(struct mail_storage_service_ctx *storage_service, const char *username, bool *permanent_r, const char **error_r)
+{
+    struct mail_storage_service_user *service_user;
+    uint64_t credentials;
+    if (look_up(storage_service, username, &service_user, &credentials, permanent_r, error_r) < 0)
+        return 0;
+    mail_storage_service_user_unref(&service_user);
+    return credentials;
+}
+
+static struct mail_user *open_user(struct mail_storage_service_ctx *storage_service, const char *username, uint64_t wanted, bool *permanent_r,
+                                   const char **error_r)
+{
+    struct mail_storage_service_user *service_user;
+    struct mail_user *user = NULL;
+    uint64_t credentials;
+    if (look_up(storage_service, username, &service_user, &credentials, permanent_r, error_r) < 0)
         return NULL;
-    if (!credentials_fit(credentials)) {
+    if ((wanted != 0 && wanted != credentials) || !credentials_fit(service_user, credentials)) {
         *error_r = NULL;
     } else {
+        /* Another connection might be for another user. So the listener goes before anything of this one's is read. */
+        master_service_stop_new_connections(master_service);
         if (mail_storage_service_next(storage_service, service_user, &user, error_r) < 0)
             user = NULL;
         credentials_keep(credentials);
@@ -515,9 +535,9 @@ static struct mail_user *open_user(struct mail_storage_service_ctx *storage_serv
 }
 
 struct session *session_open(struct link *link, struct group *group, struct mail_storage_service_ctx *storage_service,
-                             const char *username, bool *permanent_r, const char **error_r)
+                             const char *username, uint64_t credentials, bool *permanent_r, const char **error_r)
 {
-    struct mail_user *user = open_user(storage_service, username, permanent_r, error_r);
+    struct mail_user *user = open_user(storage_service, username, credentials, permanent_r, error_r);
     if (user == NULL)
         return NULL;
     pool_t pool = pool_alloconly_create("session", 1024);

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from worker_sites import make_world, needs_dovecot
-from worker_world import ADMIN, CLOSE, GUARD, OPEN, USER, Failed, num, text
+from worker_world import ADMIN, CLOSE, GUARD, USER, Failed, num, text
 
 pytestmark = needs_dovecot
 ONE, OTHER, OUTSIDE = USER, "other@example.org", 12399
@@ -55,6 +55,9 @@ def test_it_is_that_user_in_every_respect(site):
     said = status(pid)
     assert said["Uid"].split() == said["Gid"].split() == ["12345"] * 4
     assert said["Groups"].split() in ([], ["12345"])
+    # The socket at which the next connection would wait, for another user.
+    listening = subprocess.run(["ss", "-Hlxp"], stdout=subprocess.PIPE, check=True).stdout.decode()
+    assert f"pid={site.process.pid}," in listening and f"pid={pid}," not in listening
     assert {said[which] for which in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
     # Not dumpable: not even a process with the same id may look into it, or read its descriptors.
     assert Path(f"/proc/{pid}/fd").stat().st_uid == 0
@@ -69,15 +72,21 @@ def test_a_user_with_another_id_gets_another_process(site):
     assert site.open(ONE)
     (pid,) = workers(site)
     close(site)
+    with pytest.raises(Failed, match="ask another one"):
+        site.lookup(OTHER)  # what it says of others is nobody's word any more
     assert not site.open(OTHER)
     with pytest.raises(Failed):
         site.receive()
     gone(pid)
     site.disconnect()
     site.connect()
-    assert site.open(OTHER)
-    (other,) = workers(site)
-    assert status(other)["Uid"].split() == ["12346"] * 4
+    one, other, alias = (site.lookup(name) for name in (ONE, OTHER, "alias@example.org"))
+    assert one == alias != other
+    assert not site.open(OTHER, one), "he is not who main thinks he is"
+    site.disconnect()
+    site.connect()
+    assert site.open(OTHER, other)
+    assert ["12346"] * 4 in [status(each)["Uid"].split() for each in workers(site)]
     site.ingest()
     assert (site.base / "mail" / "other" / "sdbox" / "dovelane" / "state.db").stat().st_uid == 12346
 
@@ -110,7 +119,7 @@ def test_nobody_else_gets_a_process_that_was_used(site):
 def test_a_user_who_cannot_be_opened_changes_nothing(site):
     site.connect()
     with pytest.raises(Failed, match="permanent=1"):
-        site.job(OPEN, text("nobody-of-this-name@example.org"))
+        site.open("nobody-of-this-name@example.org")
     assert site.open(ONE)
 
 

@@ -19,8 +19,8 @@ PASSWORD = "secret"
 USER = "user@example.org"
 GUARD = 120  # seconds until something that should answer is given up
 
-HELLO, OPEN, INGEST, PARCEL, SHIP, TICK, ADMIN, CLOSE, RESERVED = range(1, 10)
-READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE, ELSEWHERE = range(64, 72)
+HELLO, OPEN, INGEST, PARCEL, SHIP, TICK, ADMIN, CLOSE, RESERVED, LOOKUP = range(1, 11)
+READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE, ELSEWHERE, CREDENTIALS = range(64, 73)
 BATCH, QUESTION, ANSWER, WANT, BODY, UID_DIRTY, UID_ASK, UID_ANSWER, BODIES = range(1, 10)
 NEW, CONFIRMED, HELLO_TOO, EXCHANGE, FORGET = range(5)
 KINDS = {1: "batch", 2: "question", 3: "answer", 4: "want", 5: "body", 6: "uid-dirty", 7: "uid-ask", 8: "uid-answer", 9: "bodies"}
@@ -378,9 +378,15 @@ class Site:
             else:
                 return got, r
 
-    def open(self, user):
+    def lookup(self, user):
+        """The number of his credentials."""
+        got, r = self.job(LOOKUP, text(user))
+        assert got == CREDENTIALS, got
+        return r.u64()
+
+    def open(self, user, credentials=0):
         """False: another worker has to be asked."""
-        got, r = self.job(OPEN, text(user))
+        got, r = self.job(OPEN, text(user) + struct.pack("<Q", credentials))
         if got == READY:
             self.ready = (r.u8(), r.u8(), r.num())
             self.opened = True
