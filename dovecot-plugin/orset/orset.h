@@ -63,8 +63,10 @@
 #define ORSET_GUID_TEXT_MAX 255
 #define ORSET_KEYWORD_MAX 255           /* bytes of one keyword */
 #define ORSET_KEYWORDS_MAX 60000        /* different ones per user and namespace */
-#define ORSET_PEER_KEYWORDS_MAX 10000
-#define ORSET_MAKE_KEYWORDS_MAX ORSET_PEER_KEYWORDS_MAX /* of any site's: this one makes no more then */
+#define ORSET_PEER_KEYWORDS_MAX 20000
+/* Of any site's: this one makes no more then. Sites that are apart make as many each, and a peer's share must hold those of
+ * several: whoever hands a state on brings all of them. */
+#define ORSET_MAKE_KEYWORDS_MAX 2500
 #define ORSET_MESSAGE_KEYWORDS_MAX 100  /* on one message */
 #define ORSET_MESSAGE_FLAGDOTS_MAX 4000 /* flag dots on one message dot */
 #define ORSET_SAME_MESSAGE_MAX 1000      /* live dots of one message; and copies of one GUID in a folder */

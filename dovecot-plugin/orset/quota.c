@@ -4,8 +4,8 @@
  * full to new replicas. Without a share per peer, one that is hostile or broken would fill a table, and nobody
  * else's mail could be taken any more. A row counts for the site whose message first named it, all epochs of the
  * site together: a new epoch is no new share. What this site makes itself is not counted: it makes no more once its
- * table holds ORSET_MAKE_KEYWORDS_MAX or ORSET_MAKE_FOLDERS_MAX, whoever made them, so that it can bring no peer more
- * than a share. */
+ * table holds ORSET_MAKE_KEYWORDS_MAX or ORSET_MAKE_FOLDERS_MAX, whoever made them, so that it brings no peer more
+ * than a share, also where several sites made theirs while they were apart. */
 #include "internal.h"
 
 static const uint32_t SHARE[ORSET_QUOTAS] = {ORSET_PEER_ORIGINS_MAX, ORSET_PEER_KEYWORDS_MAX,

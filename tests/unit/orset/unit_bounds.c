@@ -281,34 +281,59 @@ START_TEST(test_copies_of_an_older_program_s_state)
 END_TEST
 
 /* A new keyword for each mail, as a client may use them: those beyond are left out here, the mails go, and the peer takes all. */
-START_TEST(test_keywords_beyond_the_bound_are_left_out_and_the_mails_go)
+/* Mails with 99 new keywords each, until the site makes no more. Returns how many were left out. */
+static unsigned fill_keywords(struct replica *r, char name_of, uint8_t guid)
 {
-    struct replica a, b;
     unsigned left_out = 0;
-    open_replica(&a, 1);
-    open_replica(&b, 2);
-    for (unsigned n = 1; n <= 103; n++) {
-        struct orset_facts f = facts_of((uint8_t)n, 0);
+    for (unsigned n = 1; n <= 26; n++) {
+        struct orset_facts f = facts_of((uint8_t)(guid + n), 0);
         struct orset_flags flags = {.nkeywords = 0};
-        ck_assert_int_eq(orset_begin(a.os), 0);
+        ck_assert_int_eq(orset_begin(r->os), 0);
         for (unsigned i = 0; i < 99; i++) {
             char name[40];
-            int kw = orset_keyword(a.os, name, (size_t)snprintf(name, sizeof name, "k%u-%u", n, i));
+            int kw = orset_keyword(r->os, name, (size_t)snprintf(name, sizeof name, "%c%u-%u", name_of, n, i));
             ck_assert(kw >= 0 || kw == ORSET_E_LIMIT);
             if (kw >= 0)
                 flags.keyword[flags.nkeywords++] = (uint16_t)kw;
             left_out += kw < 0;
         }
-        ck_assert_int_eq(orset_local_add(a.os, ORSET_INBOX, n, &f, &flags, NULL), ORSET_OK);
-        ck_assert_int_eq(orset_commit(a.os), 0);
+        ck_assert_int_eq(orset_local_add(r->os, ORSET_INBOX, guid + n, &f, &flags, NULL), ORSET_OK);
+        ck_assert_int_eq(orset_commit(r->os), 0);
     }
-    ck_assert_uint_eq(left_out, 103 * 99 - ORSET_MAKE_KEYWORDS_MAX);
+    return left_out;
+}
+
+START_TEST(test_keywords_beyond_the_bound_are_left_out_and_the_mails_go)
+{
+    struct replica a, b;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    ck_assert_uint_eq(fill_keywords(&a, 'a', 0), 26 * 99 - ORSET_MAKE_KEYWORDS_MAX);
     ck_assert_int_eq(send_all(&a, &b, 1), 0);
-    ck_assert_uint_eq(count(&b, ORSET_INBOX, 103), 1);
+    ck_assert_uint_eq(count(&b, ORSET_INBOX, 26), 1);
     assert_equal(&a, &b);
     ck_assert_uint_eq(orset_keywords(b.os), ORSET_MAKE_KEYWORDS_MAX);
     close_replica(&a);
     close_replica(&b);
+}
+END_TEST
+
+/* Whoever joins takes all of it from one of them. */
+START_TEST(test_keywords_that_sites_made_while_apart_can_be_handed_on)
+{
+    struct replica r[6];
+    for (unsigned i = 0; i < 6; i++)
+        open_replica(&r[i], i + 1);
+    for (unsigned i = 0; i < 5; i++)
+        (void)fill_keywords(&r[i], (char)('a' + i), (uint8_t)(40 * i));
+    for (unsigned i = 1; i < 5; i++)
+        ck_assert_int_eq(send_all(&r[i], &r[0], i + 1), 0);
+    ck_assert_uint_eq(orset_keywords(r[0].os), 5 * ORSET_MAKE_KEYWORDS_MAX);
+    ck_assert_int_eq(take_over(&r[5], 6, &r[0], 1), ORSET_KNOWN);
+    ck_assert_uint_eq(orset_keywords(r[5].os), 5 * ORSET_MAKE_KEYWORDS_MAX);
+    assert_equal(&r[0], &r[5]);
+    for (unsigned i = 0; i < 6; i++)
+        close_replica(&r[i]);
 }
 END_TEST
 
@@ -552,6 +577,7 @@ TCase *bounds_cases(void)
     tcase_add_test(t, test_copies_of_a_peer_cost_as_many_mails);
     tcase_add_test(t, test_copies_of_an_older_program_s_state);
     tcase_add_test(t, test_keywords_beyond_the_bound_are_left_out_and_the_mails_go);
+    tcase_add_test(t, test_keywords_that_sites_made_while_apart_can_be_handed_on);
     tcase_add_test(t, test_marks_on_one_mail_stay_what_peers_take);
     tcase_add_test(t, test_folders_ever_made_have_a_bound_where_they_are_made);
     tcase_add_test(t, test_subscriptions_have_a_bound_where_they_are_made);

@@ -62,31 +62,31 @@ static int mail_with_new_keywords(struct replica *from, struct replica *to, uint
     return send_to(from, to, site, first);
 }
 
+static void open_epoch(struct replica *r, uint64_t site, uint64_t epoch)
+{
+    struct orset_store s;
+    struct orset_origin me = {site, epoch};
+    r->mem = orset_memstore_new(&HEAP);
+    orset_memstore_interface(r->mem, &s);
+    ck_assert_int_eq(orset_open(&r->os, &HEAP, &s, &me, NULL), 0);
+}
+
+/* As many as a site makes, under one epoch after the other: a new epoch is no new share. */
 START_TEST(test_a_peer_s_share_of_the_keywords)
 {
-    struct replica a, b, c;
-    int e = 0;
+    struct replica a, c, b;
+    const unsigned mails = ORSET_MAKE_KEYWORDS_MAX / 100;
     open_replica(&a, 1);
-    open_replica(&b, 2);
     open_replica(&c, 3);
-    for (unsigned i = 1; i <= ORSET_PEER_KEYWORDS_MAX / 100 && e == 0; i++)
-        e = mail_with_new_keywords(&b, &a, 2, i);
-    ck_assert_int_eq(e, 0);
-    ck_assert_int_eq(mail_with_new_keywords(&c, &a, 3, 1), 0);
-    /* A new epoch is no new share. */
-    ck_assert_int_eq(orset_begin(b.os), 0);
-    ck_assert_int_eq(orset_new_epoch(b.os, 7), 0);
-    ck_assert_int_eq(orset_commit(b.os), 0);
-    struct replica fresh;
-    struct orset_store s;
-    struct orset_origin me = {2, 9};
-    fresh.mem = orset_memstore_new(&HEAP);
-    orset_memstore_interface(fresh.mem, &s);
-    ck_assert_int_eq(orset_open(&fresh.os, &HEAP, &s, &me, NULL), 0);
-    ck_assert_int_eq(mail_with_new_keywords(&fresh, &a, 2, 6000), ORSET_E_LIMIT);
-    close_replica(&fresh);
+    for (unsigned epoch = 0; epoch <= ORSET_PEER_KEYWORDS_MAX / ORSET_MAKE_KEYWORDS_MAX; epoch++) {
+        bool over = epoch == ORSET_PEER_KEYWORDS_MAX / ORSET_MAKE_KEYWORDS_MAX;
+        open_epoch(&b, 2, 100 + epoch);
+        for (unsigned i = 1; i <= (over ? 1 : mails); i++)
+            ck_assert_int_eq(mail_with_new_keywords(&b, &a, 2, epoch * mails + i), over ? ORSET_E_LIMIT : 0);
+        close_replica(&b);
+    }
+    ck_assert_int_eq(mail_with_new_keywords(&c, &a, 3, 1), 0); /* another one's is not used up by it */
     close_replica(&a);
-    close_replica(&b);
     close_replica(&c);
 }
 END_TEST
