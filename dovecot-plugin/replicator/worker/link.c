@@ -143,6 +143,11 @@ static const char *text_dup(pool_t pool, struct text t)
 static void take_hello(struct link *l, const struct frame_hello *h)
 {
     struct group *g = &l->group;
+    if (h->version != FRAME_VERSION) {
+        i_error("dovelane-replicator speaks version %u of the frames, this worker %d: restart Dovecot, so that both are of one version", h->version, FRAME_VERSION);
+        l->broken = TRUE;
+        return;
+    }
     i_zero(g);
     p_clear(l->group_pool);
     g->known = TRUE;
