@@ -86,3 +86,11 @@ def test_who_hangs_when_he_is_looked_up_holds_up_only_lookups(world):
     w.converge([known])
     w[0].site.slow_lookups = 0
     w.quiet([known, unknown])
+
+
+def test_a_user_of_whom_nothing_is_wanted_is_closed_after_worker_idle(world):
+    w = world(1, worker_idle="200ms", worker_timeout="10min", hello_every="1h", resend_after="1h", resend_most="1h")
+    (name,) = users(1)
+    w[0].change(name, "x")
+    w.converge([name])
+    wait_for(lambda: name in w[0].site.closed and name not in w[0].site.open_users, what="its close")

@@ -243,6 +243,7 @@ static void on_ready(struct worker *w, const struct frame *f)
     u->unknown_until = 0;
     user_prove(u);
     w->state = WARM;
+    ev_timer_stop(r->loop, &w->patience);
     for (size_t i = 0; i < r->group.npeers; i++) {
         struct user_peer *p = &u->peer[i];
         if (r->group.peer[i].removed)
@@ -335,6 +336,7 @@ static void on_done(struct worker *w, const struct frame *f)
         release(w);
         return;
     }
+    ev_timer_stop(w->all->r->loop, &w->patience);
     user_done(u, &f->u.done);
     hold(w, &f->u.done);
     job_done(&w->job, u, &f->u.done);
@@ -633,7 +635,7 @@ static void go_on(struct worker *w, size_t waiting)
         job_asked(&w->job, w->user);
         return;
     }
-    if (!ev_is_active(&w->patience) || w->used == 0) {
+    if (!ev_is_active(&w->patience)) {
         w->used = now;
         set_patience(w, r->config->worker_idle);
     }
