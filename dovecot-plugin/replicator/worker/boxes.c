@@ -551,8 +551,21 @@ static int find_all(struct tree *t)
     return r;
 }
 
+/* Whatever it is that could not be read may be one. */
+static bool no_outside(const struct tree *t)
+{
+    const struct found *f;
+    array_foreach(&t->found, f)
+    {
+        if (f->unreadable)
+            return FALSE;
+    }
+    return array_count(&t->in->outside) == 0;
+}
+
 static int conclude(struct tree *t)
 {
+    t->s->no_outside = FALSE;
     if (find_all(t) < 0)
         return -1;
     return judge_deleted(t) < 0 || match_known(t) < 0 || match_new(t) < 0 ? -1 : judge_lost(t);
@@ -562,7 +575,9 @@ int boxes_ingest(struct session *s, struct ingest *in)
 {
     struct tree t = {.s = s, .in = in};
     t_array_init(&t.found, 16);
-    int r = conclude(&t) < 0 ? -1 : subscriptions_ingest(s, in, t.journal);
+    int r = conclude(&t);
+    s->no_outside = r == 0 && no_outside(&t);
+    r = r < 0 ? -1 : subscriptions_ingest(s, in, t.journal);
     journal_free(&t.journal);
     return r;
 }

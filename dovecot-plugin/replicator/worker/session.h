@@ -214,6 +214,7 @@ struct session {
     uint64_t unplaced, held;     /* as counted last; of unplaced ones, from UNPLACED_COUNTED on, perhaps not all */
     bool uncounted;              /* the state has had others since */
     uint64_t left_out;           /* keywords that were not set because of a bound, of which the log tells (orset_left_out()) */
+    bool no_outside;             /* the last look at all mailboxes found none that is not replicated */
     bool tree_changed;           /* a mailbox was not where it was */
     ARRAY(struct mailbox_list *) dropping; /* whose empty directories are removed by who lists them */
     bool reshaped;               /* mailboxes were made or deleted that the list's index does not know yet */

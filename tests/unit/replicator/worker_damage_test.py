@@ -567,6 +567,12 @@ def test_what_goes_into_a_folder_that_is_not_replicated_stays_at_the_peers(tmp_p
             world.settle()
         assert messages(world[1], TOO_LONG) == (2 if how == "move" else 4)
         assert messages(world[2], "INBOX") == 4, world[1].notes
+        for n in range(2):  # and after a look at the INBOX alone, whether the others were looked at before or not
+            append(world[1], "INBOX", f"later{n}")
+            world[1].ingest((guid_of(world[1], "INBOX"), "INBOX"))
+            world.settle(ingest=False)
+            assert messages(world[2], "INBOX") == 5 + n, world[1].notes
+            world[1].work(CLOSE)
     finally:
         world.stop()
 
