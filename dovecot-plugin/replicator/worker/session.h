@@ -79,6 +79,7 @@ struct box {
     bool rewound;      /* not looked at since the state was found to be older than the mailbox */
     uint32_t adopted;  /* it was this folder's + 1, and was not looked at since; what its log says behind the cursor is of that one's mails. 0: no */
     bool beyond;       /* some of its mails were beyond a bound, and perhaps are: they are not replicated */
+    bool estranged;    /* the mailbox that was its own has a name beyond a bound now, and perhaps the folder's GUID */
     bool astray;       /* not where the state wants it: moved aside, or along with its parent */
     guid_128_t guid;   /* of the local mailbox; zeros: none; box_set_guid() */
     char *vname;       /* where it was seen last, not where the state wants it (F4); box_set_vname() */
