@@ -181,16 +181,73 @@ static int create_folder(struct tree *t, const struct found *f)
     return bind_box(s, x != NULL ? x : box_add(s, folder), f);
 }
 
+static int all_missing(struct session *s, struct box *x)
+{
+    ARRAY_TYPE(seq_range) uids;
+    struct seq_range_iter iter;
+    uint32_t uid;
+    t_array_init(&uids, 16);
+    if (look_bound_uids(s, x->folder, &uids) < 0)
+        return -1;
+    seq_range_array_iter_init(&iter, &uids);
+    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++)
+        if (orset_local_missing(s->os, x->folder, uid) < 0)
+            return session_core_failed(s, x->vname);
+    return 0;
+}
+
+/* From the state, by tree.c. */
+static int make_again(struct session *s, struct box *x)
+{
+    x->absent = x->waits = FALSE;
+    x->gone = TRUE;
+    box_set_guid(s, x, NULL);
+    box_unread(x);
+    return rows_put_box(s, x);
+}
+
+/* It may have been looked at just before it went. */
+static void not_looked(struct tree *t, const struct box *x)
+{
+    for (unsigned i = array_count(&t->in->looked); i-- > 0;) {
+        const struct looked *looked = array_idx(&t->in->looked, i);
+        if (looked->x == x)
+            array_delete(&t->in->looked, i, 1);
+    }
+}
+
+/* 1; 0: the name is beyond a bound, and nothing was done; -1 */
 static int renamed(struct session *s, struct box *x, const char *vname)
 {
     buffer_t *name = t_buffer_create(128);
     bool ours = x->moving != NULL && strcmp(x->moving, vname) == 0;
-    if (!ours && name_of_vname(s, vname, name) &&
-        core(s, orset_local_rename(s->os, x->folder, name->data, name->used), vname) < 0)
-        return -1;
+    int r = ours                             ? 0
+            : name_of_vname(s, vname, name) ? orset_local_rename(s->os, x->folder, name->data, name->used)
+                                            : ORSET_E_LIMIT;
+    if (r < 0)
+        return r == ORSET_E_LIMIT ? 0 : session_core_failed(s, vname);
     box_set_vname(s, x, vname);
     i_free(x->moving);
-    return rows_put_box(s, x);
+    return rows_put_box(s, x) < 0 ? -1 : 1;
+}
+
+/* Its mailbox has a name that is not replicated: it is none of the folder's any more. That is made
+ * again, as it is at the other sites; by who made one of its name since, too. */
+static int goes_beyond(struct tree *t, struct box *x, struct found *f)
+{
+    session_note(t->s, NOTE_WARNING, "%s was renamed to a name that is not replicated: it stays as it is at the "
+                 "other sites, and is made again", x->vname);
+    not_looked(t, x);
+    if (all_missing(t->s, x) < 0)
+        return -1;
+    i_free(x->moving);
+    x->deleting = x->beyond = FALSE;
+    x->estranged = TRUE;
+    if (make_again(t->s, x) < 0)
+        return -1;
+    x->absent = TRUE;
+    f->x = NULL;
+    return 0;
 }
 
 /* What is in it is known; its mails leave behind all adds (leave.c). */
@@ -231,8 +288,11 @@ static int match_known(struct tree *t)
             if ((x = x->next_guid) == NULL)
                 continue;
         }
-        if (strcmp(x->vname, f->vname) != 0 && renamed(s, x, f->vname) < 0)
+        int r = strcmp(x->vname, f->vname) != 0 ? renamed(s, x, f->vname) : 1;
+        if (r < 0 || (r == 0 && goes_beyond(t, x, f) < 0))
             return -1;
+        if (r == 0)
+            continue;
         if (x->deleting || x->moving != NULL) {
             /* It was about to be; if the state still wants it, it will be. */
             x->deleting = FALSE;
@@ -300,15 +360,6 @@ static int match_new(struct tree *t)
     return 0;
 }
 
-static int make_again(struct session *s, struct box *x)
-{
-    x->absent = x->waits = FALSE;
-    x->gone = TRUE;
-    box_set_guid(s, x, NULL);
-    box_unread(x);
-    return rows_put_box(s, x);
-}
-
 /* What the state calls the folder while its mails leave, where another one has its name by now: as tree.c's make_room(). False: nothing. */
 static bool name_aside(struct session *s, const struct box *x, buffer_t *name)
 {
@@ -366,17 +417,6 @@ int box_say_deleted(struct session *s, struct box *x)
     return 0;
 }
 
-/* It may have been looked at just before it went. */
-static void forget(struct tree *t, struct box *x)
-{
-    for (unsigned i = array_count(&t->in->looked); i-- > 0;) {
-        const struct looked *looked = array_idx(&t->in->looked, i);
-        if (looked->x == x)
-            array_delete(&t->in->looked, i, 1);
-    }
-    box_forget(t->s, x);
-}
-
 /* It may have been renamed since the last look, and lives on by what another site put into it. */
 static int last_name(struct tree *t, struct box *x)
 {
@@ -385,7 +425,7 @@ static int last_name(struct tree *t, struct box *x)
     if (vname == NULL || strcmp(vname, x->vname) == 0 || vname_is_inbox(s, vname) ||
         mail_namespace_find(s->user->namespaces, vname) != mail_namespace_find(s->user->namespaces, x->vname))
         return 0;
-    return renamed(s, x, vname);
+    return renamed(s, x, vname) < 0 ? -1 : 0;
 }
 
 /* Deleted by a user, by this program, or lost. */
@@ -407,28 +447,14 @@ static int judge_deleted(struct tree *t)
             if (x->next_guid != NULL || journal_deleted(t->journal, x->guid))
                 leaves(x); /* it was renamed, and then deleted under that name */
         } else if (x->deleting || fate == FATE_DEAD || (fate == FATE_MOVED && !journal_deleted(t->journal, x->guid))) {
-            forget(t, x);
+            not_looked(t, x);
+            box_forget(s, x);
         } else if (journal_deleted(t->journal, x->guid)) {
             leaves(x);
             if (fate == FATE_LIVE && x->adopted == 0 && (last_name(t, x) < 0 || make_room(t, x) < 0))
                 return -1;
         }
     }
-    return 0;
-}
-
-static int all_missing(struct session *s, struct box *x)
-{
-    ARRAY_TYPE(seq_range) uids;
-    struct seq_range_iter iter;
-    uint32_t uid;
-    t_array_init(&uids, 16);
-    if (look_bound_uids(s, x->folder, &uids) < 0)
-        return -1;
-    seq_range_array_iter_init(&iter, &uids);
-    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++)
-        if (orset_local_missing(s->os, x->folder, uid) < 0)
-            return session_core_failed(s, x->vname);
     return 0;
 }
 
@@ -551,8 +577,21 @@ static int find_all(struct tree *t)
     return r;
 }
 
+/* Whatever it is that could not be read may be one. */
+static bool no_outside(const struct tree *t)
+{
+    const struct found *f;
+    array_foreach(&t->found, f)
+    {
+        if (f->unreadable)
+            return FALSE;
+    }
+    return array_count(&t->in->outside) == 0;
+}
+
 static int conclude(struct tree *t)
 {
+    t->s->no_outside = FALSE;
     if (find_all(t) < 0)
         return -1;
     return judge_deleted(t) < 0 || match_known(t) < 0 || match_new(t) < 0 ? -1 : judge_lost(t);
@@ -562,7 +601,9 @@ int boxes_ingest(struct session *s, struct ingest *in)
 {
     struct tree t = {.s = s, .in = in};
     t_array_init(&t.found, 16);
-    int r = conclude(&t) < 0 ? -1 : subscriptions_ingest(s, in, t.journal);
+    int r = conclude(&t);
+    s->no_outside = r == 0 && no_outside(&t);
+    r = r < 0 ? -1 : subscriptions_ingest(s, in, t.journal);
     journal_free(&t.journal);
     return r;
 }

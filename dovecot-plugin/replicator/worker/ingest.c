@@ -582,8 +582,10 @@ static int ingest_all(struct session *s, const struct frame_ingest *f, struct in
     s->look_due = 0;
     if (known && look_at_boxes(s, f, in) < 0)
         return -1;
-    /* A hint about a mailbox that is gone. */
-    if ((!known || s->tree_changed) && look_at_tree(s, f, in, known) < 0)
+    /* A hint about a mailbox that is gone; or mails went, perhaps into a mailbox that is not
+     * replicated: those are found with the tree. */
+    bool outside = array_count(&in->removals) > 0 && !s->no_outside;
+    if ((!known || s->tree_changed || outside) && look_at_tree(s, f, in, known) < 0)
         return -1;
     if (!known && scripts_ingest_all(s) < 0)
         return -1;

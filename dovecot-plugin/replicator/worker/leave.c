@@ -80,12 +80,12 @@ static void postpone_removals(struct ingest *in, uint32_t folder)
 
 /* --- where they may have gone -------------------------------------------------------------------------------- */
 
-/* -1: they cannot be read now. */
-static int read_guids(struct mailbox *box, ARRAY_TYPE(mail_guid) *guids)
+/* Of all mails but those with the UIDs of but (NULL: of all). -1: they cannot be read now. */
+static int read_guids(struct mailbox *box, const ARRAY_TYPE(seq_range) *but, ARRAY_TYPE(mail_guid) *guids)
 {
     struct mailbox_status status;
     int r = 0;
-    if (session_open_refreshed(box) < 0 || mailbox_sync(box, 0) < 0)
+    if (mailbox_sync(box, 0) < 0)
         return -1;
     mailbox_get_open_status(box, STATUS_MESSAGES, &status);
     struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane inbox");
@@ -94,6 +94,8 @@ static int read_guids(struct mailbox *box, ARRAY_TYPE(mail_guid) *guids)
         const char *text;
         struct mail_guid g;
         mail_set_seq(mail, seq);
+        if (but != NULL && seq_range_exists(but, mail->uid))
+            continue;
         if ((r = mail_get_special(mail, MAIL_FETCH_GUID, &text)) == 0) {
             mail_generate_guid_128_hash(text, g.guid);
             array_push_back(guids, &g);
@@ -104,11 +106,13 @@ static int read_guids(struct mailbox *box, ARRAY_TYPE(mail_guid) *guids)
     return r;
 }
 
-/* False: not now. */
-static bool read_mailbox(struct session *s, const char *vname, ARRAY_TYPE(mail_guid) *guids)
+/* x: whose mailbox it must be, or NULL. False: not now. */
+static bool read_mailbox(struct session *s, const char *vname, const struct box *x,
+                         const ARRAY_TYPE(seq_range) *but, ARRAY_TYPE(mail_guid) *guids)
 {
     struct mailbox *box = session_mailbox(s, vname, MAILBOX_FLAG_READONLY);
-    int r = read_guids(box, guids);
+    bool is = session_open_refreshed(box) == 0 && (x == NULL || session_is_box(s, x, box));
+    int r = is ? read_guids(box, but, guids) : -1;
     if (r < 0 && !session_box_is_locked(s, box)) {
         session_note(s, NOTE_WARNING, "%s cannot be read, and removals wait: %s", vname, mailbox_get_last_internal_error(box, NULL));
         s->look_again = TRUE;
@@ -118,27 +122,88 @@ static bool read_mailbox(struct session *s, const char *vname, ARRAY_TYPE(mail_g
     return r == 0;
 }
 
-/* A mail that was moved into a mailbox that is not replicated is removed nowhere else: the peers would have it no more. Read when something is to be
- * removed, and else not. */
-static void read_outside(struct session *s, struct ingest *in)
+/* Mails that are beyond a bound are those that no message is bound to. */
+static int read_beyond(struct session *s, struct ingest *in, struct box *x)
+{
+    ARRAY_TYPE(seq_range) bound;
+    unsigned before = array_count(&in->unread);
+    t_array_init(&bound, 16);
+    if (look_bound_uids(s, x->folder, &bound) < 0)
+        return -1;
+    if (!read_mailbox(s, x->vname, x, &bound, &in->unread))
+        in->locked = TRUE;
+    else if (array_count(&in->unread) == before)
+        x->beyond = FALSE;
+    return 0;
+}
+
+/* A mail that was moved to where it is not replicated, into a mailbox that is not or beyond a bound
+ * of one that is, is removed nowhere else: the peers would have it no more. Read when something is to
+ * be removed, and else not. */
+static int read_outside(struct session *s, struct ingest *in)
 {
     char **name;
+    struct box *const *x;
     array_foreach_modifiable(&in->outside, name)
     {
-        if (!read_mailbox(s, *name, &in->unread))
+        if (!read_mailbox(s, *name, NULL, NULL, &in->unread))
             in->locked = TRUE;
         i_free(*name);
     }
     array_clear(&in->outside);
+    if (in->beyond)
+        return 0;
+    in->beyond = TRUE;
+    array_foreach(&s->boxes, x)
+    {
+        bool there = !(*x)->gone && !(*x)->leaving && !(*x)->absent && (*x)->vname != NULL;
+        if (there && (*x)->beyond && read_beyond(s, in, *x) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* --- removals ------------------------------------------------------------------------------------------------------- */
 
+struct other_copy {
+    uint32_t uid;
+    bool found;
+};
+
+static int find_other_copy(void *arg, const struct orset_message *m, const struct orset_flags *own)
+{
+    struct other_copy *other = arg;
+    (void)own;
+    other->found = m->uid != 0 && m->uid != other->uid;
+    return other->found;
+}
+
+/* Of a mailbox that has more copies of a mail than are replicated all but the last one may go: then
+ * there is room for the others. 1, 0, -1 */
+static int makes_room(struct session *s, const struct removal *r, const uint8_t guid[16])
+{
+    struct box *x = box_by_folder(s, r->folder);
+    struct other_copy other = {.uid = r->uid};
+    if (x == NULL || !x->beyond)
+        return 0;
+    if (orset_each_copy(s->os, r->folder, guid, find_other_copy, &other) < 0)
+        return -1;
+    if (other.found) {
+        x->all = s->look_again = TRUE;
+        session_want_tick(s, 1000);
+    }
+    return other.found;
+}
+
 static int mail_leaves(struct session *s, struct ingest *in, const struct removal *r)
 {
     struct orset_message m;
-    int got = in->locked ? 0 : orset_message_by_uid(s->os, r->folder, r->uid, &m);
-    if (in->locked || (got > 0 && is_among(&in->unread, m.facts.guid))) {
+    int got = in->locked ? 0 : orset_message_by_uid(s->os, r->folder, r->uid, &m), goes = 1;
+    if (got > 0 && is_among(&in->unread, m.facts.guid))
+        goes = makes_room(s, r, m.facts.guid);
+    if (goes < 0)
+        return session_core_failed(s, "expunge");
+    if (in->locked || goes == 0) {
         postpone_removals(in, r->folder);
         return 0;
     }
@@ -152,8 +217,8 @@ static int mail_leaves(struct session *s, struct ingest *in, const struct remova
 int mails_leave(struct session *s, struct ingest *in)
 {
     const struct removal *r;
-    if (array_count(&in->removals) > 0)
-        read_outside(s, in);
+    if (array_count(&in->removals) > 0 && read_outside(s, in) < 0)
+        return -1;
     array_foreach(&in->removals, r)
     {
         if (mail_leaves(s, in, r) < 0)
@@ -205,11 +270,12 @@ int inbox_leave(struct session *s, struct ingest *in)
     ARRAY_TYPE(mail_guid) stay;
     if (x == NULL || !x->leaving || in->locked)
         return 0;
-    read_outside(s, in);
+    if (read_outside(s, in) < 0)
+        return -1;
     t_array_init(&stay, 16);
     array_append_array(&stay, &in->unread);
     const struct box *to = x->next_guid; /* one that was deleted since has nothing to read */
-    if ((to != NULL && !to->leaving && !to->looked && to->at.indexid == 0) || (in->inbox && !read_mailbox(s, "INBOX", &stay))) {
+    if ((to != NULL && !to->leaving && !to->looked && to->at.indexid == 0) || (in->inbox && !read_mailbox(s, "INBOX", NULL, NULL, &stay))) {
         in->locked = TRUE; /* where its mails are could not be read */
         return 0;
     }
@@ -231,8 +297,8 @@ int mailboxes_leave(struct session *s, struct ingest *in)
     array_append_array(&boxes, &s->boxes);
     array_foreach(&boxes, x)
     {
-        if ((*x)->leaving)
-            read_outside(s, in);
+        if ((*x)->leaving && read_outside(s, in) < 0)
+            return -1;
         int r = !(*x)->leaving ? 0 : in->locked || (*x)->folder == ORSET_INBOX ? 1 : any_unread(s, in, *x);
         if (r > 0)
             in->staying = TRUE;

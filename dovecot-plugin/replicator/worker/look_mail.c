@@ -215,6 +215,7 @@ static int add_mail(struct look *l, const struct orset_flags *now)
     if (r == ORSET_E_LIMIT) {
         session_note(l->s, NOTE_WARNING, "%s: UID %u is not replicated: %s", l->x->vname, l->mail->uid,
                      orset_error_text(l->s->os));
+        l->x->beyond = TRUE;
         say_unread(l); /* moved there, it is removed nowhere else */
         return 0;
     }

@@ -130,7 +130,8 @@ int rows_put_box(struct session *s, const struct box *x)
     struct orset_key k = {0};
     orset_key_num(&k, x->folder);
     orset_buf_u8(&b, ROWS_VERSION);
-    orset_buf_u8(&b, (uint8_t)(x->gone | x->deleting << 1 | (array_count(&x->held) > 0) << 2 | x->all << 3 | x->astray << 4 | x->rewound << 5));
+    orset_buf_u8(&b, (uint8_t)(x->gone | x->deleting << 1 | (array_count(&x->held) > 0) << 2 | x->all << 3 | x->astray << 4 | x->rewound << 5 |
+                              x->beyond << 6 | x->estranged << 7));
     orset_buf_put(&b, x->guid, sizeof x->guid);
     put_str(&b, x->vname);
     put_str(&b, x->moving);
@@ -166,6 +167,8 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     x->all = (bits & (4 | 8)) != 0; /* 4: something is held. A crash may have cut short what became of it; earlier versions did not say which it is */
     x->astray = (bits & 16) != 0;
     x->rewound = (bits & 32) != 0;
+    x->beyond = (bits & 64) != 0;
+    x->estranged = (bits & 128) != 0;
     box_set_guid(s, x, orset_read_bytes(&r, sizeof x->guid));
     char *vname = read_vname(&r);
     box_set_vname(s, x, vname);

@@ -78,6 +78,8 @@ struct box {
     bool restored;     /* by an old backup, so that its flags are old ones; in memory only */
     bool rewound;      /* not looked at since the state was found to be older than the mailbox */
     uint32_t adopted;  /* it was this folder's + 1, and was not looked at since; what its log says behind the cursor is of that one's mails. 0: no */
+    bool beyond;       /* some of its mails were beyond a bound, and perhaps are: they are not replicated */
+    bool estranged;    /* the mailbox that was its own has a name beyond a bound now, and perhaps the folder's GUID */
     bool astray;       /* not where the state wants it: moved aside, or along with its parent */
     guid_128_t guid;   /* of the local mailbox; zeros: none; box_set_guid() */
     char *vname;       /* where it was seen last, not where the state wants it (F4); box_set_vname() */
@@ -214,6 +216,7 @@ struct session {
     uint64_t unplaced, held;     /* as counted last; of unplaced ones, from UNPLACED_COUNTED on, perhaps not all */
     bool uncounted;              /* the state has had others since */
     uint64_t left_out;           /* keywords that were not set because of a bound, of which the log tells (orset_left_out()) */
+    bool no_outside;             /* the last look at all mailboxes found none that is not replicated */
     bool tree_changed;           /* a mailbox was not where it was */
     ARRAY(struct mailbox_list *) dropping; /* whose empty directories are removed by who lists them */
     bool reshaped;               /* mailboxes were made or deleted that the list's index does not know yet */

@@ -137,7 +137,8 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     struct mailbox *box = session_mailbox(s, vname, 0);
     i_zero(&update);
     memcpy(update.mailbox_guid, f->guid, sizeof update.mailbox_guid);
-    if (guid_128_is_empty(update.mailbox_guid) || box_by_guid(s, update.mailbox_guid) != NULL)
+    bool taken = box_by_guid(s, update.mailbox_guid) != NULL || (x != NULL && x->estranged);
+    if (guid_128_is_empty(update.mailbox_guid) || taken)
         guid_128_generate(update.mailbox_guid);
     update.uid_validity = f->uid_validity;
     update.min_next_uid = f->uid_next > 1 ? f->uid_next : 0;

@@ -154,6 +154,7 @@ struct ingest {
     bool postponed;                 /* a mail was not removed yet */
     bool staying;                   /* a mailbox was not deleted yet: the journal that says so is needed again */
     bool intents;                   /* some were read, which go when all that they say is committed */
+    bool beyond;                    /* unread has mails of replicated mailboxes that are beyond a bound */
     bool inbox;                     /* there is another one than the one that was renamed */
 };
 /* The tree: mailboxes against rows and folders; and subscriptions. Inside a transaction. */

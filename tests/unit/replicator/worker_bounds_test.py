@@ -1,7 +1,7 @@
 """Bounds: what a client makes beyond one stays at its site, and is named; all else of its user goes on, at all sites."""
 import pytest
 from worker_sites import append, equal, imap, mail, make_world, needs_dovecot, subscribe
-from worker_world import BODY, PARCEL, TICK, WANT, num, text
+from worker_world import BODY, CLOSE, PARCEL, TICK, WANT, num, text
 
 pytestmark = needs_dovecot
 
@@ -15,20 +15,20 @@ def pair(tmp_path_factory):
     world.stop()
 
 
-def copies(site, n):
-    """INBOX gets copies of its mails until it has n."""
+def copies(site, n, folder="INBOX"):
+    """The folder gets copies of its mails until it has n."""
     box = site.imap()
-    have = int(box.select("INBOX")[1][0])
+    have = int(box.select(folder)[1][0])
     while have < n:
         more = min(have, n - have)
-        assert box.copy(f"1:{more}", "INBOX")[0] == "OK"
+        assert box.copy(f"1:{more}", folder)[0] == "OK"
         have += more
     box.logout()
 
 
-def mails(site):
+def mails(site, folder="INBOX"):
     box = site.imap()
-    n = int(box.select("INBOX")[1][0])
+    n = int(box.select(folder)[1][0])
     box.logout()
     return n
 
@@ -58,6 +58,29 @@ def test_more_copies_than_are_replicated_stay_where_they_are_and_are_named(pair)
     append(pair[1], "INBOX", "later")
     pair.settle()
     assert mails(pair[2]) == 1001
+
+
+def test_a_mail_that_is_moved_to_its_1000_copies_stays_at_the_peers(pair):
+    """Before, the second look took it for removed. What is expunged in that folder makes room for it."""
+    imap(pair[1], None, ("create", "F"))
+    imap(pair[1], "INBOX", ("copy", "1", "F"))
+    copies(pair[1], 1000, "F")
+    pair.settle()
+    imap(pair[1], "INBOX", ("uid", "MOVE", "1", "F"))
+    for _ in range(3):
+        pair.settle()
+        assert (mails(pair[1]), mails(pair[2])) == (0, 1)
+        assert (mails(pair[1], "F"), mails(pair[2], "F")) == (1001, 1000)
+        pair[1].work(CLOSE)
+    box = pair[1].imap()
+    box.select("F")
+    box.store("1:600", "+FLAGS", "(\\Deleted)")
+    box.expunge()
+    box.logout()
+    for _ in range(2):
+        pair.settle()
+    assert mails(pair[1]) == mails(pair[2]) == 0
+    assert mails(pair[1], "F") == mails(pair[2], "F") == 401
 
 
 def test_keywords_beyond_the_bound_are_left_out_and_the_mails_go(pair):

@@ -541,6 +541,7 @@ def test_a_few_files_removed_behind_dovecots_back_are_removed_everywhere(tmp_pat
 
 
 TOO_LONG = "/".join(["x" * 200] * 6)
+TOO_DEEP = "/".join("x" * 65)  # what a Maildir can have
 
 
 def messages(site, folder):
@@ -567,6 +568,44 @@ def test_what_goes_into_a_folder_that_is_not_replicated_stays_at_the_peers(tmp_p
             world.settle()
         assert messages(world[1], TOO_LONG) == (2 if how == "move" else 4)
         assert messages(world[2], "INBOX") == 4, world[1].notes
+        for n in range(2):  # and after a look at the INBOX alone, whether the others were looked at before or not
+            append(world[1], "INBOX", f"later{n}")
+            world[1].ingest((guid_of(world[1], "INBOX"), "INBOX"))
+            world.settle(ingest=False)
+            assert messages(world[2], "INBOX") == 5 + n, world[1].notes
+            world[1].work(CLOSE)
+    finally:
+        world.stop()
+
+
+@pytest.mark.parametrize("made", [True, False])
+@pytest.mark.parametrize("formats", [["sdbox", "maildir"], ["maildir", "mdbox"], ["mdbox", "sdbox"]])
+def test_a_folder_that_is_renamed_beyond_a_bound_stays_at_the_peers(formats, made):
+    """And is made again; by who made one of its name, too. Before, that was no folder at the peers, and the other one's DELETE emptied theirs."""
+    world, beyond = make_world(None, formats), TOO_DEEP if formats[0] == "maildir" else TOO_LONG
+    try:
+        site = world[1]
+        imap(site, None, ("create", "F"))
+        for i in range(3):
+            append(site, "F", f"m{i}")
+        append(site, "INBOX", "moved")
+        world.settle()
+        imap(site, "INBOX", ("uid", "MOVE", "1", "F"))
+        imap(site, None, ("rename", "F", f'"{beyond}"'))
+        if made:
+            imap(site, None, ("create", "F"))
+            append(site, "F", "new")
+        for _ in range(2):
+            world.settle()
+            world.settle()
+            assert messages(site, beyond) == 4 and messages(site, "F") == messages(world[2], "F") == 3 + made, site.notes
+            assert messages(world[2], "INBOX") == 1
+            site.work(CLOSE)
+        delete(site, beyond)
+        for _ in range(2):
+            world.settle()
+        assert subjects(equal(world), "F") == 3 + made
+        assert any("F was renamed to a name that is not replicated" in said for _, said in site.notes)
     finally:
         world.stop()
 
