@@ -15,10 +15,18 @@
 #include <mailbox-list-index.h>
 #include <mailbox-list-private.h>
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#if __has_include(<acl-plugin.h>)
+#include <acl-plugin.h>
+#define HAS_ACL 1
+#else
+#define HAS_ACL 0
+#endif
 
 #define LOCK_WAIT_SECS 3   /* for a Maildir's uidlist: longer than Dovecot needs to see that a lock's process is gone */
 #define LOCKED_AGAIN 1000  /* milliseconds until a mailbox that was locked is tried again */
@@ -215,8 +223,15 @@ static void drop_empty(struct session *s, bool drop)
     array_foreach(&s->dropping, list) compat_list_drop_empty(*list, drop);
 }
 
+#if HAS_ACL
+static struct acl_storage_module *acl_module; /* of the plugin, if the user has it: it is not linked */
+#endif
+
 void session_lists_init(struct session *s)
 {
+#if HAS_ACL
+    acl_module = dlsym(RTLD_DEFAULT, "acl_storage_module");
+#endif
     i_array_init(&s->dropping, 4);
     for (struct mail_namespace *ns = s->user->namespaces; ns != NULL; ns = ns->next)
         if (compat_list_drops_empty(ns->list))
@@ -263,15 +278,31 @@ void session_mark_list(struct mailbox_list *list)
     (void)mail_index_refresh(index->index); /* a CREATE sees that it is marked, and writes nothing */
 }
 
+/* A user may take his own rights to a mailbox away, and gives them back. Not by
+ * MAILBOX_FLAG_IGNORE_ACLS: the mailbox would have no rights then that could be replicated (for
+ * those, there is user->dsyncing). */
+static void let_in(struct mailbox *box)
+{
+#if HAS_ACL
+    struct acl_mailbox *acl = acl_module == NULL ? NULL : MODULE_CONTEXT(box, *acl_module);
+    if (acl != NULL)
+        acl->skip_acl_checks = TRUE;
+#else
+    (void)box;
+#endif
+}
+
 struct mailbox *session_mailbox(struct session *s, const char *vname, enum mailbox_flags flags)
 {
     struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, vname);
-    /* Not MAILBOX_FLAG_IGNORE_ACLS: the mailbox would have no rights then that could be replicated. user->dsyncing lets us in. */
-    return mailbox_alloc(ns->list, vname, flags);
+    struct mailbox *box = mailbox_alloc(ns->list, vname, flags);
+    let_in(box);
+    return box;
 }
 
 int session_open_refreshed(struct mailbox *box)
 {
+    let_in(box); /* its creation has ended that */
     int r = mailbox_open(box);
     if (r < 0 && mailbox_get_last_mail_error(box) == MAIL_ERROR_INUSE) {
         session_mark_list(box->list);

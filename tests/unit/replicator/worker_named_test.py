@@ -4,7 +4,7 @@ import shutil
 import time
 
 import pytest
-from worker_sites import MIXES, append, copy_owned, equal, imap, mail, make_world, needs_dovecot, rotate_log, subjects, subscribe
+from worker_sites import MIXES, append, copy_owned, equal, guid_of, imap, mail, make_world, needs_dovecot, rotate_log, subjects, subscribe
 from worker_world import CLOSE, USER, pigeonhole
 
 pytestmark = needs_dovecot
@@ -194,6 +194,33 @@ def test_rights_are_granted_again_only_where_the_folder_is_made_again(rights, lo
     assert granted(world[1]) == {"bob", "carol"}
     assert granted(site) == ({"carol"} if lost == "index" else {"bob", "carol"})
     assert annotated(site) == {"comment", "other"}
+
+
+@pytest.mark.parametrize("kept", ["admin", "lookup"])
+def test_a_user_who_takes_his_own_rights_away_keeps_his_folder(rights, kept):
+    """Before, it was lost at both sites, and made again when he gave them back at one; the other site never heard of that."""
+    world, granted, _ = rights
+
+    def owner(site):
+        said = site.doveadm("acl", "get", "-u", USER, "F").decode()
+        return sorted(line.split()[1:] for line in said.splitlines() if line.split()[0] == "owner")
+    before = equal(world)
+    guids = [guid_of(site, "F") for site in world.sites.values()]
+    world[1].doveadm("acl", "set", "-u", USER, "F", "owner", kept)
+    for _ in range(2):
+        world.settle()
+        for site in world.sites.values():
+            site.work(CLOSE)
+    assert [owner(site) for site in world.sites.values()] == [[[kept]]] * 2
+    append(world[1], "INBOX", "elsewhere")
+    world.settle()
+    world[2].doveadm("acl", "delete", "-u", USER, "F", "owner")
+    for _ in range(2):
+        world.settle()
+    assert [owner(site) for site in world.sites.values()] == [[]] * 2
+    assert [guid_of(site, "F") for site in world.sites.values()] == guids
+    assert equal(world)["F"] == before["F"] and granted(world[1]) == granted(world[2]) == {"bob", "carol"}
+    assert not any("is gone" in said for site in world.sites.values() for _, said in site.notes)
 
 
 def scripts(site):
