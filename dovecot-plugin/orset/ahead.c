@@ -80,7 +80,7 @@ static int drop_shown(struct orset *os, const struct orset_key *k)
 
 bool orset_ahead_row_is_true(const struct orset *os, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
-    struct orset_reader k = {key, key + len, false}, r = {v, v + vlen, false};
+    struct orset_reader k = orset_reader_of(key, len), r = orset_reader_of(v, vlen);
     struct flagdot f;
     uint64_t kind = orset_key_read(&k, AGREED);
     orset_key_read_dot(os, &k);
@@ -236,7 +236,7 @@ struct gone {
 static int gone_flag(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct gone *g = arg;
-    struct orset_reader r = {key, key + key_len, false};
+    struct orset_reader r = orset_reader_of(key, key_len);
     (void)v;
     (void)len;
     struct flagdot f;
@@ -319,7 +319,7 @@ int orset_ahead_take_agreed(struct orset *os, struct message *m)
 static int agreed_by_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct first *f = arg;
-    struct orset_reader r = {v, v + len, false};
+    struct orset_reader r = orset_reader_of(v, len);
     f->key.n = 0;
     orset_key_put(&f->key, key, key_len);
     return orset_read_num(&r, UINT16_MAX) == f->match.origin;
@@ -347,7 +347,7 @@ struct range {
 static int in_range(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct range *g = arg;
-    struct orset_reader r = {key, key + key_len, false};
+    struct orset_reader r = orset_reader_of(key, key_len);
     (void)v;
     (void)len;
     orset_key_read(&r, AGREED);

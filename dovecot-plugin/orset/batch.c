@@ -26,7 +26,7 @@ static bool goes_on(const struct making *m, uint64_t chain)
 static int take_op(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct making *m = arg;
-    struct orset_reader k = {key, key + key_len, false}, r = {v, v + len, false};
+    struct orset_reader k = orset_reader_of(key, key_len), r = orset_reader_of(v, len);
     uint64_t number = orset_key_read(&k, ORSET_COUNTER_MAX);
     uint64_t chain = orset_read_u64(&r);
     if (k.bad || k.at != k.end || r.bad || len > ORSET_OP_MAX + 8 || !goes_on(m, chain))
@@ -124,7 +124,7 @@ static int read_modseqs(struct orset *os, struct orset_reader *r, struct peer *p
 static bool flags_target(struct orset *os, const struct peer *p, const uint8_t *op, size_t len,
                          struct place *at)
 {
-    struct orset_reader r = {op, op + len, false};
+    struct orset_reader r = orset_reader_of(op, len);
     struct orset_dot folder = {ORSET_INBOX_ORIGIN, 0};
     if (orset_read_u8(&r) != OP_FLAGS)
         return false;
@@ -196,7 +196,7 @@ static int apply_ops(struct orset *os, struct orset_reader *r, struct peer *p, s
 int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, size_t len,
                       struct orset_batch_result *out)
 {
-    struct orset_reader r = {batch, batch + len, false};
+    struct orset_reader r = orset_reader_of(batch, len);
     struct peer p = {0};
     int e = orset_need_transaction(os);
     memset(out, 0, sizeof *out);
@@ -234,7 +234,7 @@ struct out {
 static int count_out(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
     struct out *o = arg;
-    struct orset_reader r = {key, key + len, false};
+    struct orset_reader r = orset_reader_of(key, len);
     (void)v;
     (void)vlen;
     if (o->n++ == 0)
@@ -263,7 +263,7 @@ struct dropping {
 static int collect_out(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
     struct dropping *d = arg;
-    struct orset_reader r = {key, key + len, false};
+    struct orset_reader r = orset_reader_of(key, len);
     uint64_t number = orset_key_read(&r, ORSET_COUNTER_MAX);
     (void)v;
     (void)vlen;
@@ -316,7 +316,7 @@ static int touched_row(void *arg, const uint8_t *key, size_t key_len, const uint
 {
     struct touching *t = arg;
     struct orset *os = t->os;
-    struct orset_reader k = {key, key + key_len, false};
+    struct orset_reader k = orset_reader_of(key, key_len);
     struct exec x = {.os = os, .by = os->self, .first = orset_key_read(&k, ORSET_COUNTER_MAX)};
     struct folder *f;
     if (k.bad || k.at != k.end || x.first < t->at || len < 9)

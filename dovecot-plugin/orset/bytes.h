@@ -32,6 +32,12 @@ struct orset_reader {
     bool bad;
 };
 
+/* n bytes; NULL only where n is 0, as an empty buffer has it. */
+static inline struct orset_reader orset_reader_of(const uint8_t *bytes, size_t n)
+{
+    return (struct orset_reader){bytes, n ? bytes + n : bytes, false};
+}
+
 uint8_t orset_read_u8(struct orset_reader *);
 uint64_t orset_read_u64(struct orset_reader *);
 uint64_t orset_read_num(struct orset_reader *, uint64_t most);

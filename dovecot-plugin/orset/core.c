@@ -88,7 +88,7 @@ int orset_row_get(struct orset *os, enum orset_table t, const struct orset_key *
     int got = os->store.get(os->store.ctx, t, k->b, k->n, &v, &n);
     if (got < 0)
         return orset_storage_fail(os, "get");
-    *r = got ? (struct orset_reader){v, v + n, false} : (struct orset_reader){NULL, NULL, true};
+    *r = got ? orset_reader_of(v, n) : (struct orset_reader){NULL, NULL, true};
     return got;
 }
 
@@ -343,7 +343,7 @@ uint64_t orset_flag_hash(const struct orset *os, uint16_t flag)
 static int read_origin(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct orset *os = arg;
-    struct orset_reader r = {v, v + len, false};
+    struct orset_reader r = orset_reader_of(v, len);
     struct orset_origin id;
     id.site = orset_read_u64(&r);
     id.epoch = orset_read_u64(&r);
@@ -352,7 +352,7 @@ static int read_origin(void *arg, const uint8_t *key, size_t key_len, const uint
     uint32_t brought[ORSET_QUOTAS];
     for (int q = 0; q < ORSET_QUOTAS; q++)
         brought[q] = (uint32_t)orset_read_num(&r, UINT32_MAX);
-    struct orset_reader k = {key, key + key_len, false};
+    struct orset_reader k = orset_reader_of(key, key_len);
     uint64_t index = orset_key_read(&k, ORSET_ORIGINS_MAX);
     if (r.bad || k.bad || index != os->norigins || orset_find_origin(os, id) >= 0 || id.site == 0 || id.epoch == 0 ||
         os->norigins >= ORSET_ORIGINS_MAX)
@@ -371,7 +371,7 @@ static int read_origin(void *arg, const uint8_t *key, size_t key_len, const uint
 static int read_keyword(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct orset *os = arg;
-    struct orset_reader k = {key, key + key_len, false};
+    struct orset_reader k = orset_reader_of(key, key_len);
     uint64_t index = orset_key_read(&k, ORSET_KEYWORDS_MAX);
     if (k.bad || index != os->nkeywords || index >= ORSET_KEYWORDS_MAX || len == 0 || len > ORSET_KEYWORD_MAX)
         return orset_corrupt(os, "a keyword's row");

@@ -65,7 +65,7 @@ struct boundary {
 static int look_for(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct boundary *b = arg;
-    struct orset_reader k = {key, key + key_len, false}, r = {v, v + len, false};
+    struct orset_reader k = orset_reader_of(key, key_len), r = orset_reader_of(v, len);
     b->first = orset_key_read(&k, ORSET_COUNTER_MAX);
     b->chain = orset_read_u64(&r);
     if (k.bad || k.at != k.end || r.bad)

@@ -379,7 +379,7 @@ static int take_body(struct orset *os, struct orset_exchange *x, uint8_t kind, s
 int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer, size_t len,
                struct orset_buf *q)
 {
-    struct orset_reader r = {answer, answer + len, false};
+    struct orset_reader r = orset_reader_of(answer, len);
     struct peer now = {0};
     int e = orset_need_transaction(os);
     if (e < 0)
@@ -450,7 +450,7 @@ struct named_rows {
 static int subscription_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
     struct named_rows *w = arg;
-    struct orset_reader r = {v, v + vlen, false};
+    struct orset_reader r = orset_reader_of(v, vlen);
     uint64_t n = 0;
     for (; !r.bad && r.at < r.end; n++)
         orset_row_read_dot(w->os, &r);
@@ -469,7 +469,7 @@ static int subscription_row(void *arg, const uint8_t *key, size_t len, const uin
 static int attribute_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
     struct named_rows *w = arg;
-    struct orset_reader k = {key, key + len, false}, r = {v, v + vlen, false};
+    struct orset_reader k = orset_reader_of(key, len), r = orset_reader_of(v, vlen);
     if (len == w->skip_len && memcmp(key, w->skip, len) == 0)
         return 0;
     if (w->n > 0 && w->b->len + len + vlen > X_BYTES)

@@ -580,7 +580,7 @@ int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
 {
     struct origin *o = &os->origin[x->by];
     x->os = os;
-    x->in = (struct orset_reader){op, op + len, false};
+    x->in = orset_reader_of(op, len);
     x->dry = true;
     x->named = x->keywords = x->folders = 0;
     x->beyond = 0;
@@ -615,7 +615,7 @@ int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
         return orset_fail(os, ORSET_E_EXCHANGE,
                           "site %llu named more than %d numbers that are not here: exchange first",
                           (unsigned long long)o->id.site, ORSET_AHEAD_MAX);
-    x->in = (struct orset_reader){op, op + len, false};
+    x->in = orset_reader_of(op, len);
     x->dry = false;
     if ((r = run(x)) < 0) {
         os->broken = true; /* half done */

@@ -57,7 +57,7 @@ static bool read_place(struct orset *os, const struct orset_ref *uid, struct pla
     size_t len;
     if (os->store.get(os->store.ctx, ORSET_T_UID, uid->key, uid->len, &v, &len) <= 0)
         return false;
-    struct orset_reader r = {v, v + len, false};
+    struct orset_reader r = orset_reader_of(v, len);
     p->folder = (uint32_t)orset_read_num(&r, ORSET_FOLDERS_MAX);
     p->dot = orset_row_read_dot(os, &r);
     return !r.bad;

@@ -158,8 +158,8 @@ int orset_folder_write(struct orset *os, struct folder *f)
 static int read_folder(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct orset *os = arg;
-    struct orset_reader r = {v, v + len, false};
-    struct orset_reader k = {key, key + key_len, false};
+    struct orset_reader r = orset_reader_of(v, len);
+    struct orset_reader k = orset_reader_of(key, key_len);
     uint32_t index = (uint32_t)orset_key_read(&k, ORSET_FOLDERS_MAX);
     struct orset_dot id;
     id.origin = (uint16_t)orset_read_num(&r, 0xffff);

@@ -73,7 +73,7 @@ struct scan {
 static int scan_row(struct scan *s, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen,
                     size_t *range, uint32_t *place)
 {
-    struct orset_reader k = {key, key + len, false}, r = {v, v + vlen, false};
+    struct orset_reader k = orset_reader_of(key, len), r = orset_reader_of(v, vlen);
     struct message *m = &s->os->m[0];
     if (!orset_message_key_read(s->os, &k, m))
         return orset_corrupt(s->os, "a message's key");
@@ -236,7 +236,7 @@ static int ranges(struct orset *os, struct exec *x, struct orset_buf *b)
 static int count_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
     struct scan *s = arg;
-    struct orset_reader k = {key, key + len, false};
+    struct orset_reader k = orset_reader_of(key, len);
     struct message *m = &s->os->m[0];
     (void)v;
     if (!orset_message_key_read(s->os, &k, m))
@@ -332,7 +332,7 @@ static int messages(struct orset *os, struct exec *x, struct orset_buf *b)
 
 int orset_answer(struct orset *os, uint64_t site, const uint8_t *question, size_t len, struct orset_buf *b)
 {
-    struct orset_reader r = {question, question + len, false};
+    struct orset_reader r = orset_reader_of(question, len);
     struct peer p = {0};
     int e = orset_need_transaction(os);
     if (e < 0)

@@ -53,7 +53,7 @@ static int collect_copy(void *arg, const uint8_t *key, size_t len, const uint8_t
 {
     struct collect *c = arg;
     struct copies *to = &c->os->copies;
-    struct orset_reader r = {key + c->prefix, key + len, false}, doomed = r, value = {v, v + vlen, false};
+    struct orset_reader r = {key + c->prefix, key + len, false}, doomed = r, value = orset_reader_of(v, vlen);
     if (orset_key_read(&doomed, UINT16_MAX) == ORSET_DOOMED_ORIGIN)
         return 0;
     struct copy one = {.dot = orset_key_read_dot(c->os, &r)};

@@ -150,7 +150,7 @@ static int collect(void *arg, const uint8_t *key, size_t len, const uint8_t *v, 
 {
     struct collecting *c = arg;
     struct orset *os = c->os;
-    struct orset_reader k = {key, key + len, false}, r = {v, v + vlen, false};
+    struct orset_reader k = orset_reader_of(key, len), r = orset_reader_of(v, vlen);
     struct message *m = &os->m[0];
     if (!orset_message_key_read(os, &k, m))
         return orset_corrupt(os, "a message's key");

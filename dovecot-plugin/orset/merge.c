@@ -188,7 +188,7 @@ int orset_merge_hello_rows(struct orset *os, struct orset_exchange *x, struct ex
             e = orset_fail(os, ORSET_E_MALFORMED, "a hello that cannot be read");
             break;
         }
-        struct orset_reader key = {k, k + klen, false}, value = {v, v + vlen, false};
+        struct orset_reader key = orset_reader_of(k, klen), value = orset_reader_of(v, vlen);
         e = merge_ahead_row(os, x, &x->base, &key, &value, flags, nkeywords);
     }
     if (flags)
@@ -447,7 +447,7 @@ struct mine {
 static int collect_mine(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
     struct mine *m = arg;
-    struct orset_reader k = {key, key + len, false};
+    struct orset_reader k = orset_reader_of(key, len);
     (void)v;
     (void)vlen;
     orset_key_read_folder(m->os, &k);

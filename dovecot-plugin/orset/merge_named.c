@@ -71,7 +71,7 @@ static int merge_subscriptions(struct orset *os, struct orset_exchange *x, struc
         r = orset_fail(os, ORSET_E_MEMORY, "no memory for subscriptions");
     else if (r < 0 && !os->broken)
         r = orset_storage_fail(os, "subscriptions");
-    struct orset_reader m = {mine.list.data, mine.list.data + mine.list.len, false};
+    struct orset_reader m = orset_reader_of(mine.list.data, mine.list.len);
     uint64_t n = orset_read_num(&in->in, UINT32_MAX);
     const uint8_t *ours = NULL, *before = NULL;
     size_t our_len = 0, before_len = 0;

@@ -524,7 +524,7 @@ static int call_each(struct each *e)
 static int each_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
     struct each *e = arg;
-    struct orset_reader k = {key, key + len, false}, r = {v, v + vlen, false};
+    struct orset_reader k = orset_reader_of(key, len), r = orset_reader_of(v, vlen);
     struct message *m = &e->os->m[0];
     if (!orset_message_key_read(e->os, &k, m))
         return orset_corrupt(e->os, "a message's key");

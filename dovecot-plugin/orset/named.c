@@ -396,7 +396,7 @@ static int renumber_subscription(struct renumber *n, const struct orset_key *k)
 static int renumber_attribute(struct renumber *n, const struct orset_key *k)
 {
     struct orset *os = n->os;
-    struct orset_reader r = {k->b, k->b + k->n, false};
+    struct orset_reader r = orset_reader_of(k->b, k->n);
     struct attribute a;
     uint64_t folder = orset_key_read(&r, os->nfolders);
     int got = r.bad ? orset_corrupt(os, "an attribute's key") : attribute_load(os, k, &a);

@@ -187,7 +187,7 @@ static int next_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     /* FLAGS rows can be longer than this; their value is not needed here. */
     len = len < sizeof n->copy ? len : sizeof n->copy;
     memcpy(n->copy, v, len);
-    n->value = (struct orset_reader){n->copy, n->copy + len, false};
+    n->value = orset_reader_of(n->copy, len);
     return 1;
 }
 
@@ -375,7 +375,7 @@ static bool key_is_true(const struct orset *os, const struct orset_todo *t, cons
 /* all: those, too, that are not for the caller now */
 static int fill(struct orset *os, struct orset_todo *t, struct next *n, bool all)
 {
-    struct orset_reader key = {t->at, t->at + t->at_len, false};
+    struct orset_reader key = orset_reader_of(t->at, t->at_len);
     int r = 1;
     t->kind = (enum orset_todo_kind)orset_key_read(&key, ORSET_TODO_BODY);
     t->folder = (uint32_t)orset_key_read(&key, UINT32_MAX);
@@ -474,7 +474,7 @@ int orset_todo_get(struct orset *os, struct orset_todo *t)
         return 0;
     len = len < sizeof n.copy ? len : sizeof n.copy;
     memcpy(n.copy, v, len);
-    n.value = (struct orset_reader){n.copy, n.copy + len, false};
+    n.value = orset_reader_of(n.copy, len);
     return fill(os, t, &n, false);
 }
 

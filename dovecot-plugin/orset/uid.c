@@ -46,7 +46,7 @@ struct uids {
 static int collect_uid(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
     struct uids *u = arg;
-    struct orset_reader r = {key, key + len, false};
+    struct orset_reader r = orset_reader_of(key, len);
     (void)v;
     (void)vlen;
     orset_key_read(&r, ORSET_TODO_MISMATCH);
@@ -224,7 +224,7 @@ static int parse_ask(struct orset *os, struct orset_reader *r, struct folder **f
 
 int orset_uid_answer(struct orset *os, const uint8_t *ask, size_t len, struct orset_buf *answer)
 {
-    struct orset_reader r = {ask, ask + len, false};
+    struct orset_reader r = orset_reader_of(ask, len);
     struct folder *f;
     uint64_t term = 0;
     uint32_t round = 0;
@@ -311,7 +311,7 @@ static int take_item(struct orset *os, struct folder *home, struct orset_dot d, 
 static int take_answer(struct orset *os, struct folder *home, const uint8_t *bytes, size_t len,
                        struct items *t)
 {
-    struct orset_reader r = {bytes, bytes + len, false};
+    struct orset_reader r = orset_reader_of(bytes, len);
     struct folder *f;
     uint64_t term = 0;
     uint32_t round = 0;

@@ -51,7 +51,7 @@ int attribute_seen_load(struct session *s, uint32_t folder, const char *key, siz
     int r = rows_get(s, ROW_ATTRIBUTES, k.b, k.n, &v, &n);
     if (r <= 0)
         return r;
-    struct orset_reader in = {v, v + n, false};
+    struct orset_reader in = orset_reader_of(v, n);
     seen->any = TRUE;
     seen->hash = orset_read_u64(&in);
     seen->since = in.at == in.end ? 0 : (time_t)orset_read_u64(&in); /* rows of earlier versions end here */
@@ -240,7 +240,7 @@ static int collect_known(void *arg, const uint8_t *key, size_t len, const uint8_
     uint32_t folder = (uint32_t)orset_key_read(&in, UINT32_MAX);
     const char *name = t_strndup(in.at, (size_t)(in.end - in.at));
     if (vlen >= sizeof hash) {
-        struct orset_reader r = {v, v + vlen, false};
+        struct orset_reader r = orset_reader_of(v, vlen);
         hash = orset_read_u64(&r);
     }
     if (folder == k->folder && hash != 0 && str_begins_with(name, k->prefix))

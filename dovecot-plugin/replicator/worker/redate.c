@@ -29,7 +29,7 @@ static struct orset_key key_of(uint32_t folder)
 
 static int read_row(struct session *s, const uint8_t *value, size_t len, ARRAY_TYPE(seq_range) *uids)
 {
-    struct orset_reader in = {value, value + len, false};
+    struct orset_reader in = orset_reader_of(value, len);
     if (orset_read_u8(&in) != REDATE_VERSION)
         return 0;
     while (in.at != in.end && !in.bad) {

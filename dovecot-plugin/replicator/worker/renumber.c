@@ -286,7 +286,7 @@ static bool is_copy(struct mail *mail, const char *guid, const struct orset_mess
 /* What the row says, in the order of the copies; *copying: they may be there and are not bound. */
 static bool read_row(const uint8_t *row, size_t len, ARRAY_TYPE(renumber) *list, struct log_pos *from, bool *copying)
 {
-    struct orset_reader in = {row, row + len, false};
+    struct orset_reader in = orset_reader_of(row, len);
     *copying = in.at != in.end && *in.at == ROW_COPYING;
     if (*copying) {
         (void)orset_read_num(&in, UINT32_MAX);

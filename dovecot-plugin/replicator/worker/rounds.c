@@ -36,7 +36,7 @@ static int round_get(struct session *s, uint32_t folder, struct round *r)
     int got = rows_get(s, ROW_ROUND, k.b, k.n, &v, &len);
     if (got <= 0)
         return got;
-    struct orset_reader in = {v, v + len, false};
+    struct orset_reader in = orset_reader_of(v, len);
     r->folder = folder;
     r->since = (time_t)orset_read_num(&in, INT64_MAX);
     r->ask = in.at;
@@ -123,7 +123,7 @@ static unsigned step_wait(struct session *s, uint32_t folder)
     folder_key(&k, folder);
     if (rows_get(s, ROW_STEPPED, k.b, k.n, &v, &len) <= 0)
         return 0;
-    struct orset_reader in = {v, v + len, false};
+    struct orset_reader in = orset_reader_of(v, len);
     time_t since = (time_t)orset_read_num(&in, INT64_MAX);
     return in.bad || now < since || now - since >= STEP_SECS ? 0 : (unsigned)(STEP_SECS - (now - since));
 }
@@ -313,7 +313,7 @@ static uint32_t find_folder(struct session *s, uint64_t site, uint64_t epoch, ui
 
 static enum frame_result dirty_parcel(struct session *s, const struct frame_parcel *f)
 {
-    struct orset_reader in = {f->body.p, f->body.p + f->body.n, false};
+    struct orset_reader in = orset_reader_of(f->body.p, f->body.n);
     uint64_t site = orset_read_u64(&in), epoch = orset_read_u64(&in), number = orset_read_num(&in, ORSET_COUNTER_MAX);
     if (in.bad || in.at != in.end)
         return FRAME_REFUSED;
@@ -334,7 +334,7 @@ static enum frame_result dirty_parcel(struct session *s, const struct frame_parc
 /* ask = u8 version, folder id, term, round: an answer begins with it, byte for byte. */
 static uint32_t folder_of_ask(struct session *s, struct text t)
 {
-    struct orset_reader in = {t.p, t.p + t.n, false};
+    struct orset_reader in = orset_reader_of(t.p, t.n);
     (void)orset_read_u8(&in);
     uint64_t site = orset_read_u64(&in), epoch = orset_read_u64(&in), number = orset_read_num(&in, ORSET_COUNTER_MAX);
     return in.bad ? ORSET_NO_FOLDER : find_folder(s, site, epoch, number);

@@ -156,7 +156,7 @@ int rows_put_box(struct session *s, const struct box *x)
 static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct session *s = arg;
-    struct orset_reader r = {v, v + len, false};
+    struct orset_reader r = orset_reader_of(v, len);
     uint32_t folder = row_folder(s, key, key_len);
     if (orset_read_u8(&r) != ROWS_VERSION || folder == ORSET_NO_FOLDER)
         return rows_corrupt(s, "a mailbox's row is of none");
@@ -235,7 +235,7 @@ struct peer *session_peer(struct session *s, uint64_t site)
 static int load_peer(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct session *s = arg;
-    struct orset_reader k = {key + 1, key + key_len, false}, r = {v, v + len, false};
+    struct orset_reader k = {key + 1, key + key_len, false}, r = orset_reader_of(v, len);
     struct peer *p = session_peer(s, orset_key_read(&k, UINT64_MAX));
     uint8_t version = orset_read_u8(&r);
     if (!row_end(&k))
@@ -318,7 +318,7 @@ int rows_close(struct session *s)
 static int load_saver(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct session *s = arg;
-    struct orset_reader r = {v, v + len, false};
+    struct orset_reader r = orset_reader_of(v, len);
     struct box *x = box_by_folder(s, row_folder(s, key, key_len));
     pid_t pid = (pid_t)orset_read_num(&r, INT32_MAX);
     if (!row_end(&r))
@@ -369,7 +369,7 @@ static int found_one(void *arg, const uint8_t *key, size_t key_len, const uint8_
 static int load_writing(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
 {
     struct session *s = arg;
-    struct orset_reader r = {v, v + len, false};
+    struct orset_reader r = orset_reader_of(v, len);
     struct box *x = box_by_folder(s, row_folder(s, key, key_len));
     if (x == NULL)
         return 0;
@@ -413,7 +413,7 @@ int rows_load(struct session *s)
     int r = rows_get(s, 'j', "", 0, &v, &len);
     s->unasked = FALSE;
     if (r > 0) {
-        struct orset_reader in = {v, v + len, false};
+        struct orset_reader in = orset_reader_of(v, len);
         s->join_until = (time_t)orset_read_num(&in, INT64_MAX);
         s->unasked = in.at < in.end && orset_read_u8(&in) != 0;
     }

@@ -144,7 +144,7 @@ static int scripts_wait(struct session *s, unsigned n)
     unsigned had = 0;
     int r = rows_get(s, ROW_SIEVE, "-", 1, &v, &len);
     if (r > 0) {
-        struct orset_reader in = {v, v + len, false};
+        struct orset_reader in = orset_reader_of(v, len);
         had = (unsigned)orset_read_num(&in, UINT_MAX);
         since = (time_t)orset_read_num(&in, INT64_MAX);
     }

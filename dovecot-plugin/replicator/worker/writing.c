@@ -191,7 +191,7 @@ int writing_recover(struct session *s, struct mailbox *box, struct box *x, const
     if (r < 0)
         return -1;
     if (r > 0 && scan->verdict != SCAN_BROKEN) {
-        struct orset_reader in = {value, value + len, false};
+        struct orset_reader in = orset_reader_of(value, len);
         t_array_init(&list, 16);
         (void)orset_read_u8(&in);
         (void)orset_read_num(&in, UINT32_MAX);
@@ -243,7 +243,7 @@ static int put_moved(struct session *s, const struct box *x)
 
 int moved_load(struct session *s, struct box *x, const uint8_t *value, size_t len)
 {
-    struct orset_reader in = {value, value + len, false};
+    struct orset_reader in = orset_reader_of(value, len);
     if (orset_read_u8(&in) != WRITING_VERSION)
         return rows_corrupt(s, "the row of mails with another UID");
     if (!array_is_created(&x->moved))
