@@ -120,7 +120,7 @@ static void sql_number(sqlite3_context *context, int n, sqlite3_value **key)
 static int number_keys(sqlite3 *db)
 {
     static const char *const sql[] = {
-        "ALTER TABLE %s RENAME TO %s_long", "CREATE TABLE %s " ROWS_BY_NUMBER,
+        "ALTER TABLE %s RENAME TO %s_long", ("CREATE TABLE %s " ROWS_BY_NUMBER),
         "INSERT INTO %s SELECT number(key), value FROM %s_long WHERE length(key) <= 7 ORDER BY key",
         "DELETE FROM %s_long WHERE length(key) <= 7"};
     char text[160];

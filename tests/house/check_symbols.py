@@ -7,8 +7,9 @@ import re
 import subprocess
 import sys
 
+# bcmp is what clang makes of a memcmp that is only compared with 0.
 ALLOWED = re.compile(r"""^(?:
-    mem(?:cpy|move|set|cmp|chr|mem) | str(?:len|cmp|ncmp|chr|rchr|spn|cspn|casecmp|ncasecmp|nlen|str)
+    mem(?:cpy|move|set|cmp|chr|mem) | bcmp | str(?:len|cmp|ncmp|chr|rchr|spn|cspn|casecmp|ncasecmp|nlen|str)
   | qsort | bsearch | snprintf | vsnprintf | abort | __assert_fail | __stack_chk_fail | __\w+_chk
   | _GLOBAL_OFFSET_TABLE_ | __asan_\w+ | __ubsan_\w+ | __tls_get_addr | __bswap\w+ | __popcountdi2 | __ctype_\w+
 )$""", re.X)

@@ -542,7 +542,7 @@ def test_a_socket_that_is_postfixs_alone(conf):
 
 def dovecot_of(conf):
     """A file that takes the place of this host's dovecot.conf for check, and the lines that its version begins with."""
-    version = subprocess.run(["dovecot", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout.split()[0]
+    version = subprocess.run(["dovecot", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout.split()[0].partition("-")[0]
     form = "" if version.startswith("2.3") else f"dovecot_config_version = {version}\ndovecot_storage_version = {version}\n"
     theirs = conf.directory / "dovecot.conf"
     script = f'mount --bind {theirs} /etc/dovecot/dovecot.conf && exec "$0" "$@"'

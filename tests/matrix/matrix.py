@@ -6,7 +6,7 @@
     make matrix LEVEL=built|core|whole            how far (default: core)
     make matrix AGAIN=yes                         repeats them
     make matrix FRESH=yes                         makes the releases' trees anew first
-    make compatibility                            COMPATIBILITY.md from the results that are there
+    make compatibility                            keeps the results in tests/matrix/results, COMPATIBILITY.md from these
 
 Results: build/matrix/CELL.json and CELL.log. DOVELANE_TREES: where the releases' trees are kept (/var/cache/dovelane-trees).
 Needs root.

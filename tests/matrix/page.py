@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The matrix as text: a line of a cell, the tables, and COMPATIBILITY.md, from build/matrix/CELL.json.
+"""The matrix as text: a line of a cell, the tables, and COMPATIBILITY.md.
 
-    page.py        writes COMPATIBILITY.md
+    page.py        keeps what ran here (build/matrix/CELL.json) as tests/matrix/results/CELL.json, and writes COMPATIBILITY.md from
+                   all that is kept: of a cell that ran elsewhere, too
 """
 import json
 import pathlib
@@ -11,6 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from cells import LEVELS, NAMES, RELEASES, Cell  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+RAN, KEPT = ROOT / "build" / "matrix", ROOT / "tests" / "matrix" / "results"
 SHOWN = 5  # failures of one step
 HEAD = """\
 # What dovelane was built and tested with
@@ -147,13 +149,31 @@ def whole_page(results):
             "\n## What failed, warned or was skipped\n" + details(results))
 
 
-def main():
+def read(path):
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def better(new, old):
+    """Whether a cell's new result takes the place of the kept one: the later one does, but none that was ended that of a whole run."""
+    return not old or (new["finished"], new["date"]) >= (old["finished"], old["date"])
+
+
+def keep():
+    """Takes over what ran here. Returns all results; name to result or None."""
+    KEPT.mkdir(exist_ok=True)
     results = {}
     for name in NAMES:
-        path = ROOT / "build" / "matrix" / f"{name}.json"
-        results[name] = json.loads(path.read_text()) if path.exists() else None
+        here, results[name] = read(RAN / f"{name}.json"), read(KEPT / f"{name}.json")
+        if here and better(here, results[name]):
+            (KEPT / f"{name}.json").write_text(json.dumps(here, indent=1) + "\n")
+            results[name] = here
+    return results
+
+
+def main():
+    results = keep()
     if not any(results.values()):
-        sys.exit("compatibility: no cell ran here (make matrix); COMPATIBILITY.md stays as it is")
+        sys.exit("compatibility: no cell ran (make matrix); COMPATIBILITY.md stays as it is")
     (ROOT / "COMPATIBILITY.md").write_text(whole_page(results))
 
 

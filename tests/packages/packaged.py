@@ -1,11 +1,14 @@
 """What the tests of the packages share: the packages, 0.1.0 as `make install` left it, a gateway of two hosts, what a file system holds."""
 import contextlib
 import pathlib
+import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
 
+import hosts
 import machine
 
 ROOT = machine.ROOT
@@ -74,24 +77,13 @@ def in_favour(folder, name):
     return pathlib.Path(f"{files}.deb")
 
 
-def old_version(tree):
-    """Puts 0.1.0 into a tree, as `make install` did."""
-    source, files = tree.parent / f"{tree.name}.source", tree.parent / f"{tree.name}.files"
-    for folder in (source, files):
-        machine.remove_tree(folder)
-        folder.mkdir()
-    archive = subprocess.run(["git", "-C", ROOT, "archive", OLD], stdout=subprocess.PIPE, check=True).stdout
-    subprocess.run(["tar", "-x", "-C", source], input=archive, check=True)
-    # Without its tests, which are most of the work and not installed.
-    top = source / "meson.build"
-    top.write_text(top.read_text(encoding="utf-8").replace("subdir('tests')\n", ""), encoding="utf-8")
-    machine.call("meson", "setup", source / "b", source)
-    machine.call("meson", "compile", "-C", source / "b", timeout=3600)
-    machine.call("meson", "install", "-C", source / "b", "--no-rebuild", "--destdir", files)
-    machine.call("cp", "-a", f"{files}/usr", tree)
-    machine.call("tar", "--owner=0", "--group=0", "-C", files, "-cf", tree / OLD_FILES, "usr")
-    machine.remove_tree(source)
-    machine.remove_tree(files)
+def old_version(release):
+    """What puts 0.1.0 into a tree of that release, as `make install` did there."""
+    def prepare(tree):
+        files = hosts.built(release, OLD)[0]
+        machine.call("tar", "--no-overwrite-dir", "-C", tree, "-xf", files, "./usr")
+        shutil.copy(files, tree / OLD_FILES)
+    return prepare
 
 
 def gateway_files(host):
@@ -124,6 +116,27 @@ def gateway_start(host):
 def whole(hosts):
     for host in hosts:
         host.wait("dovelane nodes", 180, "dovelane nodes ends with 0")
+
+
+def diverted(hosts):
+    """How many mails the milters gave to lanes, as they say; what they logged until now is in the file."""
+    count = 0
+    for host in hosts:
+        mark = f"until-now-{random.randrange(16**8):x}"
+        host.run(f"logger -p mail.info {mark}")
+        host.wait(f"grep -q {mark} /var/log/mail.log")
+        count += int(host.run("grep -c 'dovelane-milter.*action=lane' /var/log/mail.log", check=False))
+    return count
+
+
+def diverting(mail, hosts):
+    """Waits until the milters divert: each finds out by itself that the nodes are whole, after `dovelane nodes` did. Nothing is left of the mails for it."""
+    for host in hosts:
+        before, tries = diverted([host]), 0
+        while diverted([host]) == before:
+            tries += 1
+            assert tries <= 100 and mail.send([host], mails=1).wait(120) == 0, host.run("grep dovelane-milter /var/log/mail.log", check=False)
+        host.wait("dovelane mailq | grep -q -i empty && mailq | grep -q 'Mail queue is empty'", 120)
 
 
 class Mail:

@@ -156,7 +156,7 @@ static void make_alias(struct orset *os)
 {
     struct orset_facts facts = facts_of(20);
     struct orset_flags none = {0};
-    struct orset_join *j;
+    struct orset_join *j = NULL;
     unsigned united, left;
     facts.guid[0] = 21;
     require(orset_begin(os) == 0 && orset_join_begin(os, ORSET_INBOX, &j) == 0, "join");
@@ -175,7 +175,7 @@ static void make(const char *path)
     struct state_sqlite *db;
     struct orset_store s;
     uint8_t guid[16] = {1};
-    uint32_t f, g;
+    uint32_t f = 0, g;
     char *error;
     require(state_sqlite_open(&db, path, &error) == 0, "open");
     state_sqlite_interface(db, &s);

@@ -132,7 +132,7 @@ static void change_by(struct orset *peer)
 {
     struct orset_facts facts = {.guid = {1, 1, 2, 3, 4, 5, 6}, .sha256 = {1, 7}, .received = 5, .saved = 5};
     struct orset_flags flags = {.system = ORSET_FLAGGED};
-    uint32_t f;
+    uint32_t f = 0;
     require(orset_begin(peer) == 0 && orset_local_create(peer, "\0G", 2, 5, facts.guid, &f) == 0,
             "a peer's folder");
     require(orset_local_add(peer, f, 1, &facts, &flags, NULL) == 0 &&

@@ -111,8 +111,11 @@ static int ask_all(struct orset *os)
     }
     while (r >= 0 && (r = orset_todo_next(os, &t)) > 0)
         ;
-    if (r >= 0 && (r = orset_subscribed(os, "\0F", 2)) >= 0 &&
-        (r = orset_attribute_get(os, 1, "pk", 2, &v, &len)) >= 0)
+    if (r >= 0) {
+        orset_subscribed(os, "\0F", 2);
+        r = orset_attribute_get(os, 1, "pk", 2, &v, &len);
+    }
+    if (r >= 0)
         r = orset_batch_make(os, 1, 100000, NULL, 0, &b, &next);
     if (r >= 0 && (r = orset_begin(os)) == 0) {
         struct orset_flags none = {0};
