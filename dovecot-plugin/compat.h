@@ -135,6 +135,16 @@ static inline int compat_lookup(struct mail_storage_service_ctx *ctx, const stru
 #endif
 }
 
+/* mail_access_groups, as one text on the data stack. */
+static inline const char *compat_access_groups(const struct mail_user_settings *set)
+{
+#if COMPAT_24
+    return array_is_created(&set->mail_access_groups) ? t_array_const_string_join(&set->mail_access_groups, ",") : "";
+#else
+    return set->mail_access_groups;
+#endif
+}
+
 /* A setting that may have variables, as it stands in what compat_user_set() gives. 2.3 has a mark before it. */
 static inline const char *compat_not_expanded(const char *value)
 {

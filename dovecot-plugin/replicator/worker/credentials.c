@@ -36,7 +36,8 @@ uint64_t credentials_of(struct mail_storage_service_user *user, const char *cons
     static const char groups_of[] = "system_groups_user=";
     const struct mail_user_settings *set = compat_user_set(user);
     string_t *all = t_str_new(256);
-    str_printfa(all, "%s\n%s\n%s\n%s\n", set->mail_uid, set->mail_gid, set->mail_access_groups, set->mail_privileged_group);
+    str_printfa(all, "%s\n%s\n%s\n%s\n", set->mail_uid, set->mail_gid,
+                compat_access_groups(set), set->mail_privileged_group);
     for (; fields != NULL && *fields != NULL; fields++)
         if (str_begins_with(*fields, groups_of))
             add_groups(all, *fields + sizeof groups_of - 1);
