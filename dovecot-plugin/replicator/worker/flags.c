@@ -49,7 +49,8 @@ void flags_of_mail(struct session *s, struct mail *mail, struct orset_flags *f)
         if (n >= 0 && f->nkeywords < ORSET_MESSAGE_KEYWORDS_MAX)
             f->keyword[f->nkeywords++] = (uint16_t)n;
         else
-            session_note(s, NOTE_WARNING, "keyword %s of UID %u is not replicated: %s", *k, mail->uid, orset_error_text(s->os));
+            session_note(s, NOTE_WARNING, "keyword %s of UID %u is not replicated: %s", *k, mail->uid,
+                         n < 0 ? orset_error_text(s->os) : t_strdup_printf("a mail has %d of them", ORSET_MESSAGE_KEYWORDS_MAX));
     }
     sort_keywords(f);
 }
