@@ -58,7 +58,8 @@ def test_it_is_that_user_in_every_respect(site):
     # The socket at which the next connection would wait, for another user.
     listening = subprocess.run(["ss", "-Hlxp"], stdout=subprocess.PIPE, check=True).stdout.decode()
     assert f"pid={site.process.pid}," in listening and f"pid={pid}," not in listening
-    assert {said[which] for which in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
+    # 2.4's master lets some be inherited (CapInh), which gives nothing: only a program file with such ones of its own would.
+    assert {said[which] for which in ("CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
     # Not dumpable: not even a process with the same id may look into it, or read its descriptors.
     assert Path(f"/proc/{pid}/fd").stat().st_uid == 0
     looks = subprocess.run(["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "ls", f"/proc/{pid}/fd"], capture_output=True, check=False)
