@@ -420,7 +420,8 @@ int orset_named_renumber(struct renumber *n)
         if (r < 0)
             r = w.list.failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for a new epoch")
                               : orset_storage_fail(os, "subscriptions and attributes");
-        struct orset_reader l = {w.list.data, w.list.data + w.list.len, w.list.len == 0};
+        struct orset_reader l = orset_reader_of(w.list.data, w.list.len);
+        l.bad = w.list.len == 0;
         while (r >= 0 && !l.bad && l.at < l.end) {
             struct orset_key k = {0};
             size_t len;

@@ -30,7 +30,8 @@ int parcel_encode(struct orset_buf *b, const struct parcel *p)
 
 int parcel_decode(struct parcel *p, const uint8_t *meta, size_t n)
 {
-    struct orset_reader r = {meta, meta + n, n > PARCEL_META_MAX};
+    struct orset_reader r = orset_reader_of(meta, n);
+    r.bad = n > PARCEL_META_MAX;
     memset(p, 0, sizeof *p);
     p->version = orset_read_u8(&r);
     const uint8_t *group = orset_read_bytes(&r, sizeof p->group);
@@ -100,19 +101,27 @@ static int check_mails(struct orset_reader r, size_t *nmails_r, struct orset_rea
     return r.bad || r.at != r.end || bytes > PARCEL_MAILS_BYTES ? -1 : 0;
 }
 
+static struct orset_reader reader_of(struct text body)
+{
+    struct orset_reader r = orset_reader_of(body.p, body.n);
+    r.bad = body.n > PARCEL_MAX;
+    return r;
+}
+
 int parcel_batch(struct text body, struct text *batch_r, size_t *nmails_r, struct orset_reader *mails_r)
 {
-    struct orset_reader r = {body.p, body.p + body.n, body.n > PARCEL_MAX};
+    struct orset_reader r = reader_of(body);
     batch_r->p = orset_read_text(&r, PARCEL_MAX, &batch_r->n);
     return check_mails(r, nmails_r, mails_r);
 }
 
 uint64_t parcel_batch_first(struct text body)
 {
-    struct orset_reader r = {body.p, body.p + body.n, body.n > PARCEL_MAX};
+    struct orset_reader r = reader_of(body);
     size_t n;
     const uint8_t *batch = orset_read_text(&r, PARCEL_MAX, &n);
-    struct orset_reader in = {batch, batch + (batch ? n : 0), !batch};
+    struct orset_reader in = orset_reader_of(batch, batch ? n : 0);
+    in.bad = !batch;
     orset_read_u8(&in); /* version */
     for (uint64_t i = orset_read_num(&in, ORSET_ORIGINS_MAX); i > 0 && !in.bad; i--) {
         orset_read_bytes(&in, 16);
@@ -137,7 +146,7 @@ void parcel_put_bodies(struct orset_buf *b, size_t nmails)
 
 int parcel_bodies(struct text body, size_t *nmails_r, struct orset_reader *mails_r)
 {
-    return check_mails((struct orset_reader){body.p, body.p + body.n, body.n > PARCEL_MAX}, nmails_r, mails_r);
+    return check_mails(reader_of(body), nmails_r, mails_r);
 }
 
 bool parcel_next_mail(struct orset_reader *mails, struct parcel_mail *m)
@@ -173,7 +182,7 @@ static bool read_want(struct orset_reader *r, struct parcel_want *w)
 
 int parcel_wants(struct text body, size_t *n_r, struct orset_reader *wants_r)
 {
-    struct orset_reader r = {body.p, body.p + body.n, body.n > PARCEL_MAX};
+    struct orset_reader r = reader_of(body);
     struct parcel_want w;
     *n_r = (size_t)orset_read_num(&r, PARCEL_WANTS_MAX);
     *wants_r = r;
@@ -199,7 +208,7 @@ void parcel_put_body(struct orset_buf *b, const struct parcel_body *p)
 
 int parcel_body(struct text body, struct parcel_body *p)
 {
-    struct orset_reader r = {body.p, body.p + body.n, body.n > PARCEL_MAX};
+    struct orset_reader r = reader_of(body);
     p->sha256 = orset_read_bytes(&r, SHA256);
     p->size = orset_read_num(&r, PARCEL_SIZE_MAX);
     p->offset = orset_read_num(&r, PARCEL_SIZE_MAX);

@@ -166,6 +166,7 @@ class Worker:
     def __init__(self, site, connection):
         self.site, self.socket, self.stream = site, connection, connection.makefile("rb")
         self.user = self.sites = self.kept = None
+        self.old = False
         self.asking = set()     # sites that an exchange waits for; ends with CLOSE
 
     def run(self):
@@ -249,7 +250,8 @@ class Worker:
         names = [r.text() for _ in range(r.num())]
         settings = {r.text().decode(): r.text().decode() for _ in range(r.num())}
         r.end()
-        assert (version, own) == (3, self.site.number)
+        assert version in (2, 3) and own == self.site.number
+        self.old = version == 2  # of 0.1.0: a worker served whoever it was given
         self.site.hellos.append((self.sites, digest, names, settings))
 
     def lookup(self, r):
@@ -265,7 +267,8 @@ class Worker:
             self.write(CREDENTIALS, struct.pack("<Q", self.site.credentials.get(user, 1)))
 
     def open(self, r):
-        user, told = r.text().decode(), struct.unpack("<Q", r.bytes(8))[0]
+        user = r.text().decode()
+        told = 1 if self.old else struct.unpack("<Q", r.bytes(8))[0]
         r.end()
         assert self.user is None, "a user is open already"
         if user in self.site.unknown:
@@ -433,7 +436,7 @@ class Worker:
         self.site.verbs.append((self.user, args))
         if self.user is None:
             assert args == ["users"]
-            assert self.kept is None, "it is not root any more"
+            assert self.kept is None or self.old, "it is not root any more"
             for name in self.site.listed or []:
                 self.write(REPLY, b"\x01" + text(name))
             self.done(OK if self.site.listed is not None else REFUSED)

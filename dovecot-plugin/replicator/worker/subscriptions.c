@@ -86,7 +86,8 @@ static int load_names(struct session *s, const char *row, ARRAY_TYPE(const_strin
     size_t len, n;
     t_array_init(names, 16);
     int r = rows_get(s, ROW_SUBSCRIPTIONS, row, strlen(row), &v, &len);
-    struct orset_reader in = {v, v + (r > 0 ? len : 0), r <= 0};
+    struct orset_reader in = orset_reader_of(v, r > 0 ? len : 0);
+    in.bad = r <= 0;
     while (!in.bad && in.at != in.end) {
         const uint8_t *p = orset_read_text(&in, ROW_NAME_MAX, &n);
         const char *vname = p == NULL ? NULL : t_strndup(p, n);
