@@ -147,3 +147,22 @@ def test_users_whose_workers_hang_have_one_worker_at_a_time(world):  # noqa: F81
     assert most == 1
     site.slow.clear()  # the first one to answer clears nobody else's name: each has his turn
     w.quiet(bad + good)
+
+
+def test_names_that_are_made_up_are_looked_up_behind_those_that_are_known(world):  # noqa: F811
+    """After a start nobody's credentials are known: who floods the FIFO then must not be before everybody else."""
+    w = world(2)
+    w[0].change("real", "before")
+    w.converge(["real"])
+    w[0].stop()
+    w[0].start()
+    w[0].site.unknown = MadeUp()
+    w[0].site.lookups.clear()
+    thread = threading.Thread(target=flood, args=(w[0], [f"x{i}" for i in range(20_000)]), daemon=True)
+    thread.start()
+    wait_for(lambda: len(w[0].site.lookups) > 100, 60, "the first lookups")
+    w[0].site.add("real", "after")
+    w[0].mark("real")  # as the plugin does that finds the FIFO full
+    w.converge(["real"])
+    assert "real" in w[0].site.lookups
+    w[0].site.unknown = set()

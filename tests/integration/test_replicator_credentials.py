@@ -63,7 +63,7 @@ def test_a_user_whose_id_changes_is_opened_by_another_worker(world):
 
 
 def test_a_user_who_is_always_elsewhere_holds_nobody_up(world):
-    """Each time he is looked up anew, and another process begins; he waits longer each time as if it had failed."""
+    """Each time he is looked up anew, and another process begins; from the second time on he waits longer each time."""
     w = world(1)
     (name,) = users(1)
     with w[0].site.lock:

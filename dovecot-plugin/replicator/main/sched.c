@@ -13,19 +13,20 @@ TAILQ_HEAD(user_queue, user);
 
 struct sched {
     struct replicator *r;
-    struct user_queue queue[USER_CLASSES], slow, unknown;
+    struct user_queue queue[USER_CLASSES], unknown[USER_CLASSES], slow;
     size_t waiting, nslow, nunknown; /* in queue; the others */
-    unsigned picks;
+    unsigned picks, lookups;
 };
 
 struct sched *sched_open(struct replicator *r)
 {
     struct sched *s = mem_zero(sizeof *s);
     s->r = r;
-    for (int c = 0; c < USER_CLASSES; c++)
+    for (int c = 0; c < USER_CLASSES; c++) {
         TAILQ_INIT(&s->queue[c]);
+        TAILQ_INIT(&s->unknown[c]);
+    }
     TAILQ_INIT(&s->slow);
-    TAILQ_INIT(&s->unknown);
     return s;
 }
 
@@ -38,7 +39,7 @@ void sched_close(struct sched *s)
 static struct user_queue *queue_of(struct sched *s, const struct user *u, enum user_class c, size_t **n)
 {
     *n = u->credentials == 0 ? &s->nunknown : u->queued_slow ? &s->nslow : &s->waiting;
-    return u->credentials == 0 ? &s->unknown : u->queued_slow ? &s->slow : &s->queue[c];
+    return u->credentials == 0 ? &s->unknown[c] : u->queued_slow ? &s->slow : &s->queue[c];
 }
 
 static void say_waiting(const struct sched *s)
@@ -89,29 +90,40 @@ size_t sched_unknown(const struct sched *s)
     return s->nunknown;
 }
 
+/* The first of the first class that has any; NULL: none. */
+static struct user *first_of(struct user_queue *queue, bool other_way)
+{
+    for (int i = 0; i < USER_CLASSES; i++) {
+        struct user *u = TAILQ_FIRST(&queue[other_way ? USER_CLASSES - 1 - i : i]);
+        if (u)
+            return u;
+    }
+    return NULL;
+}
+
 static struct user *pick(struct sched *s)
 {
     bool other_way = (s->picks + 1) % OTHER_WAY == 0;
     struct user *slow = may_be_slow(s) ? TAILQ_FIRST(&s->slow) : NULL;
-    if (slow && other_way)
-        return slow;
-    for (int i = 0; i < USER_CLASSES; i++) {
-        struct user *u = TAILQ_FIRST(&s->queue[other_way ? USER_CLASSES - 1 - i : i]);
-        if (u)
-            return u;
-    }
-    return slow;
+    struct user *u = slow && other_way ? NULL : first_of(s->queue, other_way);
+    return u ? u : slow;
+}
+
+static void look_up_next(struct sched *s)
+{
+    struct workers *ws = s->r->workers;
+    if (s->nunknown == 0 || s->r->stopping || !workers_may_look_up(ws))
+        return;
+    struct user *u = first_of(s->unknown, ++s->lookups % OTHER_WAY == 0);
+    sched_dequeue(s, u);
+    workers_look_up(ws, u);
 }
 
 void sched_run(struct sched *s)
 {
     struct workers *ws = s->r->workers;
     size_t coming = workers_go_on(ws, sched_waiting(s));
-    struct user *unknown = TAILQ_FIRST(&s->unknown);
-    if (unknown && !s->r->stopping && workers_may_look_up(ws)) {
-        sched_dequeue(s, unknown);
-        workers_look_up(ws, unknown);
-    }
+    look_up_next(s);
     while (sched_waiting(s) > coming && !s->r->stopping) {
         struct user *u = pick(s);
         struct worker *w = workers_free(ws, u);

@@ -157,7 +157,7 @@ static bool needed(const struct user *u, double now)
     bool work = u->worker || u->queued != USER_NOTHING || u->nparcels || user_has_reason(u) || u->sweep || !TAILQ_EMPTY(&u->admin);
     for (size_t i = 0; i < r->group.npeers; i++)
         work = work || ((u->peer[i].resend_at != 0 || unsent(&u->peer[i])) && u->r->users->n < KEEP);
-    return work || now < u->unknown_until || now - u->active_at < seconds(r->config->active_for) || now < u->open_after;
+    return work || now < u->unknown_until || user_slow(u) || now - u->active_at < seconds(r->config->active_for) || now < u->open_after;
 }
 
 static void on_collect(struct ev_loop *loop, ev_timer *t, int events)

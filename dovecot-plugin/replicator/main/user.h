@@ -81,6 +81,7 @@ struct user {
     double asked_at; /* a worker owes an answer since then; 0: none does */
     double slow_until, slow_for; /* user_slow(); the second: for how long, the next time longer */
     bool queued_slow;            /* how it was queued */
+    bool elsewhere;              /* its last worker said ELSEWHERE */
     double said; /* when its last failure was logged */
     uint64_t unplaced, held;
     bool known;             /* in the ledger */

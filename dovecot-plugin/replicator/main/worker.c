@@ -195,6 +195,9 @@ static void lost(struct worker *w, const char *why)
     struct workers *ws = w->all;
     if (w->state == ENDING) { /* as it said it would: the user is looked up again, and opened by another */
         u->credentials = 0;
+        if (u->elsewhere) /* again: a userdb that says another thing each time starts a process each time */
+            u->open_after = user_backoff(&u->open_wait);
+        u->elsewhere = true;
         release(w);
         worker_free(w);
         return;
@@ -240,6 +243,7 @@ static void on_ready(struct worker *w, const struct frame *f)
     struct replicator *r = w->all->r;
     bool first = false;
     u->open_wait = 0;
+    u->elsewhere = false;
     u->unknown_until = 0;
     user_prove(u);
     w->state = WARM;
