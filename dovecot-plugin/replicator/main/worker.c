@@ -189,7 +189,8 @@ static void unreachable(struct workers *ws, char *why)
         log_warning("%s", why);
 }
 
-static void lost(struct worker *w, const char *why)
+/* timed_out: it owed an answer for all of worker_timeout. */
+static void lost(struct worker *w, const char *why, bool timed_out)
 {
     struct user *u = w->user;
     struct workers *ws = w->all;
@@ -203,7 +204,7 @@ static void lost(struct worker *w, const char *why)
         return;
     }
     double owed = u && u->asked_at != 0 ? clock_monotonic() - u->asked_at : 0;
-    if (w->state != LOOKING && (owed >= SLOW || owed * 1000 >= (double)ws->r->config->worker_timeout))
+    if (u && w->state != LOOKING && (timed_out || owed >= SLOW))
         user_is_slow(u);
     if (u && !w->heard) {
         /* Dovecot's master has no process for us, it seems. */
@@ -453,12 +454,12 @@ static void on_readable(struct ev_loop *loop, ev_io *io, int events)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        lost(w, n ? strerror(errno) : "the worker went away");
+        lost(w, n ? strerror(errno) : "the worker went away", false);
         return;
     }
     w->in.len += (size_t)n;
     if (!frames(w, &why))
-        lost(w, why);
+        lost(w, why, false);
 }
 
 static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
@@ -472,7 +473,7 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
     else if (owes(w) && ship_full(w->all->r->ship))
         set_patience(w, w->all->r->config->worker_timeout); /* it is not read (workers_flush): it may have answered */
     else if (owes(w))
-        lost(w, "the worker did not answer within worker_timeout");
+        lost(w, "the worker did not answer within worker_timeout", true);
 }
 
 /* ---- connecting ---- */
