@@ -81,9 +81,16 @@ def counts(junit):
     for case in root.iter("testcase"):
         for kind in ("failure", "error"):
             for trouble in case.findall(kind):
-                said = " ".join((trouble.get("message") or "").split())
+                said = " ".join((trouble.get("message") or told(case)).split())
                 failures.append(f"{case.get('classname', '')} {case.get('name')}: {kind}: {said[:400]}")
     return total - failed - skipped, failed, skipped, failures
+
+
+def told(case):
+    """Of a program's output, what says why it failed: meson gives no message."""
+    lines = [line for stream in ("system-out", "system-err") for line in (case.findtext(stream) or "").splitlines() if line.strip()]
+    why = [line for line in lines if re.match(r"FAILED |ERROR |E  ", line) or re.search(r"[Aa]ssert|runtime error|Sanitizer:", line)]
+    return " / ".join((why or lines)[-4:])
 
 
 def unit(folder, name, suites, tally):
