@@ -200,3 +200,15 @@ def files_of(host):
 def difference(before, after):
     return sorted([f"+ {path}" for path in after.keys() - before.keys()] + [f"- {path}" for path in before.keys() - after.keys()] +
                   [f"~ {path}: {before[path]} became {after[path]}" for path in before.keys() & after.keys() if before[path] != after[path]])
+
+
+def wait_in_lanes(mail, hosts, mails):
+    """Mails that wait for their next hop: those in lanes, as many as the milters say that they gave there; a milter that is in doubt leaves one to Postfix."""
+    diverting(mail, hosts)
+    before = diverted(hosts)
+    mail.hold(True)
+    assert mail.send(hosts, mails=mails, rate=50).wait(120) == 0
+    waiting = int(hosts[0].run("dovelane mailq -j | wc -l"))
+    assert 0 < waiting == diverted(hosts) - before <= mails
+    print(f"{waiting} of {mails} mails wait in lanes")
+    return waiting

@@ -2,7 +2,7 @@
 import re
 
 import packaged
-from packaged import Mail, difference, files_of, gateway_files, gateway_start, whole
+from packaged import Mail, difference, files_of, gateway_files, gateway_start, wait_in_lanes, whole
 
 UNITS = "dovelane-milter dovelane-proxy dovelane-relay"
 
@@ -56,15 +56,14 @@ def test_a_gateway_is_not_removed_while_it_holds_mail_and_a_purge_says_what_goes
         gateway_files(host)
         gateway_start(host)
     whole(hosts)
-    mail.hold(True)
-    assert mail.send(hosts, mails=30).wait(120) == 0
+    waiting = wait_in_lanes(mail, hosts, 30)
     # Postfix names us.
     code, said = one.status("dpkg --remove dovelane")
     assert code and "Postfix still hands it mail" in said and "master.cf" in said, said
     one.run("postconf -PX smtp/inet/smtpd_milters && systemctl reload postfix")
     # Mail lies in its lanes.
     code, said = one.status("dpkg --remove dovelane")
-    assert code and "30 mails lie in lanes" in said and "drain --to-postfix" in said, said
+    assert code and f"{waiting} mails lie in lanes" in said and "drain --to-postfix" in said, said
     assert one.run("systemctl is-active dovelane-relay dovelane-milter").split() == ["active"] * 2
     code, said = one.status("dpkg --remove redis-module-lane")
     assert code and "Remove dovelane first, or stop the relay" in said, said
@@ -97,8 +96,7 @@ def test_what_a_removed_module_left_on_the_disk_is_there_again_when_it_comes_bac
     host.write("/etc/dovelane/dovelane.conf", re.sub(r"node mx2 .*\n", "", config).replace("copies = 2", "copies = 1"))
     gateway_start(host)
     whole([host])
-    mail.hold(True)
-    assert mail.send([host], mails=20).wait(120) == 0
+    wait_in_lanes(mail, [host], 20)
     code, said = host.status("DOVELANE_REMOVE_ANYWAY=1 dpkg --remove dovelane redis-module-lane")
     assert code == 0, said
     host.run("test -s /var/lib/redis/dovelane/dump.rdb")
@@ -134,8 +132,7 @@ def test_what_cannot_be_told_is_not_taken_for_no_mail(world, bare, debs, tmp_pat
     host = one_host(world, bare)
     mail = Mail(world, tmp_path)
     one_node_gateway(host, debs)
-    mail.hold(True)
-    assert mail.send([host], mails=5).wait(120) == 0
+    waiting = wait_in_lanes(mail, [host], 5)
     host.run("postconf -PX smtp/inet/smtpd_milters && systemctl reload postfix")
     config = host.read("/etc/dovelane/dovelane.conf")
     cases = {
@@ -161,7 +158,7 @@ def test_what_cannot_be_told_is_not_taken_for_no_mail(world, bare, debs, tmp_pat
     assert code and "cannot be told" in said, said
     host.run("rm /run/systemd/system/redis-server@dovelane.service.d/slow.conf; systemctl daemon-reload; systemctl stop redis-server@dovelane; "
              "systemctl start redis-server@dovelane dovelane-relay")
-    host.wait("dovelane mailq -j | wc -l | grep -qx 5")
+    host.wait(f"dovelane mailq -j | wc -l | grep -qx {waiting}")
     # A stopped server has what it held in its file, and the mail is there when both are back.
     host.run("systemctl stop dovelane-relay redis-server@dovelane")
     host.run("dpkg --remove dovelane")
@@ -178,8 +175,7 @@ def test_a_removal_that_comes_to_nothing_changes_nothing(world, bare, debs, tmp_
     host = one_host(world, bare)
     mail = Mail(world, tmp_path)
     one_node_gateway(host, debs)
-    mail.hold(True)
-    assert mail.send([host], mails=5).wait(120) == 0
+    wait_in_lanes(mail, [host], 5)
     host.run("postconf -PX smtp/inet/smtpd_milters && systemctl reload postfix")
 
     def in_vain(name):

@@ -1,6 +1,6 @@
 """From 0.1.0, which `make install` brought, to the packages, with mail in lanes and mail coming in: nothing is refused, lost or left behind."""
 import packaged
-from packaged import Mail, diverted, diverting, gateway_files, gateway_start, whole
+from packaged import Mail, gateway_files, gateway_start, wait_in_lanes, whole
 
 
 def pid(host, unit):
@@ -16,18 +16,6 @@ def replaced(host, *units):
 def change_over(host):
     """The step of an upgrade that is the admin's, node by node."""
     host.run("systemctl stop dovelane-relay && systemctl restart redis-server@dovelane && systemctl start dovelane-relay")
-
-
-def wait_in_lanes(mail, hosts, mails):
-    """Mails that wait for their next hop: those in lanes, as many as the milters say that they gave there; a milter that is in doubt leaves one to Postfix."""
-    diverting(mail, hosts)
-    before = diverted(hosts)
-    mail.hold(True)
-    assert mail.send(hosts, mails=mails, rate=50).wait(120) == 0
-    waiting = int(hosts[0].run("dovelane mailq -j | wc -l"))
-    assert 0 < waiting == diverted(hosts) - before <= mails
-    print(f"{waiting} of {mails} mails wait in lanes")
-    return waiting
 
 
 def deliver_all(mail, hosts):
