@@ -208,7 +208,10 @@ class Worker:
         head = self.stream.read(4)
         if len(head) < 4:
             raise Ended
-        body = self.stream.read(struct.unpack("<I", head)[0])
+        size = struct.unpack("<I", head)[0]
+        body = self.stream.read(size)
+        if len(body) < size:
+            raise Ended
         return body[0], Reader(body[1:])
 
     def write(self, kind, body=b""):

@@ -29,6 +29,44 @@ class MadeUp(set):
         return name.startswith("x")
 
 
+def test_a_slow_user_who_has_always_something_to_do_leaves_the_others_their_turn(world):  # noqa: F811
+    w = world(2, worker_timeout="1s", replicator_workers="3", hint_wait="0ms", worker_idle="1h")
+    site, bad = w[0].site, [f"bad{n}" for n in range(3)]
+    for name in bad:
+        site.slow[name] = 3600.
+        w[0].change(name, "x")
+    wait_for(lambda: all(f"user={name}: the worker did not answer within worker_timeout" in w[0].log.read_text() for name in bad), 120, "a failure of each")
+    site.slow.clear()
+    w.quiet(bad)
+    stop = threading.Event()
+
+    def busy():
+        while not stop.wait(0.01):
+            w[0].change("bad0", "again")
+    thread = threading.Thread(target=busy)
+    thread.start()
+    try:
+        for name in bad[1:]:
+            w[0].change(name, "y")
+        w.quiet(bad[1:])
+    finally:
+        stop.set()
+        thread.join()
+    w.quiet(bad)
+
+
+def test_what_one_user_leaves_in_a_lane_silences_nobody_else(world):  # noqa: F811
+    """A parcel that a worker does not come to an end with stays in the lane. In a quiet group that looked like a peer that takes nothing."""
+    w = world(2, worker_timeout="1h", hello_every="12s", resend_after="1h", resend_most="1h")
+    w[0].site.slow["bad"] = 3600.
+    w[1].change("bad", "x")
+    wait_for(lambda: w[0].metric("replicator_in_hand_bytes") > 0, what="a parcel that stays")
+    w[1].change("good", "x")
+    w.converge(["good"])
+    wait_for(lambda: "user=good: ship hello site-a" in w[1].log.read_text().split("user=good: ingest", 1)[1], 60, "a hello, after 12 seconds")
+    w[0].site.slow.clear()
+
+
 def test_names_that_are_made_up_hold_nobody_up_and_fill_no_memory(world):  # noqa: F811
     """The FIFO is writable for all processes that open mailboxes. Who finds it full leaves a mark, and a mark of somebody known is obeyed."""
     w = world(2)

@@ -85,6 +85,11 @@ size_t sched_waiting(const struct sched *s)
     return s->waiting + (may_be_slow(s) ? 1 : 0);
 }
 
+size_t sched_slow(const struct sched *s)
+{
+    return s->nslow;
+}
+
 size_t sched_unknown(const struct sched *s)
 {
     return s->nunknown;

@@ -30,8 +30,11 @@ struct lane_state {
     bool dropped;      /* something was not stored, and users who have it marked were not asked since */
     bool forgotten;    /* some such users left memory */
     char *after; /* page of ship_resend_all, NULL: not under way */
-    int64_t waiting[LANES];
-    double progress; /* when the live lane was last seen empty or shorter than before */
+    int64_t waiting[LANES]; /* as the node said last; -1: it is not known */
+    bool pushed;            /* something was, since the lengths were asked for */
+    int64_t stored;         /* in the live lane, since its length was said */
+    double progress; /* when the live lane was last seen empty, or with fewer parcels than it had and got */
+    double probed;   /* when something was let through though nobody took */
 };
 
 struct ship {
@@ -105,6 +108,7 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
     bool stored = answer && (answer->type == REDIS_REPLY_INTEGER || (answer->str && !strcmp(answer->str, "DONE")));
     if (stored) {
         metric_add(replicator_sent, 1);
+        s->peer[p->peer].stored += p->lane == LANE_LIVE;
         s->peer[p->peer].full_wait = 0;
     } else {
         unsent(s, p->user, p->peer, p->first);
@@ -143,8 +147,12 @@ static void push(struct ship *s, struct user *u, size_t peer, const struct frame
     const char *argv[] = {"LANE.PUSH", "1", key, "ENTRIES", "1", "1", (char *)id, (char *)meta.data, send->body.n ? (const char *)send->body.p : ""};
     const size_t len[] = {9, 1, strlen(key), 7, 1, 1, sizeof id, meta.len, send->body.n};
     if (wire_send(node_wire(s->node), on_pushed, p, 9, argv, len)) {
+        struct lane_state *l = &s->peer[peer];
         s->pending++;
         s->bytes += p->bytes;
+        l->pushed = true;
+        if (l->waiting[LANE_LIVE] == 0)
+            l->progress = clock_monotonic(); /* it was not asked while nothing could have come */
         if (send->kind == PARCEL_BATCH)
             user_sent(u, peer);
     } else {
@@ -252,6 +260,10 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
 {
     struct ship *s = arg;
     (void)new_life;
+    for (size_t i = 0; i < s->r->group.npeers; i++) {
+        s->peer[i].waiting[LANE_LIVE] = s->peer[i].waiting[LANE_BULK] = -1;
+        s->peer[i].progress = clock_monotonic();
+    }
     if (!ready)
         return;
     for (size_t i = 0; i < s->r->group.npeers; i++) {
@@ -312,8 +324,10 @@ static void on_length(struct wire *w, redisReply *reply, void *arg)
     struct ship *ship = l->ship;
     struct lane_state *s = &ship->peer[l->peer];
     int64_t n = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1;
-    if (l->lane == LANE_LIVE && (n <= 0 || n < s->waiting[LANE_LIVE]))
+    if (l->lane == LANE_LIVE && (n <= 0 || (s->waiting[LANE_LIVE] >= 0 && n < s->waiting[LANE_LIVE] + s->stored)))
         s->progress = clock_monotonic();
+    if (l->lane == LANE_LIVE)
+        s->stored = 0;
     s->waiting[l->lane] = n;
     if (s->full[l->lane])
         look_for_room(ship, l->peer, l->lane);
@@ -326,6 +340,7 @@ static void on_length(struct wire *w, redisReply *reply, void *arg)
 
 static void ask_lengths(struct ship *s, size_t peer)
 {
+    s->peer[peer].pushed = false;
     for (int lane = 0; lane < LANES; lane++) {
         struct length *l = mem_alloc(sizeof *l);
         *l = (struct length){s, peer, lane};
@@ -345,7 +360,9 @@ static void on_lengths(struct ev_loop *loop, ev_timer *t, int events)
         struct lane_state *l = &s->peer[i];
         for (int lane = 0; lane < LANES; lane++)
             full = full || (l->full[lane] && !ship_stalled(s, i));
-        ask_lengths(s, i);
+        /* Nobody else pushes: what was empty is. */
+        if (l->pushed || l->forgotten || l->waiting[LANE_LIVE] != 0 || l->waiting[LANE_BULK] != 0)
+            ask_lengths(s, i);
         if (l->dropped && ship_ready(s, i)) /* the wait for memory, or for a lane from which nobody takes, is over */
             go_on(s, i);
     }
@@ -356,6 +373,15 @@ static void on_lengths(struct ev_loop *loop, ev_timer *t, int events)
 bool ship_stalled(const struct ship *s, size_t peer)
 {
     return s->peer[peer].waiting[LANE_LIVE] > 0 && clock_monotonic() - s->peer[peer].progress > STALLED;
+}
+
+bool ship_try(struct ship *s, size_t peer)
+{
+    double now = clock_monotonic();
+    if (ship_stalled(s, peer) && now < s->peer[peer].probed + SHIP_PROBE)
+        return false;
+    s->peer[peer].probed = now;
+    return true;
 }
 
 int64_t ship_waiting(const struct ship *s, size_t peer)

@@ -9,6 +9,8 @@
 
 #include "user.h"
 
+#define SHIP_PROBE 10. /* seconds between two tries whether somebody takes again */
+
 struct ship *ship_open(struct replicator *);
 void ship_close(struct ship *);
 
@@ -20,6 +22,9 @@ bool ship_ready(const struct ship *, size_t peer);
 /* Nobody has taken anything from the lane to that peer for a while, and it is not empty: what was sent is still there,
  * and sending it again would only fill it. */
 bool ship_stalled(const struct ship *, size_t peer);
+/* Whether something may be sent that is no change: the lane is not stalled, or it is time to see whether it still is. What is left in a
+ * lane may be of one user who cannot take it now, and then nothing else says that the peer takes other users' parcels. */
+bool ship_try(struct ship *, size_t peer);
 /* So much is under way that workers have to wait. */
 bool ship_full(const struct ship *);
 size_t ship_pending(const struct ship *); /* parcels without an answer yet */

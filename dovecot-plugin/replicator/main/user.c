@@ -76,7 +76,6 @@ struct user *user_get(struct users *us, const char *name, size_t n)
         if (!us->r->group.peer[i].removed)
             ledger_get_unconfirmed(us->r->ledger, us->r->group.peer[i].site, u->name, &p->unconfirmed, &p->since);
         p->resend_wait = seconds(us->r->config->resend_after);
-        p->hello_wait = seconds(us->r->config->hello_every);
         p->exchange_wait = seconds(us->r->config->exchange_after);
     }
     ledger_get_waiting(us->r->ledger, u->name, &u->unplaced, &u->held);
@@ -144,6 +143,19 @@ void users_each(struct users *us, user_fn *fn, void *arg)
     fn(u, arg);
 }
 
+/* A mailbox of it has changed within active_for, here or there. */
+static bool active(const struct user *u, double now)
+{
+    return u->active_at != 0 && now - u->active_at < seconds(u->r->config->active_for);
+}
+
+/* When next, of what is done the more seldom the longer nothing has happened: after `times` what that is by now. 0: it is not active any more. */
+static double later(const struct user *u, double now, int64_t least, double times)
+{
+    double wait = (now - u->active_at) * times;
+    return !active(u, now) ? 0 : now + (wait > seconds(least) ? wait : seconds(least));
+}
+
 static bool unsent(const struct user_peer *p)
 {
     return p->missing || p->more;
@@ -157,7 +169,7 @@ static bool needed(const struct user *u, double now)
     bool work = u->worker || u->queued != USER_NOTHING || u->nparcels || user_has_reason(u) || u->sweep || !TAILQ_EMPTY(&u->admin);
     for (size_t i = 0; i < r->group.npeers; i++)
         work = work || ((u->peer[i].resend_at != 0 || unsent(&u->peer[i])) && u->r->users->n < KEEP);
-    return work || now < u->unknown_until || user_slow(u) || now - u->active_at < seconds(r->config->active_for) || now < u->open_after;
+    return work || now < u->unknown_until || user_slow(u) || active(u, now) || now < u->open_after;
 }
 
 static void on_collect(struct ev_loop *loop, ev_timer *t, int events)
@@ -203,25 +215,31 @@ void users_close(struct users *us)
 
 /* ---- reasons ---- */
 
-/* Something happens with this user: it is swept and greeted more often again. */
-static void activate(struct user *u)
+static void heard_of(struct user *u)
 {
     struct replicator *r = u->r;
-    double now = clock_monotonic();
-    u->active_at = now;
-    if (u->sweep_at == 0)
-        u->sweep_at = now + seconds(r->config->sweep_active);
-    for (size_t i = 0; i < r->group.npeers; i++) {
-        struct user_peer *p = &u->peer[i];
-        p->hello_wait = seconds(r->config->hello_every);
-        if (p->hello_at == 0 || p->hello_at > now + p->hello_wait)
-            p->hello_at = now + p->hello_wait;
-    }
     if (!u->known && !ledger_user_seen(r->ledger, u->name) && !u->unproven) {
         u->unproven = true;
         r->users->unproven++;
     }
     u->known = true;
+}
+
+/* Something happens with this user: it is swept and greeted more often again. */
+static void activate(struct user *u)
+{
+    struct replicator *r = u->r;
+    double now = clock_monotonic(), sweep = now + seconds(r->config->sweep_active);
+    u->active_at = now;
+    if (u->sweep_at == 0 || u->sweep_at > sweep)
+        u->sweep_at = sweep;
+    double hello = now + seconds(r->config->hello_every);
+    for (size_t i = 0; i < r->group.npeers; i++) {
+        struct user_peer *p = &u->peer[i];
+        if (p->hello_at == 0 || p->hello_at > hello)
+            p->hello_at = hello;
+    }
+    heard_of(u);
 }
 
 static void clear_look(struct user *u)
@@ -297,7 +315,11 @@ void user_parcel(struct user *u, struct parcel_in_hand *p)
     TAILQ_INSERT_TAIL(&u->parcels, p, in_user);
     u->nparcels++;
     u->parcel_bytes += p->body.n;
-    activate(u);
+    /* A hello brings nothing. Were it activity, two sites would keep each other at it for ever. */
+    if (p->kind == PARCEL_BATCH && p->first == 0)
+        heard_of(u);
+    else
+        activate(u);
     user_plan(u);
 }
 
@@ -385,8 +407,9 @@ void user_forget_work(struct user *u)
 void user_sent(struct user *u, size_t peer)
 {
     struct user_peer *p = &u->peer[peer];
+    double now = clock_monotonic();
     if (p->hello_at)
-        p->hello_at = clock_monotonic() + p->hello_wait;
+        p->hello_at = later(u, now, u->r->config->hello_every, 3);
 }
 
 bool user_misses(const struct user *u, size_t peer, uint64_t first)
@@ -510,7 +533,7 @@ static void due_peer(struct user *u, size_t i, double now)
         p->want |= 1u << FRAME_SHIP_NEW;
     if (passed(p->resend_at, now)) {
         /* While the lane takes nothing, or nobody takes from it, asking the worker would only cost. */
-        if (ship_ready(r->ship, i) && !ship_stalled(r->ship, i)) {
+        if (ship_ready(r->ship, i) && ship_try(r->ship, i)) {
             p->want |= 1u << FRAME_SHIP_CONFIRMED;
             p->resends++;
             p->resend_wait = p->resend_wait * 2 < most ? p->resend_wait * 2 : most;
@@ -518,7 +541,7 @@ static void due_peer(struct user *u, size_t i, double now)
         p->resend_at = now + p->resend_wait;
     }
     if (passed(p->exchange_at, now)) {
-        if (ship_ready(r->ship, i) && !ship_stalled(r->ship, i)) {
+        if (ship_ready(r->ship, i) && ship_try(r->ship, i)) {
             p->want |= 1u << FRAME_SHIP_EXCHANGE;
             p->cut_off = false;
             p->exchange_wait = p->exchange_wait * 2 < most ? p->exchange_wait * 2 : most;
@@ -526,10 +549,10 @@ static void due_peer(struct user *u, size_t i, double now)
         p->exchange_at = now + p->exchange_wait;
     }
     if (passed(p->hello_at, now)) {
-        if (!ship_stalled(r->ship, i))
+        bool may = ship_try(r->ship, i);
+        if (may)
             p->want |= 1u << FRAME_SHIP_HELLO;
-        p->hello_at = now - u->active_at < seconds(r->config->active_for) ? now + p->hello_wait : 0;
-        p->hello_wait *= 2;
+        p->hello_at = may ? later(u, now, r->config->hello_every, 3) : now + SHIP_PROBE;
     }
 }
 
@@ -544,9 +567,8 @@ static void due(struct user *u, double now)
         u->tick_at = 0;
     }
     if (passed(u->sweep_at, now)) {
-        bool active = now - u->active_at < seconds(r->config->active_for);
         u->sweep = true;
-        u->sweep_at = active ? now + seconds(r->config->sweep_active) : 0;
+        u->sweep_at = later(u, now, r->config->sweep_active, 1);
     }
 }
 

@@ -38,7 +38,7 @@ struct user_peer {
     uint64_t missing;  /* number of the first own op that did not come into the lane; 0: all did that a worker sent */
     bool more;         /* a worker has more to send: so much goes out for one question */
     double ship_after; /* not before, after a failure */
-    double hello_at, hello_wait;
+    double hello_at;
     bool behind;
     double exchange_at, exchange_wait;
     double exchange_asked; /* of a new state */

@@ -623,8 +623,8 @@ bool workers_list_users(struct workers *ws)
     return true;
 }
 
-/* What a warm worker does next. */
-static void go_on(struct worker *w, size_t waiting)
+/* What a warm worker does next. waiting: so many need a worker; its own kind: those who may have no other than this one. */
+static void go_on(struct worker *w, size_t waiting, bool own_kind)
 {
     struct replicator *r = w->all->r;
     double now = clock_monotonic();
@@ -640,6 +640,10 @@ static void go_on(struct worker *w, size_t waiting)
         job_asked(&w->job, w->user);
         return;
     }
+    if (own_kind && !held(w, now)) {
+        ask_close(w);
+        return;
+    }
     if (!ev_is_active(&w->patience)) {
         w->used = now;
         set_patience(w, r->config->worker_idle);
@@ -651,8 +655,10 @@ size_t workers_go_on(struct workers *ws, size_t waiting)
     size_t coming = 0;
     for (struct worker *w = TAILQ_FIRST(&ws->list), *next; w; w = next) {
         next = TAILQ_NEXT(w, link);
-        if (w->state == WARM)
-            go_on(w, waiting > coming ? waiting - coming : 0);
+        if (w->state == WARM) {
+            size_t slow = user_slow(w->user) ? sched_slow(ws->r->sched) : 0;
+            go_on(w, (waiting > coming ? waiting - coming : 0) + slow, slow > 0);
+        }
         coming += w->state == CLOSING;
         if (w->state == IDLE && (w->old || ws->r->stopping))
             worker_free(w);
