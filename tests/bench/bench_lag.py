@@ -3,6 +3,7 @@
     lag        a change at A until a client at B sees it: by polling (NOOP again and again), and by IDLE beside an IDLE client at A
     stream     mails appended at A as fast as A takes them (one by one), until B has the last: against A's own rate
     batches    B is stopped while A gets mails, then goes on: mails a second until B has all
+    move       a client at A moves a whole mailbox in one command, Maildir too: until B shows it; against `doveadm sync` of the same move
     seeding    B is new and A has a mailbox: until B has it; against `doveadm sync`
     failover   A is killed at random under load: what it answered and B does not show; all of it must be there when A returns
 """
@@ -23,8 +24,8 @@ from stack.imap import Imap, Lost
 
 ABOUT = "how late a replica is, how fast it applies, and what a failover hides"
 OPTIONS = {"changes": 400, "stream": 2000, "mails": 10000, "size": 10240, "trials": 20, "rounds": 3, "seedings": 2, "dir": "/var/tmp", "version": "",
-           "storages": "sdbox,mdbox", "parts": "lag,stream,batches,seeding,failover"}
-QUICK = {"changes": 40, "stream": 300, "mails": 1000, "trials": 3, "rounds": 1, "seedings": 1}
+           "storages": "sdbox,mdbox", "parts": "lag,stream,batches,move,seeding,failover", "moved": 5000, "move_storages": "maildir,sdbox,mdbox"}
+QUICK = {"changes": 40, "stream": 300, "mails": 1000, "trials": 3, "rounds": 1, "seedings": 1, "moved": 500}
 PATIENCE = 600
 # Mails a second in batches (issue: apply rates), seeding against doveadm sync.
 BATCH_GOALS = {"sdbox": ">= 3000", "mdbox": ">= 10000"}
@@ -201,6 +202,55 @@ def batches_part(report, options):
                    goal=BATCH_GOALS.get(storage))
 
 
+def moved(options, storage, replication, carry):
+    """Seconds of a client's MOVE of a full mailbox, and from its end until B shows all of them in the other one; CPU of B's workers a mail, in ms."""
+    mails = [mail(f"v{n}", 1024) for n in range(options.moved)]
+    with group(options, storage, storage, replication=replication, settings={"replica_lane": options.moved * 4096 + 67108864} if replication == "dovelane" else None) as there:
+        a, b = there.replicas
+        with contextlib.closing(Timed(a.note["imap"])) as session:
+            multi_append(session, "INBOX", mails)
+            session.one("CREATE Archive")
+        carry(there, a, b)
+        wait_count(b, options.moved)
+        replicas.wait_idle(there)
+        used = replicas.cpu_ms([one.pid for one in b.processes("dovelane-worker")])
+        with contextlib.closing(Timed(a.note["imap"])) as session:
+            session.one("SELECT INBOX")
+            began = time.monotonic()
+            session.one("MOVE 1:* Archive")
+        answered = time.monotonic()
+        carry(there, a, b)
+        wait_count(b, options.moved, folder="Archive", pause=0.02)
+        wait_gone(b)
+        ended = time.monotonic()
+        replicas.wait_idle(there)
+        return answered - began, ended - answered, (replicas.cpu_ms([one.pid for one in b.processes("dovelane-worker")]) - used) / options.moved
+
+
+def wait_gone(replica):
+    end = time.monotonic() + PATIENCE
+    with contextlib.closing(Timed(replica.note["imap"])) as session:
+        while exists(session):
+            if time.monotonic() > end:
+                raise StackError(f"{replica.name}: moved mails are still in the INBOX after {PATIENCE} s")
+            time.sleep(0.02)
+
+
+def by_dsync(there, a, b):
+    code, words = there.sync(a, b, MAIL_USER, stateful=False)
+    if code not in (0, 2):
+        raise StackError(f"doveadm sync: {words}")
+
+
+def move_part(report, options):
+    for storage in options.move_storages.split(","):
+        found = [(moved(options, storage, "dovelane", lambda *_: None), moved(options, storage, "dsync", by_dsync)) for _ in range(options.rounds)]
+        ours, theirs = ([run[i] for run in found] for i in (0, 1))
+        report.row(f"MOVE of {options.moved} mails in one command, {storage}: at B after the client's OK", median([r[1] for r in ours]), "s", "doveadm sync",
+                   median([r[1] for r in theirs]), "<= 1.0")
+        report.row(f"MOVE of {options.moved} mails, {storage}: CPU of B's worker", median([r[2] for r in ours]), "ms/mail")
+
+
 def seed_ours(options, storage):
     """Seconds from the start of an empty B until it has everything."""
     with group(options, storage, storage) as there:
@@ -279,7 +329,7 @@ def failover_part(report, options):
                   f"without pause. Not at B at that moment: {missing}.")
 
 
-PARTS = {"lag": lag_part, "stream": stream_part, "batches": batches_part, "seeding": seeding_part, "failover": failover_part}
+PARTS = {"lag": lag_part, "stream": stream_part, "batches": batches_part, "move": move_part, "seeding": seeding_part, "failover": failover_part}
 
 
 def run(report, options):

@@ -292,11 +292,24 @@ static void let_in(struct mailbox *box)
 #endif
 }
 
+/* Dovecot makes a mailbox with `auto` when somebody opens it. One that this program made so would be younger than the other
+ * sites' ones, and its UIDVALIDITY be theirs. */
+static void never_make(struct mailbox *box)
+{
+    if (box->set == NULL)
+        return;
+    struct mailbox_settings *set = p_new(box->pool, struct mailbox_settings, 1);
+    *set = *box->set; /* 2.4: its pool's reference goes along, and is let go with the mailbox */
+    set->autocreate = MAILBOX_SET_AUTO_NO;
+    box->set = set;
+}
+
 struct mailbox *session_mailbox(struct session *s, const char *vname, enum mailbox_flags flags)
 {
     struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, vname);
     struct mailbox *box = mailbox_alloc(ns->list, vname, flags);
     let_in(box);
+    never_make(box);
     return box;
 }
 

@@ -24,6 +24,9 @@ struct placing {
     struct box *x;
     struct mailbox *box;
     struct mailbox_transaction_context *trans;
+    struct box *from; /* what was copied from last, NULL: nothing was; and it, */
+    struct mailbox *source;
+    struct mailbox_transaction_context *source_trans; /* NULL: it could not be opened */
     struct orset_folder f;
     uint32_t uid_next, asked;
     bool has_uidlist, has_keywords; /* files of a Maildir, when it was opened */
@@ -72,38 +75,56 @@ static struct mail_save_context *save_init(struct placing *p, const struct orset
     return ctx;
 }
 
+static void close_source(struct placing *p)
+{
+    if (p->source_trans != NULL)
+        session_read_end(&p->source_trans);
+    if (p->source != NULL && p->source != p->box)
+        mailbox_free(&p->source);
+    p->source = NULL;
+    p->from = NULL;
+}
+
+/* It stays open for the mails that come next: a Maildir would be read, and its list of UIDs written, for each. */
+static void open_source(struct placing *p, struct box *from)
+{
+    if (p->from == from)
+        return;
+    close_source(p);
+    p->from = from;
+    p->source = from == p->x ? p->box : session_mailbox(p->s, from->vname, MAILBOX_FLAG_READONLY);
+    /* The one we save into is open, and must not be synced now. */
+    if (p->source == p->box || session_open_mailbox(p->s, from, p->source) == 0)
+        p->source_trans = mailbox_transaction_begin(p->source, 0, "dovelane copy");
+}
+
 /* 1: copied; 0: there is nothing to copy; -1: it failed */
 static int copy_from(struct placing *p, const struct orset_todo *t)
 {
     struct session *s = p->s;
     struct box *from = t->source_uid == 0 ? NULL : box_of_folder(s, t->source_folder);
     struct mail_keywords *keywords;
+    const char *guid;
+    guid_128_t hash;
     int r = 0;
     if (from == NULL || from->gone || from->vname == NULL)
         return 0;
-    struct mailbox *box = from == p->x ? p->box : session_mailbox(s, from->vname, MAILBOX_FLAG_READONLY);
-    if (box == p->box || session_open_mailbox(s, from, box) == 0) { /* the one we save into is open, and must not be synced now */
-        struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane copy");
-        struct mail *mail = mail_by_uid(trans, t->source_uid);
-        const char *guid;
-        guid_128_t hash;
-        if (mail != NULL && mail_get_special(mail, MAIL_FETCH_GUID, &guid) == 0) {
-            mail_generate_guid_128_hash(guid, hash);
-            /* The source's GUID says which mail it is, not which bytes: those of another delivery, or of a file that was edited or
-             * rotted, or that cannot be read, are asked for. */
-            if (memcmp(hash, t->message.facts.guid, 16) == 0 && body_is_of(mail, t->message.facts.sha256)) {
-                struct mail_save_context *ctx = save_init(p, t, &keywords, TRUE);
-                r = copy_mail(&ctx, mail) < 0 ? -1 : 1;
-                if (keywords != NULL)
-                    mailbox_keywords_unref(&keywords);
-            }
+    open_source(p, from);
+    struct mail *mail = p->source_trans == NULL ? NULL : mail_by_uid(p->source_trans, t->source_uid);
+    if (mail == NULL)
+        return 0;
+    if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) == 0) {
+        mail_generate_guid_128_hash(guid, hash);
+        /* The source's GUID says which mail it is, not which bytes: those of another delivery, or of a file that was edited or
+         * rotted, or that cannot be read, are asked for. */
+        if (memcmp(hash, t->message.facts.guid, 16) == 0 && body_is_of(mail, t->message.facts.sha256)) {
+            struct mail_save_context *ctx = save_init(p, t, &keywords, TRUE);
+            r = copy_mail(&ctx, mail) < 0 ? -1 : 1;
+            if (keywords != NULL)
+                mailbox_keywords_unref(&keywords);
         }
-        if (mail != NULL)
-            mail_free(&mail);
-        session_read_end(&trans);
     }
-    if (box != p->box)
-        mailbox_free(&box);
+    mail_free(&mail);
     return r;
 }
 
@@ -254,6 +275,7 @@ static int save_items(struct placing *p)
         }
         T_END;
     }
+    close_source(p);
     int said = 0;
     if (sync_gathered() < 0) {
         session_note(p->s, NOTE_WARNING, "%s: mails cannot be saved and wait: fsync(): %m", p->x->vname);
