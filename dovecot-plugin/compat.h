@@ -104,6 +104,16 @@ static inline struct mail_storage_service_ctx *compat_storage_service_init(struc
 #endif
 }
 
+/* As Dovecot calls him after the lookup, which may be another spelling, or another name, than was asked for. */
+static inline const char *compat_service_username(const struct mail_storage_service_user *user)
+{
+#if COMPAT_24
+    return mail_storage_service_user_get_username(user);
+#else
+    return mail_storage_service_user_get_input((struct mail_storage_service_user *)user)->username;
+#endif
+}
+
 /* Names who asks: the settings of "protocol NAME" and service NAME apply. input is zeroed first. */
 static inline void compat_input_init(struct mail_storage_service_input *input, const char *service, const char *username)
 {

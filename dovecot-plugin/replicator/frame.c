@@ -221,7 +221,10 @@ static void put_body(struct orset_buf *b, const struct frame *f)
         orset_buf_u8(b, f->u.reserved.ok);
         orset_buf_u8(b, f->u.reserved.new_epoch);
         break;
-    case FRAME_CREDENTIALS: orset_buf_u64(b, f->u.credentials.number); break;
+    case FRAME_CREDENTIALS:
+        orset_buf_u64(b, f->u.credentials.number);
+        put_text(b, f->u.credentials.user);
+        break;
     case FRAME_READY:
         orset_buf_u8(b, f->u.ready.created);
         orset_buf_u8(b, f->u.ready.exchange);
@@ -307,6 +310,7 @@ static void read_body(struct orset_reader *r, struct frame *f)
         f->u.credentials.number = orset_read_u64(r);
         if (f->u.credentials.number == 0)
             r->bad = true;
+        f->u.credentials.user = read_user(r);
         return;
     case FRAME_READY:
         f->u.ready.created = read_bool(r);

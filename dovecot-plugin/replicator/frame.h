@@ -135,7 +135,8 @@ struct frame {
             uint64_t credentials; /* 0: whatever they are */
         } open;
         struct {
-            uint64_t number; /* not 0 */
+            uint64_t number;  /* not 0 */
+            struct text user; /* as Dovecot calls him: who is asked for by several spellings is one */
         } credentials;
         struct frame_ingest ingest;
         struct frame_parcel parcel, send;

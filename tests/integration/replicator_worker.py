@@ -98,6 +98,7 @@ class Site:
         self.lock = threading.RLock()
         self.states, self.open_users, self.wrong = {}, {}, []
         self.credentials = {}   # user: those under which it is opened, 1 where it is not said
+        self.canonical = lambda user: user   # what the userdb calls him
         self.sent_elsewhere, self.always_elsewhere, self.lookups, self.slow_lookups = [], 0, [], 0
         self.unknown, self.failing, self.refusing, self.crashing, self.slow, self.deaf = set(), set(), set(), {}, {}, False
         self.parcels = []  # (user, from, kind) as they came
@@ -267,7 +268,7 @@ class Worker:
         elif user in self.site.failing:
             self.write(FAIL, b"\x00" + text("cannot be opened now"))
         else:
-            self.write(CREDENTIALS, struct.pack("<Q", self.site.credentials.get(user, 1)))
+            self.write(CREDENTIALS, struct.pack("<Q", self.site.credentials.get(user, 1)) + text(self.site.canonical(user)))
 
     def open(self, r):
         user = r.text().decode()

@@ -1,4 +1,5 @@
 """dovelane-replicator: what a local user, a peer, and an admin of many users can do to it."""
+import itertools
 import os
 import sqlite3
 import threading
@@ -27,6 +28,78 @@ def flood(replica, names):
 class MadeUp(set):
     def __contains__(self, name):
         return name.startswith("x")
+
+
+def held_by(site, names):
+    with site.lock:
+        return sum(name in names and not worker.is_cut() for name, worker in site.open_users.items())
+
+
+def test_who_answers_late_but_always_answers_leaves_workers_to_the_others(world):  # noqa: F811
+    """A FIFO among a user's files that is let go after a while, again and again: no worker is ever lost."""
+    w = world(2, worker_timeout="1h", replicator_workers="4")
+    site, bad, good = w[0].site, [f"bad{n}" for n in range(6)], [f"good{n}" for n in range(6)]
+    for name in bad:
+        site.slow[name] = 11.
+        w[0].change(name, "x")
+    wait_for(lambda: all(f"user={name}: ingest" in w[0].log.read_text() for name in bad) and held_by(site, bad) <= 2, 120, "a late answer of each")
+    most = 0
+    for turn in range(5):
+        for name in bad:
+            w[0].change(name, f"{turn}")    # there is always something to do for them
+        for name in good:
+            w[0].change(name, f"{turn}")
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            most = max(most, held_by(site, bad))
+        w.converge(good)
+    assert most == 2 and w[0].metric("replicator_workers_lost") == 0
+    site.slow.clear()
+    w.quiet(bad + good)
+
+
+def ledger(replica):
+    return {row[0] for row in replica.admin("lag", "*")[0][1:]}
+
+
+def test_all_spellings_of_a_name_are_one_user(world):  # noqa: F811
+    """Dovecot takes MALLORY for mallory. Each spelling would be one user more: with a worker of its own, hellos, a row for ever."""
+    w = world(2, worker_timeout="2s", replicator_workers="3")
+    site, good = w[0].site, [f"good{n}" for n in range(4)]
+    spelt = ["".join(c) for c in itertools.product(*((c, c.upper()) for c in "mallory"))]
+    for r in w.replicas:
+        r.site.canonical = str.lower
+    site.slow["mallory"] = 3600.
+    site.add("mallory", "x")
+    most = 0
+    for turn in range(4):
+        for name in spelt:
+            w[0].hint(name)
+        for name in good:
+            w[0].change(name, f"{turn}")
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            most = max(most, held_by(site, spelt))
+        w.converge(good)
+    assert most == 1
+    assert not set(site.opened) - {"mallory", *good}
+    site.slow.clear()
+    w.quiet(["mallory", *good])
+    wait_for(lambda: ledger(w[0]) == {"mallory", *good} == ledger(w[1]), 60, "no row of another spelling")
+
+
+def test_what_is_asked_under_another_spelling_is_done(world):  # noqa: F811
+    """Where a site's userdb tells names apart that another one's does not; and an admin's question."""
+    w = world(2)
+    w[0].site.canonical = str.lower
+    w[1].change("Bob", "of B")
+    wait_for(lambda: w[0].site.items("bob") == {2: ["of B"]}, 60, "it is bob's there")
+    rows, code, errors = w[0].admin("status", "BOB")
+    assert (code, errors) == (0, []) and rows
+    w[0].mark("bOb")
+    w[0].site.add("bob", "of A")
+    wait_for(lambda: w[1].site.items("bob").get(1) == ["of A"], 60, "what a mark told of him")
+    wait_for(lambda: ledger(w[0]) == {"bob"}, 60, "one row")
 
 
 def test_a_slow_user_who_has_always_something_to_do_leaves_the_others_their_turn(world):  # noqa: F811

@@ -309,6 +309,14 @@ void admin_lost(struct admin_request *q, const char *why)
     ended(q);
 }
 
+void admin_moved(struct admin_requests *list, struct user *to)
+{
+    struct admin_request *q;
+    TAILQ_FOREACH(q, list, link)
+    q->user = to;
+    TAILQ_CONCAT(&to->admin, list, link);
+}
+
 void admin_fail(struct admin_requests *list, const char *why, bool later)
 {
     while (!TAILQ_EMPTY(list)) {

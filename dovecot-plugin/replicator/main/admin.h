@@ -28,6 +28,8 @@ void admin_taken(struct job *, struct user *); /* out of the user's list, into t
 void admin_row(struct admin_request *, struct text row);
 void admin_done(struct admin_request *, const struct frame_done *); /* frees it */
 void admin_lost(struct admin_request *, const char *why);           /* the same, with an error */
+/* They are asked of that user. */
+void admin_moved(struct admin_requests *, struct user *);
 void admin_fail(struct admin_requests *, const char *why, bool later); /* all of a user's; later: another time it may work */
 /* The client is about to be freed. */
 void admin_forget(struct admin_request *, const void *client);

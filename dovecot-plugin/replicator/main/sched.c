@@ -13,8 +13,8 @@ TAILQ_HEAD(user_queue, user);
 
 struct sched {
     struct replicator *r;
-    struct user_queue queue[USER_CLASSES], unknown[USER_CLASSES], slow;
-    size_t waiting, nslow, nunknown; /* in queue; the others */
+    struct user_queue queue[USER_CLASSES], unknown[USER_CLASSES], apart[USER_KINDS];
+    size_t waiting, napart[USER_KINDS], nunknown; /* in queue; the others */
     unsigned picks, lookups;
 };
 
@@ -26,7 +26,8 @@ struct sched *sched_open(struct replicator *r)
         TAILQ_INIT(&s->queue[c]);
         TAILQ_INIT(&s->unknown[c]);
     }
-    TAILQ_INIT(&s->slow);
+    for (int k = 0; k < USER_KINDS; k++)
+        TAILQ_INIT(&s->apart[k]);
     return s;
 }
 
@@ -35,16 +36,17 @@ void sched_close(struct sched *s)
     free(s);
 }
 
-/* Where it waits: to be looked up first, apart with all slow ones, or in its class. */
+/* Where it waits: to be looked up first, apart with all slow or lengthy ones, or in its class. */
 static struct user_queue *queue_of(struct sched *s, const struct user *u, enum user_class c, size_t **n)
 {
-    *n = u->credentials == 0 ? &s->nunknown : u->queued_slow ? &s->nslow : &s->waiting;
-    return u->credentials == 0 ? &s->unknown[c] : u->queued_slow ? &s->slow : &s->queue[c];
+    enum user_kind k = u->queued_as;
+    *n = u->credentials == 0 ? &s->nunknown : k != USER_ORDINARY ? &s->napart[k] : &s->waiting;
+    return u->credentials == 0 ? &s->unknown[c] : k != USER_ORDINARY ? &s->apart[k] : &s->queue[c];
 }
 
 static void say_waiting(const struct sched *s)
 {
-    metric_set(replicator_waiting, (long long)(s->waiting + s->nslow + s->nunknown));
+    metric_set(replicator_waiting, (long long)(s->waiting + s->napart[USER_LENGTHY] + s->napart[USER_SLOW] + s->nunknown));
 }
 
 void sched_dequeue(struct sched *s, struct user *u)
@@ -62,12 +64,12 @@ void sched_dequeue(struct sched *s, struct user *u)
 void sched_queue(struct sched *s, struct user *u, enum user_class c)
 {
     size_t *n;
-    if (u->queued == c)
+    if (u->queued == c && (c == USER_NOTHING || u->queued_as == user_kind(u)))
         return;
     sched_dequeue(s, u);
     if (c == USER_NOTHING)
         return;
-    u->queued_slow = user_slow(u);
+    u->queued_as = user_kind(u);
     struct user_queue *queue = queue_of(s, u, c, &n);
     TAILQ_INSERT_TAIL(queue, u, in_queue);
     (*n)++;
@@ -75,19 +77,20 @@ void sched_queue(struct sched *s, struct user *u, enum user_class c)
     say_waiting(s);
 }
 
-static bool may_be_slow(const struct sched *s)
+/* Who is not ordinary, and may have a worker now. */
+static struct user *first_apart(const struct sched *s, enum user_kind k)
 {
-    return s->nslow > 0 && !workers_slow(s->r->workers);
+    return s->napart[k] > 0 && workers_have_room(s->r->workers, k) ? TAILQ_FIRST(&s->apart[k]) : NULL;
 }
 
 size_t sched_waiting(const struct sched *s)
 {
-    return s->waiting + (may_be_slow(s) ? 1 : 0);
+    return s->waiting + (first_apart(s, USER_LENGTHY) ? 1 : 0) + (first_apart(s, USER_SLOW) ? 1 : 0);
 }
 
-size_t sched_slow(const struct sched *s)
+size_t sched_apart(const struct sched *s, enum user_kind k)
 {
-    return s->nslow;
+    return s->napart[k];
 }
 
 size_t sched_unknown(const struct sched *s)
@@ -109,9 +112,9 @@ static struct user *first_of(struct user_queue *queue, bool other_way)
 static struct user *pick(struct sched *s)
 {
     bool other_way = (s->picks + 1) % OTHER_WAY == 0;
-    struct user *slow = may_be_slow(s) ? TAILQ_FIRST(&s->slow) : NULL;
-    struct user *u = slow && other_way ? NULL : first_of(s->queue, other_way);
-    return u ? u : slow;
+    struct user *lengthy = first_apart(s, USER_LENGTHY), *slow = first_apart(s, USER_SLOW), *apart = lengthy && (!slow || s->picks / OTHER_WAY % 2) ? lengthy : slow;
+    struct user *u = apart && other_way ? NULL : first_of(s->queue, other_way);
+    return u ? u : apart;
 }
 
 static void look_up_next(struct sched *s)

@@ -1,8 +1,8 @@
 /* sched - who is next: users wait in three queues, those with hints (and admins' requests) first, those with parcels
  * next, sweeps last; a small share goes the other way round, so that nobody waits for ever.
  *
- * Slow users (user.h) wait apart, and have one worker at a time, all of them together: whoever can put a FIFO, or a file system that
- * hangs, among his files would have all workers with a few accounts. Who has not been opened yet is looked up before.
+ * Slow users (user.h) wait apart, and have one worker at a time, all of them together; lengthy ones half of the workers: whoever can put a FIFO, or
+ * a file system that hangs, among his files would have all workers with a few accounts. Who has not been opened yet is looked up before.
  *
  * A user is held by one worker, and kept open there while nobody else needs it (warm). While others wait, a worker gives
  * its user back after SCHED_SLICE of work. */
@@ -20,7 +20,7 @@ void sched_close(struct sched *);
 void sched_queue(struct sched *, struct user *, enum user_class);
 void sched_dequeue(struct sched *, struct user *);
 size_t sched_waiting(const struct sched *);
-size_t sched_slow(const struct sched *);    /* slow ones who wait, whether there is room for one or not */
+size_t sched_apart(const struct sched *, enum user_kind); /* lengthy or slow ones who wait, whether there is room for one or not */
 size_t sched_unknown(const struct sched *); /* who are to be looked up first; not among those */
 
 /* Gives workers something to do. */

@@ -21,7 +21,6 @@
 #define BUSY 6 /* hints between two looks at a user: what many commands in a row give, not a person (the plugin tells of one open mailbox at most every 2 ms) */
 #define FAILING_BYTES (1024 * 1024) /* in hand, beside the first parcel, of a user who cannot take any now, ... */
 #define FAILING_MAX 64              /* ... and parcels */
-#define SLOW 10.                    /* seconds after which a user whom a worker has not answered for counts as one, while others need the room */
 #define BACKOFF_FIRST 1.
 #define BACKOFF_MOST 60.
 
@@ -60,6 +59,10 @@ struct user *user_find(struct users *us, const char *name, size_t n)
 struct user *user_get(struct users *us, const char *name, size_t n)
 {
     struct user *u = user_find(us, name, n);
+    if (u && u->real && clock_monotonic() < u->unknown_until) {
+        struct user *real = user_find(us, u->real, strlen(u->real));
+        return real ? real : user_get(us, u->real, strlen(u->real));
+    }
     if (u || us->n >= USERS_MAX)
         return u;
     size_t npeers = us->r->group.npeers;
@@ -115,6 +118,7 @@ static void user_free(struct user *u)
     LIST_REMOVE(u, in_hash);
     free(u->look);
     free(u->name);
+    free(u->real);
     free(u);
     metric_set(replicator_users, (long long)--us->n);
 }
@@ -169,7 +173,7 @@ static bool needed(const struct user *u, double now)
     bool work = u->worker || u->queued != USER_NOTHING || u->nparcels || user_has_reason(u) || u->sweep || !TAILQ_EMPTY(&u->admin);
     for (size_t i = 0; i < r->group.npeers; i++)
         work = work || ((u->peer[i].resend_at != 0 || unsent(&u->peer[i])) && u->r->users->n < KEEP);
-    return work || now < u->unknown_until || user_slow(u) || active(u, now) || now < u->open_after;
+    return work || now < u->unknown_until || user_kind(u) != USER_ORDINARY || active(u, now) || now < u->open_after;
 }
 
 static void on_collect(struct ev_loop *loop, ev_timer *t, int events)
@@ -340,7 +344,7 @@ void user_drop_parcels(struct user *u)
 
 static bool is_slow(const struct user *u)
 {
-    return u->asked_at != 0 && clock_monotonic() - u->asked_at > SLOW;
+    return u->asked_at != 0 && clock_monotonic() - u->asked_at > USER_LENGTHY_AFTER;
 }
 
 bool user_has_room(const struct user *u, size_t bytes, bool crowded)
@@ -376,6 +380,29 @@ void user_trim_slow(struct user *u, void *arg)
     (void)arg;
     if (u->nparcels > 1 && is_slow(u))
         user_trim_parcels(u, true);
+}
+
+bool user_is_another(struct user *u, const char *name, size_t n)
+{
+    struct user *real = strlen(u->name) == n && !memcmp(u->name, name, n) ? NULL : user_get(u->r->users, name, n);
+    free(u->real);
+    u->real = NULL;
+    if (!real || real == u)
+        return false;
+    u->real = mem_strndup(name, n);
+    if (user_has_reason(u))
+        user_look(real, "", "", 0);
+    if (u->sweep)
+        user_sweep(real);
+    for (struct parcel_in_hand *p; (p = TAILQ_FIRST(&u->parcels));) {
+        TAILQ_REMOVE(&u->parcels, p, in_user);
+        u->nparcels--;
+        u->parcel_bytes -= p->body.n;
+        user_parcel(real, p);
+    }
+    admin_moved(&u->admin, real);
+    user_plan(real);
+    return true;
 }
 
 void user_want(struct user *u, size_t peer, enum frame_ship how)
@@ -487,18 +514,21 @@ void user_done(struct user *u, const struct frame_done *d)
     u->tick_at = d->tick ? now + seconds((int64_t)d->tick) : 0;
 }
 
-#define SLOW_FIRST 3600. /* seconds */
-#define SLOW_MOST 86400.
+#define KIND_FIRST 3600. /* seconds */
+#define KIND_MOST 86400.
 
-bool user_slow(const struct user *u)
+enum user_kind user_kind(const struct user *u)
 {
-    return clock_monotonic() < u->slow_until;
+    double now = clock_monotonic();
+    return now < u->kind[USER_SLOW].until ? USER_SLOW : now < u->kind[USER_LENGTHY].until ? USER_LENGTHY : USER_ORDINARY;
 }
 
-void user_is_slow(struct user *u)
+void user_is(struct user *u, enum user_kind k)
 {
-    u->slow_for = u->slow_for == 0 ? SLOW_FIRST : u->slow_for * 2 > SLOW_MOST ? SLOW_MOST : u->slow_for * 2;
-    u->slow_until = clock_monotonic() + u->slow_for;
+    double now = clock_monotonic(), wait = u->kind[k].wait * 2;
+    if (k == USER_SLOW || now >= u->kind[k].until) /* one long piece of work is many lengthy questions */
+        u->kind[k].wait = wait == 0 ? KIND_FIRST : wait > KIND_MOST ? KIND_MOST : wait;
+    u->kind[k].until = now + u->kind[k].wait;
 }
 
 double user_backoff(double *wait)
@@ -600,6 +630,8 @@ static double next_moment(struct user *u, double now)
         at = sooner(at, u->look_after);
     if (u->nparcels && u->parcel_after > now)
         at = sooner(at, u->parcel_after);
+    if (u->queued != USER_NOTHING && u->queued_as != USER_ORDINARY)
+        at = sooner(at, u->kind[u->queued_as].until);
     if (at != 0 && at < u->open_after)
         at = u->open_after;
     return u->open_after > now ? sooner(at, u->open_after) : at;

@@ -48,12 +48,16 @@ struct user_peer {
 
 enum user_class { USER_FIRST, USER_SECOND, USER_LAST, USER_CLASSES, USER_NOTHING = USER_CLASSES };
 
+/* How long a worker is held by his questions: a slow one did not answer at all, the last answer of a lengthy one came late. */
+enum user_kind { USER_ORDINARY, USER_LENGTHY, USER_SLOW, USER_KINDS };
+
 struct user {
     LIST_ENTRY(user) in_hash;
     LIST_ENTRY(user) in_all;
     TAILQ_ENTRY(user) in_queue;
     struct replicator *r;
     char *name;
+    char *real; /* Dovecot calls him so: this is another spelling, and nothing is to be done under it. NULL: it is not */
     enum user_class queued; /* in which queue, USER_NOTHING: in none */
     struct worker *worker;  /* has it open, opens or closes it; NULL: nobody */
     uint64_t credentials;   /* under which workers open it (LOOKUP); 0: to be looked up. Changed while a worker has it only */
@@ -79,8 +83,10 @@ struct user {
     double unknown_until;                        /* it could not be opened for good: its parcels are dropped */
     double tick_at, sweep_at, active_at;
     double asked_at; /* a worker owes an answer since then; 0: none does */
-    double slow_until, slow_for; /* user_slow(); the second: for how long, the next time longer */
-    bool queued_slow;            /* how it was queued */
+    struct {
+        double until, wait; /* the second: for how long, the next time longer */
+    } kind[USER_KINDS];
+    enum user_kind queued_as; /* how it was queued */
     bool elsewhere;              /* its last worker said ELSEWHERE */
     double said; /* when its last failure was logged */
     uint64_t unplaced, held;
@@ -93,7 +99,7 @@ struct users *users_open(struct replicator *);
 void users_close(struct users *); /* after workers and take */
 
 struct user *user_find(struct users *, const char *name, size_t n);
-/* Finds or makes. NULL: too many are in memory. */
+/* Finds or makes; of another spelling of his name the user. NULL: too many are in memory. */
 struct user *user_get(struct users *, const char *name, size_t n);
 size_t users_count(const struct users *);
 /* So many wait for their lookup, or were looked up in vain within the last minute. */
@@ -136,11 +142,16 @@ void user_done(struct user *, const struct frame_done *);
 
 /* Failures: the next wait, and whether it is worth a line in the log. */
 double user_backoff(double *wait);
-/* Its worker was lost after a long silence: a FIFO among its files, a file system that hangs, a process that the user stopped. For an hour from
- * then on, after the next time for two, at most for a day, it shares one worker with all such users. An answer does not end that: who hangs at
- * every second question would have a worker of his own for each. */
-void user_is_slow(struct user *);
-bool user_slow(const struct user *);
+/* It is of that kind for an hour from now on, after the next time for two, at most for a day. Slow: its worker was lost after a long silence (a
+ * FIFO among its files, a file system that hangs, a process that the user stopped); such users share one worker. Lengthy: a question took more than
+ * USER_LENGTHY_AFTER (the same, let go in time; or a huge mailbox); they have half of the workers at most. An answer in time does not end
+ * that: who hangs at every second question would have a worker of his own for each. */
+#define USER_LENGTHY_AFTER 10. /* seconds */
+void user_is(struct user *, enum user_kind);
+enum user_kind user_kind(const struct user *);
+/* Dovecot calls him by that name: it gets what is to be done under this one, which stays known as another spelling for a minute. False: it is
+ * this one's own. */
+bool user_is_another(struct user *, const char *name, size_t n);
 bool user_may_say(struct user *);
 
 /* What can be done for it now. */

@@ -22,7 +22,6 @@
 #define READ_SIZE 65536
 #define CONNECT_AGAIN 1. /* seconds */
 #define HOLD 2.          /* so long a user's worker waits for the answer of an exchange while others wait for a worker */
-#define SLOW 10.         /* who loses a worker that owed an answer for so long is a slow user (user.h) */
 #define ASK_AGAIN 1.     /* an exchange that was lost with its worker's memory begins anew after so long */
 
 enum state { IDLE, LOOKING, OPENING, ENDING, WARM, BUSY, CLOSING, LISTING };
@@ -43,7 +42,8 @@ struct worker {
     double used;  /* when it became warm */
     bool asking;  /* an exchange of its user's goes on in it, which CLOSE would end */
     double hold;  /* until when it is not closed for that */
-    bool heard;   /* it has said something: a process of Dovecot's is there */
+    bool heard;   /* it has said something: a process of Dovecot's is there; when last: */
+    double heard_at;
     bool old;     /* to be closed when its user is (workers_renew) */
     bool root;            /* the one that opens nobody: looks users up, lists them */
     uint64_t credentials; /* of those whom it can open; 0: it has opened nobody */
@@ -203,9 +203,9 @@ static void lost(struct worker *w, const char *why, bool timed_out)
         worker_free(w);
         return;
     }
-    double owed = u && u->asked_at != 0 ? clock_monotonic() - u->asked_at : 0;
-    if (u && w->state != LOOKING && (timed_out || owed >= SLOW))
-        user_is_slow(u);
+    double owed = u && u->asked_at != 0 ? clock_monotonic() - (u->asked_at > w->heard_at ? u->asked_at : w->heard_at) : 0;
+    if (u && w->state != LOOKING && (timed_out || owed >= USER_LENGTHY_AFTER))
+        user_is(u, USER_SLOW);
     if (u && !w->heard) {
         /* Dovecot's master has no process for us, it seems. */
         u->open_after = user_backoff(&u->open_wait); /* or it is this user whom no worker survives */
@@ -231,7 +231,13 @@ static void lost(struct worker *w, const char *why, bool timed_out)
 static void on_credentials(struct worker *w, const struct frame *f)
 {
     struct workers *ws = w->all;
-    uint64_t number = w->user->credentials = f->u.credentials.number;
+    uint64_t number = f->u.credentials.number;
+    if (user_is_another(w->user, (const char *)f->u.credentials.user.p, f->u.credentials.user.n)) {
+        job_unknown(w->user);
+        release(w);
+        return;
+    }
+    w->user->credentials = number;
     if (ws->credentials == 0)
         ws->credentials = number;
     ws->several = ws->several || number != ws->credentials;
@@ -399,14 +405,23 @@ static bool in_place(const struct worker *w, enum frame_type type)
     }
 }
 
+static void answered(struct worker *w)
+{
+    struct user *u = w->user;
+    if (w->state != LOOKING && u->asked_at != 0 && clock_monotonic() - u->asked_at >= USER_LENGTHY_AFTER)
+        user_is(u, USER_LENGTHY);
+    u->asked_at = 0;
+}
+
 /* false: the worker is not what it should be. */
 static bool on_frame(struct worker *w, const struct frame *f)
 {
     if (!in_place(w, f->type))
         return false;
     w->heard = true;
+    w->heard_at = clock_monotonic();
     if (w->user && (f->type == FRAME_READY || f->type == FRAME_FAIL || f->type == FRAME_DONE || f->type == FRAME_CREDENTIALS))
-        w->user->asked_at = 0;
+        answered(w);
     switch (f->type) {
     case FRAME_READY: on_ready(w, f); break;
     case FRAME_FAIL: on_fail(w, f); break;
@@ -623,6 +638,34 @@ bool workers_list_users(struct workers *ws)
     return true;
 }
 
+/* Workers that users of that kind have, those too that they are to leave: that may take as long. */
+static size_t taken(const struct workers *ws, enum user_kind k)
+{
+    const struct worker *w;
+    size_t n = 0;
+    TAILQ_FOREACH(w, &ws->list, link)
+    n += w->user && !w->root && user_kind(w->user) == k;
+    return n;
+}
+
+/* So many may have one: all slow ones together one, lengthy ones half of all, and one stays for everybody else, where there are two. */
+static bool is_beyond(const struct workers *ws, enum user_kind k, size_t more)
+{
+    size_t all = (size_t)ws->r->config->replicator_workers, slow = taken(ws, USER_SLOW), lengthy = taken(ws, USER_LENGTHY);
+    size_t most = k == USER_SLOW ? all - 1 : all / 2;
+    return (k == USER_SLOW && slow + more > 1) || slow + lengthy + more > (most > 1 ? most : 1);
+}
+
+bool workers_beyond(const struct workers *ws, enum user_kind k)
+{
+    return is_beyond(ws, k, 0);
+}
+
+bool workers_have_room(const struct workers *ws, enum user_kind k)
+{
+    return k == USER_ORDINARY || !is_beyond(ws, k, 1);
+}
+
 /* What a warm worker does next. waiting: so many need a worker; its own kind: those who may have no other than this one. */
 static void go_on(struct worker *w, size_t waiting, bool own_kind)
 {
@@ -656,8 +699,12 @@ size_t workers_go_on(struct workers *ws, size_t waiting)
     for (struct worker *w = TAILQ_FIRST(&ws->list), *next; w; w = next) {
         next = TAILQ_NEXT(w, link);
         if (w->state == WARM) {
-            size_t slow = user_slow(w->user) ? sched_slow(ws->r->sched) : 0;
-            go_on(w, (waiting > coming ? waiting - coming : 0) + slow, slow > 0);
+            enum user_kind k = user_kind(w->user);
+            size_t alike = k == USER_ORDINARY ? 0 : sched_apart(ws->r->sched, k);
+            if (k != USER_ORDINARY && workers_beyond(ws, k))
+                ask_close(w);
+            else
+                go_on(w, (waiting > coming ? waiting - coming : 0) + alike, alike > 0);
         }
         coming += w->state == CLOSING;
         if (w->state == IDLE && (w->old || ws->r->stopping))
@@ -716,15 +763,6 @@ const char *workers_unreachable(const struct workers *ws)
 size_t workers_count(const struct workers *ws)
 {
     return ws->n;
-}
-
-bool workers_slow(const struct workers *ws)
-{
-    const struct worker *w;
-    TAILQ_FOREACH(w, &ws->list, link)
-    if (w->user && !w->root && user_slow(w->user))
-        return true;
-    return false;
 }
 
 size_t workers_busy(const struct workers *ws)

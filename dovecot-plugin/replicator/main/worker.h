@@ -44,7 +44,9 @@ void workers_forget_client(struct workers *, const void *client);
 /* Why there is none and none could be connected a moment ago; NULL: else. Belongs to the workers, until the next turn. */
 const char *workers_unreachable(const struct workers *);
 size_t workers_count(const struct workers *);
-bool workers_slow(const struct workers *);   /* one of them has a slow user (user.h) */
+/* For one user more of that kind; and whether they have more workers than they may already, since some became so meanwhile. */
+bool workers_have_room(const struct workers *, enum user_kind);
+bool workers_beyond(const struct workers *, enum user_kind);
 size_t workers_busy(const struct workers *); /* with a user */
 
 #endif

@@ -224,13 +224,19 @@ static void look_up(struct link *l, struct text user)
 {
     struct frame f = {.type = FRAME_CREDENTIALS};
     const char *error = "this worker has opened somebody: ask another one";
+    const char *name = NULL;
     bool permanent = FALSE;
     if (credentials_kept() == 0)
-        f.u.credentials.number = user_credentials(l->storage_service, t_strndup(user.p, user.n), &permanent, &error);
-    if (f.u.credentials.number == 0)
+        f.u.credentials.number = user_credentials(l->storage_service, t_strndup(user.p, user.n), &name, &permanent, &error);
+    if (f.u.credentials.number == 0) {
         send_fail(l, permanent, error);
-    else
+        return;
+    }
+    f.u.credentials.user = (struct text){(const uint8_t *)name, strlen(name)};
+    if (frame_user_ok(f.u.credentials.user.p, f.u.credentials.user.n))
         (void)link_send(l, &f);
+    else
+        send_fail(l, TRUE, "the userdb gives him a name that cannot be replicated: empty, too long, or with control characters or a slash");
 }
 
 static void open_user(struct link *l, struct text user, uint64_t credentials)

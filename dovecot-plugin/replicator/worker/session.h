@@ -276,8 +276,9 @@ void sieve_load(void);
 
 /* --- user.c --------------------------------------------------------------------------------------------------------- */
 
-/* The number of a user's credentials, without opening anything of his. 0: *permanent_r, *error_r (data stack) say why not. */
-uint64_t user_credentials(struct mail_storage_service_ctx *, const char *username, bool *permanent_r, const char **error_r);
+/* The number of a user's credentials, without opening anything of his, and *name_r (data stack), what Dovecot calls him. 0: *permanent_r, *error_r
+ * (data stack) say why not. */
+uint64_t user_credentials(struct mail_storage_service_ctx *, const char *username, const char **name_r, bool *permanent_r, const char **error_r);
 /* credentials: those he should have; 0: whatever they are. NULL: *permanent_r, *error_r (data stack) say why not; *error_r is NULL
  * when another process has to be asked, since he has others, or this one has. */
 struct session *session_open(struct link *, struct group *, struct mail_storage_service_ctx *, const char *username,

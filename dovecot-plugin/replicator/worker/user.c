@@ -503,12 +503,14 @@ static int look_up(struct mail_storage_service_ctx *storage_service, const char 
     return r > 0 ? 0 : -1;
 }
 
-uint64_t user_credentials(struct mail_storage_service_ctx *storage_service, const char *username, bool *permanent_r, const char **error_r)
+uint64_t user_credentials(struct mail_storage_service_ctx *storage_service, const char *username, const char **name_r, bool *permanent_r,
+                          const char **error_r)
 {
     struct mail_storage_service_user *service_user;
     uint64_t credentials;
     if (look_up(storage_service, username, &service_user, &credentials, permanent_r, error_r) < 0)
         return 0;
+    *name_r = t_strdup(compat_service_username(service_user));
     mail_storage_service_user_unref(&service_user);
     return credentials;
 }

@@ -97,6 +97,14 @@ START_TEST(questions_of_main_come_through)
     ck_assert(is(g.u.open.user, "m\xc3\xbcller@example.net"));
     orset_buf_free(&b);
 
+    f = (struct frame){.type = FRAME_CREDENTIALS};
+    f.u.credentials.number = 7;
+    f.u.credentials.user = TEXT("user@example.net");
+    round_trip(&f, &g, &b);
+    ck_assert_uint_eq(g.u.credentials.number, 7);
+    ck_assert(is(g.u.credentials.user, "user@example.net"));
+    orset_buf_free(&b);
+
     f = (struct frame){.type = FRAME_INGEST};
     f.u.ingest = (struct frame_ingest){.n = 2, .sweep = true};
     f.u.ingest.mailbox[0].guid = TEXT("0123456789abcdef0123456789abcdef");

@@ -3,6 +3,7 @@ frames with the workers, carries parcels from one to the other, and keeps the re
 
 Nothing here waits for a time to pass: parcels are carried until no lane holds any and nobody asks for a TICK within a second.
 """
+import errno
 import hashlib
 import imaplib
 import os
@@ -314,7 +315,10 @@ class Site:
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(GUARD)
-        self.sock.connect(str(self.base / "run" / "dovelane-worker"))
+        end = time.monotonic() + GUARD
+        while self.sock.connect_ex(str(self.base / "run" / "dovelane-worker")) == errno.ECONNREFUSED: # the socket is there before somebody listens
+            assert time.monotonic() < end, "nobody listens"
+            time.sleep(0.02)
         self.received = b""
         sites = sorted(self.sites)
         settings = dict(self.settings, **({"public_user": USER} if len(self.namespaces) > 1 else {}))
@@ -379,10 +383,10 @@ class Site:
                 return got, r
 
     def lookup(self, user):
-        """The number of his credentials."""
+        """The number of his credentials, and what he is called."""
         got, r = self.job(LOOKUP, text(user))
         assert got == CREDENTIALS, got
-        return r.u64()
+        return r.u64(), r.text().decode()
 
     def open(self, user, credentials=0):
         """False: another worker has to be asked."""
