@@ -1,7 +1,8 @@
 /* boxes - which mailboxes there are, against those that were there: creates, renames, deletes (F10, F22, F25).
  *
  * A mailbox is known by its GUID. One that is gone was deleted when the plugin wrote an intent for it (journal.c), else it is damage and is
- * made again. One with another GUID under a known name whose mailbox is gone is that mailbox, damaged. */
+ * made again. One with another GUID under a known name whose mailbox is gone is that mailbox, damaged. A second one with the same GUID is a copy
+ * that an admin put beside it: it gets a GUID of its own. */
 #include "look.h"
 
 #include <mailbox-list-iter.h>
@@ -15,6 +16,7 @@ struct found {
     uint32_t uid_validity;
     bool unreadable; /* there, but what it is cannot be known now: nothing is concluded */
     bool lasting;    /* and no lock or deletion that ends is why */
+    bool copy;       /* of a mailbox that is there, too, file by file: it has that one's GUID */
     struct box *x;
 };
 
@@ -23,6 +25,7 @@ struct tree {
     struct ingest *in;
     ARRAY(struct found) found;
     struct journal *journal;
+    bool copies; /* some have a GUID that another one has */
 };
 
 /* --- what is there -------------------------------------------------------------------------------------------------- */
@@ -346,6 +349,10 @@ static int match_new(struct tree *t)
     {
         if (f->x != NULL || f->unreadable)
             continue;
+        if (f->copy) {
+            say_outside(t, f->vname);
+            continue;
+        }
         if (vname_is_inbox(s, f->vname) && inbox_leaves(s)) {
             t->in->inbox = TRUE;
             continue;
@@ -517,7 +524,102 @@ static int judge_lost(struct tree *t)
     return missed ? 0 : keep_nameless(t);
 }
 
-static int find(struct tree *t)
+/* --- copies --------------------------------------------------------------------------------------------------------- */
+
+static int by_guid(struct found *const *a, struct found *const *b)
+{
+    int r = memcmp((*a)->guid, (*b)->guid, sizeof (*a)->guid);
+    return r != 0 ? r : *a < *b ? -1 : *a > *b;
+}
+
+/* By another name, of the file system's making (a bind mount). */
+static bool is_same_directory(struct session *s, const char *one, const char *other)
+{
+    const char *const names[] = {one, other};
+    struct stat st[2];
+    for (unsigned i = 0; i < 2; i++) {
+        struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, names[i]);
+        const char *path;
+        if (mailbox_list_get_path(ns->list, mailbox_list_get_storage_name(ns->list, names[i]), MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) <= 0 ||
+            stat(path, &st[i]) < 0)
+            return TRUE; /* gone since */
+    }
+    return st[0].st_ino == st[1].st_ino && st[0].st_dev == st[1].st_dev;
+}
+
+/* Which of several is the one that was known: that of the name, else whichever. */
+static struct found *original(struct session *s, struct found *const *list, unsigned n)
+{
+    const struct box *x = box_by_guid(s, list[0]->guid);
+    for (unsigned i = 0; x != NULL && x->vname != NULL && i < n; i++) {
+        if (strcmp(list[i]->vname, x->vname) == 0)
+            return list[i];
+    }
+    return list[0];
+}
+
+/* True when there are any. */
+static bool mark_copies(struct tree *t)
+{
+    ARRAY(struct found *) list;
+    struct found *f, **p;
+    unsigned n, next;
+    bool any = FALSE;
+    t_array_init(&list, array_count(&t->found) + 1);
+    array_foreach_modifiable(&t->found, f)
+    {
+        if (!f->unreadable)
+            array_push_back(&list, &f);
+    }
+    array_sort(&list, by_guid);
+    p = array_get_modifiable(&list, &n);
+    for (unsigned at = 0; at < n; at = next) {
+        for (next = at + 1; next < n && guid_128_equals(p[next]->guid, p[at]->guid);)
+            next++;
+        const struct found *first = next - at == 1 ? p[at] : original(t->s, p + at, next - at);
+        for (unsigned i = at; i < next; i++) {
+            p[i]->copy = p[i] != first && !is_same_directory(t->s, p[i]->vname, first->vname);
+            any = any || p[i]->copy;
+        }
+    }
+    return any;
+}
+
+/* Under the lists' lock, so that none is about to be renamed. Where it cannot be done the mailbox is as one that is not replicated. */
+static void part_copy(struct tree *t, struct found *f)
+{
+    struct session *s = t->s;
+    struct mailbox_update update;
+    struct mailbox_metadata metadata;
+    struct mailbox *box = session_mailbox(s, f->vname, 0);
+    i_zero(&update);
+    guid_128_generate(update.mailbox_guid);
+    if (session_open_refreshed(box) < 0 || mailbox_update(box, &update) < 0 || mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) < 0 ||
+        !guid_128_equals(metadata.guid, update.mailbox_guid)) {
+        session_note(s, NOTE_WARNING, "%s has the GUID of another mailbox, as a copy of its files has, and gets no other one (%s): it is not replicated", f->vname,
+                     mailbox_get_last_internal_error(box, NULL));
+    } else {
+        session_note(s, NOTE_WARNING, "%s has the GUID of another mailbox, as a copy of its files has: it got another one", f->vname);
+        memcpy(f->guid, update.mailbox_guid, sizeof f->guid);
+        f->copy = FALSE;
+    }
+    mailbox_free(&box);
+}
+
+static void part_copies(struct tree *t)
+{
+    struct found *f;
+    array_foreach_modifiable(&t->found, f)
+    {
+        if (f->copy)
+            part_copy(t, f);
+    }
+}
+
+/* --- and what it was before ----------------------------------------------------------------------------------------- */
+
+/* locked: the lists are. */
+static int find(struct tree *t, bool locked)
 {
     struct session *s = t->s;
     struct found *f;
@@ -525,17 +627,20 @@ static int find(struct tree *t)
     array_clear(&t->found);
     if (find_mailboxes(t) < 0 || journal_read(t->journal) < 0)
         return -1;
+    t->copies = mark_copies(t);
+    if (t->copies && locked)
+        part_copies(t);
     array_foreach(&s->boxes, x) (*x)->found = (*x)->leaving = FALSE;
     array_foreach_modifiable(&t->found, f)
     {
-        f->x = f->unreadable ? box_by_vname(s, f->vname) : box_by_guid(s, f->guid);
+        f->x = f->unreadable ? box_by_vname(s, f->vname) : f->copy ? NULL : box_by_guid(s, f->guid);
         if (f->x != NULL)
             f->x->found = TRUE;
         if (f->x != NULL && f->x->next_guid != NULL && !vname_is_inbox(s, f->vname))
             f->x->next_guid->found = TRUE; /* INBOX was renamed to it */
         /* A deleted one may have had the name before: its line is needed when this one can be read. */
         if (f->unreadable && f->x != NULL && journal_deleted(t->journal, f->x->guid))
-            t->in->staying = TRUE;
+            ingest_stays(t->in, f->x);
     }
     array_foreach(&s->boxes, x) (*x)->absent = !(*x)->found;
     return 0;
@@ -562,17 +667,17 @@ static void count_missing(struct tree *t, unsigned *missing_r, unsigned *unexpla
 static int find_all(struct tree *t)
 {
     unsigned missing, unexplained;
-    if (journal_take(t->s, &t->journal, &t->in->intents) < 0 || find(t) < 0)
+    if (journal_take(t->s, &t->journal, &t->in->intents) < 0 || find(t, FALSE) < 0)
         return -1;
     count_missing(t, &missing, &unexplained);
-    if (missing > 0 && find(t) < 0)
+    if (missing > 0 && find(t, FALSE) < 0)
         return -1;
     count_missing(t, &missing, &unexplained);
-    if (unexplained == 0)
+    if (unexplained == 0 && !t->copies)
         return 0;
     if (session_lock_lists(t->s) < 0)
         return -1;
-    int r = find(t);
+    int r = find(t, TRUE);
     session_unlock_lists(t->s);
     return r;
 }

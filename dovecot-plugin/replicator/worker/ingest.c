@@ -468,8 +468,14 @@ static void ingest_init(struct ingest *in)
     i_array_init(&in->removals, 16);
     i_array_init(&in->looked, 16);
     i_array_init(&in->outside, 4);
+    i_array_init(&in->staying, 4);
     i_array_init(&in->unread, 4);
     i_array_init(&in->spare, 4);
+}
+
+void ingest_stays(struct ingest *in, const struct box *x)
+{
+    memcpy(array_append_space(&in->staying), x->guid, sizeof x->guid);
 }
 
 static void ingest_deinit(struct ingest *in)
@@ -479,6 +485,7 @@ static void ingest_deinit(struct ingest *in)
     char **name;
     array_foreach_modifiable(&in->outside, name) i_free(*name);
     array_free(&in->outside);
+    array_free(&in->staying);
     array_free(&in->unread);
     spare_logs_forget(&in->spare);
 }
@@ -505,9 +512,9 @@ static int ingest_finish(struct session *s, struct ingest *in)
     if (session_commit(s) < 0)
         return -1;
     /* What tells of it is needed again. */
-    if (!in->postponed && !in->staying)
+    if (!in->postponed && array_count(&in->staying) == 0)
         spare_logs_remove(&in->spare);
-    return in->intents && !in->staying ? journal_drop(s) : 0;
+    return in->intents ? journal_settle(s, &in->staying, in->names) : 0;
 }
 
 /* Which mailboxes the question is about. True when all of them are where they were. */

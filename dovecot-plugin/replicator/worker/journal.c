@@ -1,11 +1,13 @@
 /* journal - what the plugin wrote before folders were deleted, and names subscribed or unsubscribed: the evidence for it (F10).
  *
- * It is taken away, and removed when all that it says is committed. A line that comes meanwhile is read where it is: who lists
- * first and reads then knows of each name that is gone whether somebody wanted that. */
+ * It is taken away, and a line goes when what it says is committed: one that stayed would be evidence against the folder's next
+ * life, when that is only damaged. A line that comes meanwhile is read where it is: who lists first and reads then knows of each
+ * name that is gone whether somebody wanted that. */
 #include "journal_said.h"
 #include "worker.h"
 
 #include <fcntl.h>
+#include <write-full.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -19,9 +21,13 @@ struct journal {
     size_t taken; /* so much of the text was taken away */
 };
 
-static const char *journal_path(const char *dir, bool work)
+/* What the plugin writes; what was taken away; what came while some of that has to wait; what is written in its place. */
+enum part { PART_NEW, PART_WORK, PART_MORE, PART_KEPT };
+
+static const char *journal_path(const char *dir, enum part part)
 {
-    return t_strconcat(dir, work ? "/intents.work" : "/intents", NULL);
+    static const char *const name[] = {"/intents", "/intents.work", "/intents.more", "/intents.kept"};
+    return t_strconcat(dir, name[part], NULL);
 }
 
 /* Where the plugin writes them: with the user's INBOX, and of each public namespace that is kept here in that one's own control
@@ -74,30 +80,36 @@ bool journal_in_use(struct session *s)
     find_journals(s, &dirs);
     array_foreach(&dirs, dir)
     {
-        int fd = session_open_file(s, journal_path(*dir, FALSE));
+        int fd = session_open_file(s, journal_path(*dir, PART_NEW));
         used = used || (fd != -1 && is_in_use(fd));
         i_close_fd(&fd);
     }
     return used;
 }
 
-/* What was left of what was taken before, by a crash or since some of it has to wait, is taken first. Not while what it says is under way,
- * which the plugin's lock tells: the folder may still be there then, and the line would be dropped as void. 1: there is something, 0, -1 */
+/* Not while what it says is under way, which the plugin's lock tells: the folder may still be there then, and the line would be dropped
+ * as void. */
+static int take_away(struct session *s, const char *path, const char *to)
+{
+    int fd = session_open_file(s, path);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : session_fail(s, "open(%s): %m", path);
+    int r = is_in_use(fd) ? 0 : rename(path, to);
+    i_close_fd(&fd);
+    return r < 0 ? session_fail(s, "rename(%s): %m", to) : 0;
+}
+
+/* What was left of what was taken before, by a crash or since some of it has to wait, is there still. 1: there is something, 0, -1 */
 static int take_one(struct journal *j, const char *dir)
 {
     struct session *s = j->s;
-    const char *path = journal_path(dir, FALSE), *work = journal_path(dir, TRUE);
-    if (access(work, F_OK) < 0) {
-        int fd = session_open_file(s, path);
-        if (fd < 0)
-            return errno == ENOENT ? 0 : session_fail(s, "open(%s): %m", path);
-        bool used = is_in_use(fd);
-        int r = used ? 0 : rename(path, work);
-        i_close_fd(&fd);
-        if (used || r < 0)
-            return used ? 0 : session_fail(s, "rename(%s): %m", work);
-    }
-    return read_text(s, work, j->text) < 0 ? -1 : 1; /* an empty one is to go, too: none is taken while it is there */
+    const char *work = journal_path(dir, PART_WORK), *more = journal_path(dir, PART_MORE);
+    bool waits = access(work, F_OK) == 0;
+    if ((!waits || access(more, F_OK) < 0) && take_away(s, journal_path(dir, PART_NEW), waits ? more : work) < 0)
+        return -1;
+    if (access(work, F_OK) < 0 && access(more, F_OK) < 0)
+        return 0;
+    return read_text(s, work, j->text) < 0 || read_text(s, more, j->text) < 0 ? -1 : 1; /* an empty one is to go, too */
 }
 
 int journal_take(struct session *s, struct journal **journal_r, bool *taken)
@@ -126,7 +138,7 @@ int journal_read(struct journal *j)
     str_truncate(j->text, j->taken);
     array_foreach(&j->dirs, dir)
     {
-        if (read_text(j->s, journal_path(*dir, FALSE), j->text) < 0)
+        if (read_text(j->s, journal_path(*dir, PART_NEW), j->text) < 0)
             return -1;
     }
     journal_said_parse(&j->said, str_data(j->text), str_len(j->text));
@@ -149,17 +161,55 @@ bool journal_subscription(struct journal *j, const char *vname, bool on)
     return journal_said_subscription(&j->said, vname, on);
 }
 
-int journal_drop(struct session *s)
+static int write_kept(struct session *s, const char *dir, const string_t *kept)
+{
+    const char *path = journal_path(dir, PART_KEPT);
+    (void)unlink(path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd == -1)
+        return session_fail(s, "open(%s): %m", path);
+    bool written = write_full(fd, str_data(kept), str_len(kept)) == 0 && fdatasync(fd) == 0;
+    if (close(fd) < 0 || !written || rename(path, journal_path(dir, PART_WORK)) < 0)
+        return session_fail(s, "write(%s): %m", path);
+    return 0;
+}
+
+static int settle_one(struct session *s, const char *dir, const ARRAY_TYPE(guid_128_t) *waiting, bool names)
+{
+    const char *work = journal_path(dir, PART_WORK), *more = journal_path(dir, PART_MORE);
+    string_t *text = str_new(default_pool, 256), *kept = str_new(default_pool, 256);
+    int r = 0;
+    if (array_count(waiting) > 0 || names) {
+        r = read_text(s, work, text) < 0 || read_text(s, more, text) < 0 ? -1 : 0;
+        journal_said_keep(str_data(text), str_len(text), waiting, names, kept);
+    }
+    if (r == 0 && str_len(kept) == 0)
+        (void)unlink(work);
+    else if (r == 0 && (str_len(kept) < str_len(text) || access(more, F_OK) == 0))
+        r = write_kept(s, dir, kept);
+    if (r == 0)
+        (void)unlink(more);
+    str_free(&text);
+    str_free(&kept);
+    return r;
+}
+
+int journal_settle(struct session *s, const ARRAY_TYPE(guid_128_t) *waiting, bool names)
 {
     ARRAY_TYPE(const_string) dirs;
     const char *const *dir;
+    int r = 0;
     crash_at("intents");
     /* Nothing else tells of a deletion: after a power loss a state without it would have the folder made again. */
     if (state_sqlite_checkpoint(s->db) < 0)
         return session_fail(s, "state: %s", state_sqlite_error(s->db));
     find_journals(s, &dirs);
-    array_foreach(&dirs, dir) (void)unlink(journal_path(*dir, TRUE));
-    return 0;
+    array_foreach(&dirs, dir)
+    {
+        if (r == 0)
+            r = settle_one(s, *dir, waiting, names);
+    }
+    return r;
 }
 
 void journal_free(struct journal **_j)

@@ -33,13 +33,18 @@ static bool parse_deletion(const char *line, size_t len, struct deletion *d)
 }
 
 /* "S" or "U", "-", the name. */
+static bool is_subscription(const char *line, size_t len)
+{
+    return len > 4 && (line[0] == 'S' || line[0] == 'U') && memcmp(line + 1, "\t-\t", 3) == 0;
+}
+
 static void parse_line(struct journal_said *j, const char *line, size_t len)
 {
     struct deletion d;
     if (parse_deletion(line, len, &d)) {
         d.at = array_count(&j->deletions);
         array_push_back(&j->deletions, &d);
-    } else if (len > 4 && (line[0] == 'S' || line[0] == 'U') && memcmp(line + 1, "\t-\t", 3) == 0) {
+    } else if (is_subscription(line, len)) {
         const char *said = t_strdup_printf("%c%s", line[0], t_str_tabunescape(t_strndup(line + 4, len - 4)));
         array_push_back(&j->subscribed, &said);
     }
@@ -64,18 +69,50 @@ static void count_deletions(struct journal_said *j)
     array_delete(&j->deletions, kept, n - kept);
 }
 
-/* After a power loss zeros may stand before a line. */
+/* The line that ends at lf. After a power loss zeros may stand before it. */
+static const char *line_before(const char *at, const char *lf)
+{
+    const char *zero = memrchr(at, '\0', (size_t)(lf - at));
+    return zero == NULL ? at : zero + 1;
+}
+
 void journal_said_parse(struct journal_said *j, const void *text, size_t len)
 {
     const char *at = text, *end = at + len, *lf;
     array_clear(&j->deletions);
     array_clear(&j->subscribed);
     for (; (lf = memchr(at, '\n', (size_t)(end - at))) != NULL; at = lf + 1) {
-        const char *zero = memrchr(at, '\0', (size_t)(lf - at)), *line = zero == NULL ? at : zero + 1;
+        const char *line = line_before(at, lf);
         parse_line(j, line, (size_t)(lf - line));
     }
     count_deletions(j);
     array_sort(&j->subscribed, by_text);
+}
+
+static bool is_of(const struct deletion *d, const ARRAY_TYPE(guid_128_t) *folders)
+{
+    const guid_128_t *guid;
+    array_foreach(folders, guid)
+    {
+        if (guid_128_equals(*guid, d->guid))
+            return TRUE;
+    }
+    return FALSE;
+}
+
+void journal_said_keep(const void *text, size_t len, const ARRAY_TYPE(guid_128_t) *folders, bool names, string_t *kept)
+{
+    const char *at = text, *end = at + len, *lf;
+    for (; (lf = memchr(at, '\n', (size_t)(end - at))) != NULL; at = lf + 1) {
+        const char *line = line_before(at, lf);
+        size_t n = (size_t)(lf - line);
+        T_BEGIN {
+            struct deletion d;
+            if (parse_deletion(line, n, &d) ? is_of(&d, folders) : names && is_subscription(line, n))
+                str_append_data(kept, line, n + 1);
+        }
+        T_END;
+    }
 }
 
 const struct deletion *journal_said_deleted(struct journal_said *j, const guid_128_t guid)

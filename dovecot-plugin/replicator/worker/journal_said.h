@@ -7,6 +7,7 @@
 
 #include <array.h>
 #include <guid.h>
+#include <str.h>
 
 /* Of one folder: deletions that began, without those that failed. */
 struct deletion {
@@ -30,6 +31,8 @@ void journal_said_free(struct journal_said *);
 void journal_said_parse(struct journal_said *, const void *text, size_t len);
 /* The folder with that GUID was deleted: more of its deletions began than failed. NULL: it was not. */
 const struct deletion *journal_said_deleted(struct journal_said *, const guid_128_t guid);
+/* Appends to kept the lines of those folders, and with names those of subscriptions. */
+void journal_said_keep(const void *text, size_t len, const ARRAY_TYPE(guid_128_t) *folders, bool names, string_t *kept);
 bool journal_said_subscription(struct journal_said *, const char *vname, bool on);
 
 #endif

@@ -301,7 +301,7 @@ int mailboxes_leave(struct session *s, struct ingest *in)
             return -1;
         int r = !(*x)->leaving ? 0 : in->locked || (*x)->folder == ORSET_INBOX ? 1 : any_unread(s, in, *x);
         if (r > 0)
-            in->staying = TRUE;
+            ingest_stays(in, *x);
         if (r < 0 || (r == 0 && (*x)->leaving && box_say_deleted(s, *x) < 0))
             return -1;
     }

@@ -183,7 +183,7 @@ int subscriptions_ingest(struct session *s, struct ingest *in, struct journal *j
     if (list_subscriptions(s, &l.now) < 0) {
         /* Nothing is concluded from it, and the mail waits for nobody: it may stay so for long. */
         session_note(s, NOTE_WARNING, "%s: their changes wait", session_error(s));
-        in->staying = s->look_again = TRUE;
+        in->names = s->look_again = TRUE;
         session_want_tick(s, 60000);
         return 0;
     }

@@ -152,11 +152,13 @@ struct ingest {
     bool ships;                     /* its parts go to the peers as they are committed, with the bodies of session.kept */
     bool locked;                    /* a mailbox could not be looked at: nothing is removed, since what was moved may be there */
     bool postponed;                 /* a mail was not removed yet */
-    bool staying;                   /* a mailbox was not deleted yet: the journal that says so is needed again */
+    ARRAY_TYPE(guid_128_t) staying; /* mailboxes that were not deleted yet: what the journal says of them is needed again */
+    bool names;                     /* and what it says of subscriptions */
     bool intents;                   /* some were read, which go when all that they say is committed */
     bool beyond;                    /* unread has mails of replicated mailboxes that are beyond a bound */
     bool inbox;                     /* there is another one than the one that was renamed */
 };
+void ingest_stays(struct ingest *, const struct box *);
 /* The tree: mailboxes against rows and folders; and subscriptions. Inside a transaction. */
 int boxes_ingest(struct session *, struct ingest *);
 /* 1: it could not be read either when nothing was missed last; 0; -1 */
@@ -329,7 +331,8 @@ bool journal_deleted(struct journal *, const guid_128_t guid);
 const char *journal_last_name(struct journal *, const guid_128_t guid);
 bool journal_in_use(struct session *); /* what its last lines say is under way */
 bool journal_subscription(struct journal *, const char *vname, bool on);
-int journal_drop(struct session *); /* all that was concluded from it is committed */
+/* All that was concluded from it is committed, but for the deletions of these mailboxes, and, with names, what it says of subscriptions. */
+int journal_settle(struct session *, const ARRAY_TYPE(guid_128_t) *waiting, bool names);
 void journal_free(struct journal **);
 
 int subscriptions_ingest(struct session *, struct ingest *, struct journal *);

@@ -658,3 +658,52 @@ def test_a_long_name_that_was_subscribed_leaves_the_state_as_it_is(tmp_path_fact
         assert subjects(equal(world, uids=False), "INBOX") == 1
     finally:
         world.stop()
+
+
+@pytest.mark.parametrize("damage", ["directory", "index"])
+@pytest.mark.parametrize("waits", ["renamed", "subscriptions"])
+@pytest.mark.parametrize("fmt", ["sdbox", "maildir"])
+def test_a_deletion_that_was_carried_out_is_no_evidence_later(tmp_path_factory, fmt, waits, damage):
+    """The journal was kept as a whole while something it says had to wait. A folder that lived on by another site's mail, and whose index or
+    directory was lost later, was then deleted once more: at all sites."""
+    world = make_world(tmp_path_factory, [fmt, "sdbox"])
+    try:
+        a, b = world[1], world[2]
+        for name in ("Old", "Junk"):
+            imap(a, None, ("create", name))
+            append(a, name, name)
+        world.settle()
+        world.settle()
+        if waits == "renamed":
+            imap(a, None, ("rename", "Old", f'"{TOO_DEEP if fmt == "maildir" else TOO_LONG}"'))
+            world.settle()
+            world.settle()
+            delete(a, "Old")    # it was made again
+        else:
+            imap(a, None, ("subscribe", "INBOX"))
+            world.settle()
+            (file,) = a.root().rglob("subscriptions")
+            shutil.chown(file, "root", "root")
+            file.chmod(0o600)
+        world.settle()
+        delete(a, "Junk")
+        append(b, "Junk", "as it is deleted")
+        for _ in range(3):
+            world.settle()
+        for n in range(3):
+            append(b, "Junk", f"later{n}")
+        for _ in range(3):
+            world.settle()
+        assert messages(a, "Junk") == messages(b, "Junk") == 4
+        a.work(CLOSE)
+        if damage == "directory":
+            shutil.rmtree(box_directory(a, "Junk"))
+        else:
+            for path in box_directory(a, "Junk").rglob("dovecot*"):
+                if path.is_file():
+                    path.unlink()
+        for _ in range(4):
+            world.settle()
+        assert messages(a, "Junk") == messages(b, "Junk") == 4, a.notes
+    finally:
+        world.stop()

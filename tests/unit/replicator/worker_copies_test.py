@@ -1,0 +1,79 @@
+"""A mailbox that an admin put beside itself, file by file, as one does with a backup: two have one GUID then."""
+import shutil
+
+import pytest
+from worker_damage_test import TOO_DEEP, TOO_LONG
+from worker_sites import append, copy_owned, delete, guid_of, imap, make_world, needs_dovecot
+from worker_world import CLOSE
+
+pytestmark = needs_dovecot
+
+
+def shown(site):
+    return {name: len(mails) for name, (_, mails, *_) in site.contents().items()}
+
+
+def settle(world):
+    for _ in range(4):
+        world.settle()
+    return [shown(site) for site in world.sites.values()]
+
+
+def beside(site, name, copy):
+    """The directory of a mailbox, and of a copy of it."""
+    if site.format != "maildir":
+        return site.root() / "mailboxes" / name, site.root() / "mailboxes" / copy
+    return site.root() / ("" if name == "INBOX" else f".{name}"), site.root() / f".{copy}"
+
+
+@pytest.mark.parametrize("fmt", ["maildir", "sdbox", "mdbox"])
+@pytest.mark.parametrize("name,copy", [("F", "Fold"), ("F", "A"), ("INBOX", "Zold"), ("INBOX", "AAA")])
+def test_a_copy_of_a_mailbox_beside_it_is_another_one(tmp_path_factory, fmt, name, copy):
+    world = make_world(tmp_path_factory, [fmt, "sdbox"])
+    try:
+        a = world[1]
+        imap(a, None, ("create", "F"))
+        for n in range(2):
+            append(a, "F", f"f{n}")
+            append(a, "INBOX", f"m{n}")
+        settle(world)
+        a.work(CLOSE)
+        source, target = beside(a, name, copy)
+        backup = a.base / "backup"
+        shutil.copytree(source, backup, ignore=lambda _, names: [n for n in names if n == "dovelane" or n.startswith(".")])
+        copy_owned(backup, target)
+        assert settle(world) == [{"INBOX": 2, "F": 2, copy: 2}] * 2, a.notes
+        assert guid_of(a, copy) != guid_of(a, name)
+        other = "F" if name == "INBOX" else "INBOX"
+        imap(a, other, ("uid", "MOVE", "1", copy))
+        append(a, copy, "new")
+        append(world[2], name, "new")
+        assert settle(world) == [{other: 1, name: 3, copy: 4}] * 2, a.notes
+        if fmt != "mdbox":  # of an mdbox Dovecot itself refuses to: the copy's mails are not counted in its map
+            delete(a, copy)
+            assert settle(world) == [{other: 1, name: 3}] * 2, a.notes
+    finally:
+        world.stop()
+
+
+@pytest.mark.parametrize("fmt", ["maildir", "sdbox"])
+def test_a_folder_that_was_made_again_is_another_one_than_what_it_was_renamed_to(tmp_path_factory, fmt):
+    """The state knows the folder by the GUID that the renamed mailbox has, and tells nobody's name apart from it any more."""
+    world = make_world(tmp_path_factory, [fmt, "sdbox"])
+    long = TOO_DEEP if fmt == "maildir" else TOO_LONG
+    try:
+        a, b = world[1], world[2]
+        imap(a, None, ("create", "F"))
+        append(a, "INBOX", "precious")
+        settle(world)
+        imap(a, None, ("rename", "F", f'"{long}"'))
+        settle(world)
+        delete(a, "F")
+        append(b, "F", "of B")
+        settle(world)
+        imap(a, None, ("rename", f'"{long}"', "G"))
+        settle(world)
+        imap(a, "INBOX", ("uid", "MOVE", "1", "G"))
+        assert settle(world) == [{"INBOX": 0, "F": 1, "G": 1}] * 2, a.notes
+    finally:
+        world.stop()
