@@ -1,12 +1,14 @@
-"""A site that joins, or that lost its users' mail, changes nothing for those who are there: no UID and no UIDVALIDITY of theirs.
+"""A site that joins, or that lost its users' mail, replaces no UIDVALIDITY of those who are there.
 
 Nobody looks at the empty site meanwhile: a session there would make its own mailboxes."""
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 from site_user import Site
 from stack import digest
+from stack.group import FAST
 
 WITHIN = 240.0
 NAMES = {"Drafts": "\\Drafts", "Sent": "\\Sent", "Junk": "\\Junk", "Trash": "\\Trash"}
@@ -15,8 +17,8 @@ MORE = {"2.3": AUTO, "2.4": AUTO}
 
 
 def shown(replica, user):
-    """{folder: (UIDVALIDITY, the mails by UID)}."""
-    return {name: (folder.validity, folder.messages) for name, folder in digest.read(replica, user).folders.items()}
+    """{folder: (UIDVALIDITY, names of its mails)}."""
+    return {name: (folder.validity, sorted(m.name for m in folder.messages.values())) for name, folder in digest.read(replica, user).folders.items()}
 
 
 def wait_same(replica, users, folders):
@@ -67,3 +69,36 @@ def test_a_joining_site_makes_no_folder_younger_than_those_of_the_full_one(group
     assert shown(a, user) == before[user]
     digest.wait_equal(there.replicas, [user], WITHIN)
     assert shown(a, user) == before[user]
+
+
+def without_state(replica, users):
+    """As a site that had mail before it replicated."""
+    shutil.rmtree(Path(replica.note["base"]) / "replicator")
+    (Path(replica.note["base"]) / "replicator").mkdir()
+    for user in users:
+        shutil.rmtree(replica.store(user) / "dovelane")
+
+
+@pytest.mark.parametrize("pause", [0, 1])
+def test_sites_that_start_together_leave_the_full_one_its_mailboxes(group, pause):
+    users = [f"two{n}@example.org" for n in range(20)]
+    there = group("sdbox", "sdbox", users=users, more=MORE, settings={**FAST, "sweep_all": "1h"})
+    a, b = there.replicas
+    there.end(b.name)
+    for user in users:
+        filled(a, user)
+    there.end(a.name)
+    without_state(a, users)
+    for user in users:
+        shutil.rmtree(b.home(user), ignore_errors=True)
+    time.sleep(2)
+    there.start(a.name)
+    time.sleep(pause)
+    there.start(b.name)
+    wait_same(a, users, 5)
+    found = {user: shown(a, user) for user in users}
+    logs = there.logs("UIDVALIDITY [0-9]+ becomes", 100)
+    assert not logs, logs
+    assert all(found[user]["INBOX"][1] == ["two"] for user in users)
+    digest.wait_equal(there.replicas, users, WITHIN)
+    assert {user: shown(a, user) for user in users} == found

@@ -245,7 +245,8 @@ static int choose_uids(struct look *l)
     return look_bound_uids(l->s, l->x->folder, &l->uids);
 }
 
-static int registers(struct look *l)
+/* Before its mails: a site that has no such mailbox makes it with this one, not with a younger one that all would take. */
+static int say_validity(struct look *l)
 {
     struct session *s = l->s;
     int r = orset_local_uid_validity(s->os, l->x->folder, l->scan.end.uid_validity, time(NULL));
@@ -253,9 +254,7 @@ static int registers(struct look *l)
         session_note(s, NOTE_WARNING, "%s: %s", l->x->vname, orset_error_text(s->os));
         r = ORSET_KNOWN;
     }
-    if (look_changed(l, r) < 0)
-        return -1;
-    return look_changed(l, orset_local_uid_next(s->os, l->x->folder, l->scan.end.uid_next) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN);
+    return look_changed(l, r);
 }
 
 /* Who set or unset one is told by the log of this index. Of another index, what is missing went with the one before; so it did where this one's
@@ -293,7 +292,7 @@ static int look(struct look *l)
     l->x->waits = FALSE;
     bool again = l->x->all;
     l->x->all = FALSE;
-    if (look_at_uids(l) < 0)
+    if (say_validity(l) < 0 || look_at_uids(l) < 0)
         return -1;
     if (l->locked) {
         look_later(l);
@@ -320,7 +319,7 @@ static int look(struct look *l)
     l->x->adopted = 0;
     struct looked looked = {.x = l->x, .cursor = l->scan.end, .was = l->was, .end = log_end(l->box)};
     array_push_back(&l->in->looked, &looked);
-    return registers(l);
+    return look_changed(l, orset_local_uid_next(s->os, l->x->folder, l->scan.end.uid_next) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN);
 }
 
 /* --- stat only ------------------------------------------------------------------------------------------------------ */

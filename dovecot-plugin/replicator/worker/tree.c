@@ -310,8 +310,9 @@ static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq
         return session_core_failed(s, "folder");
     if (x != NULL && x->leaving)
         return 0;
-    /* One made now would be the youngest, and its UIDVALIDITY everybody's, also where mail has been for long. A client or a delivery makes its own. */
-    if (x == NULL && w->folder == ORSET_INBOX && s->unasked && f.uid_validity == 0)
+    /* One made now would be the youngest, and its UIDVALIDITY everybody's, also where mail has been for long. A client or a delivery makes its own. Where there
+     * is mail, the UIDVALIDITY of its site's was refused. */
+    if (x == NULL && w->folder == ORSET_INBOX && f.uid_validity == 0 && (s->unasked || f.messages == 0))
         return 0;
     if (x != NULL && !x->gone && !x->astray && !is_pending(pending, w->folder))
         return raise_uid_validity(s, x, &f);
