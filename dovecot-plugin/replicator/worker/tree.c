@@ -239,6 +239,9 @@ static bool rename_locked(struct session *s, struct box *x, const char *to)
     struct mailbox *src = session_mailbox(s, x->vname, 0), *dest = session_mailbox(s, to, 0);
     crash_at("rename");
     done = mailbox_rename(src, dest) == 0;
+    /* The directory of a parent whose children were all deleted: a dbox keeps it. */
+    if (!done && mailbox_get_last_mail_error(src) == MAIL_ERROR_EXISTS && mailbox_list_delete_dir(dest->list, dest->name) == 0)
+        done = mailbox_rename(src, dest) == 0;
     if (!done)
         session_note(s, NOTE_WARNING, "%s: cannot be renamed to %s and waits: %s", x->vname, to,
                      mailbox_get_last_internal_error(src, NULL));

@@ -522,3 +522,26 @@ def test_a_journal_that_is_no_file(tmp_path_factory, name):
         assert any(f"{name} is no regular file: removed" in said for _, said in world[1].notes), world[1].notes
     finally:
         world.stop()
+
+
+@pytest.mark.parametrize("formats", [["maildir", "sdbox"], ["maildir", "mdbox"], ["sdbox", "maildir"]])
+def test_a_folder_gets_the_name_of_a_parent_whose_children_are_deleted(tmp_path_factory, formats):
+    """Of which a dbox has the directory still."""
+    world = make_world(tmp_path_factory, formats)
+    try:
+        site = world[1]
+        imap(site, None, ("create", "A/D"), ("create", "X"))
+        append(site, "X", "x1")
+        world.settle()
+        delete(site, "A/D")
+        if formats[0] != "maildir": # there Dovecot itself refuses to rename it while that stands
+            shutil.rmtree(site.root() / "mailboxes/A")
+        world.settle()
+        imap(site, None, ("rename", "X", "A"))
+        for _ in range(3):
+            world.settle()
+        append(site, "A", "x2")
+        world.settle()
+        assert subjects(equal(world), "A") == 2
+    finally:
+        world.stop()
