@@ -69,6 +69,7 @@ def test_names_that_a_layout_cannot_hold(world):
     verdict = world[2].admin("verify")
     assert verdict[-1] == "verdict\tsame", verdict
     assert sum(len(m) for _, m in world[2].contents().values()) == len(made)
+    world.settle()  # whoever looked has made an INBOX there
     before = [s.admin("status")[0] for s in world.sites.values()]
     world.settle()
     assert [s.admin("status")[0] for s in world.sites.values()] == before

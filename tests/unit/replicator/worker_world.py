@@ -469,6 +469,11 @@ class World:
         self.sites = {n: Site(self.base / f"site{n}", n, numbers, worker, f, env(n) if callable(env) else env, public, acl, (more or {}).get(n, ""), ids)
                       for n, f in zip(numbers, formats)}
         self.carried = []
+        if ids is None:
+            # Its UIDVALIDITY is everybody's. Who reads the sites one after the other would else make an INBOX at each, in different seconds.
+            box = self.sites[1].imap()
+            box.select("INBOX")
+            box.logout()
 
     def __getitem__(self, number):
         return self.sites[number]
