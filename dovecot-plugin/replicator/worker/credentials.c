@@ -60,10 +60,10 @@ void credentials_keep(uint64_t number)
         return; /* done before; or the service is another user's from the start */
     if (setresuid(uid, uid, uid) < 0)
         i_fatal("setresuid(%d): %m", (int)uid);
-    if (seteuid(0) == 0 || setuid(0) == 0)
-        i_fatal("uid %d can become root again", (int)uid);
     if (prctl(PR_SET_DUMPABLE, 0) < 0)
         i_fatal("prctl(PR_SET_DUMPABLE): %m");
+    if (seteuid(0) == 0 || setuid(0) == 0)
+        i_fatal("uid %d can become root again", (int)uid);
 }
 
 uint64_t credentials_kept(void)

@@ -66,6 +66,18 @@ static void put_component(string_t *vname, struct mail_namespace *ns, const char
     }
 }
 
+/* Dovecot takes it for a name of another namespace, one that the site with the folder has not. */
+static bool belongs_elsewhere(struct session *s, const struct mail_namespace *ns, const char *vname)
+{
+    for (const struct mail_namespace *other = s->user->namespaces; other != NULL; other = other->next) {
+        size_t len = other->prefix_len;
+        if (other != ns && len > ns->prefix_len && strncmp(vname, other->prefix, len - 1) == 0 &&
+            (vname[len - 1] == '\0' || vname[len - 1] == other->prefix[len - 1]))
+            return TRUE;
+    }
+    return FALSE;
+}
+
 const char *vname_of_name(struct session *s, const char *name, size_t len)
 {
     const char *end = name + len;
@@ -89,6 +101,13 @@ const char *vname_of_name(struct session *s, const char *name, size_t len)
     /* A folder that happens to be called like the constant one. */
     if (vname_is_inbox(s, str_c(vname)))
         return "%49NBOX";
+    if (belongs_elsewhere(s, ns, str_c(vname))) {
+        unsigned char first = (unsigned char)str_c(vname)[ns->prefix_len];
+        if (first >= 0x80)
+            return NULL;
+        str_delete(vname, ns->prefix_len, 1);
+        str_insert(vname, ns->prefix_len, t_strdup_printf("%%%02X", first));
+    }
     return str_c(vname);
 }
 

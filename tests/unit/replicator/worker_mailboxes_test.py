@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from worker_sites import append, delete, equal, guid_of, imap, make_world, needs_dovecot, subjects
-from worker_world import CLOSE, GUARD, PARCEL, USER, num, text
+from worker_world import CLOSE, GUARD, PARCEL, USER, dovecot_version, num, text
 
 pytestmark = needs_dovecot
 
@@ -543,5 +543,32 @@ def test_a_folder_gets_the_name_of_a_parent_whose_children_are_deleted(tmp_path_
         append(site, "A", "x2")
         world.settle()
         assert subjects(equal(world), "A") == 2
+    finally:
+        world.stop()
+
+
+ELSEWHERE23 = "namespace elsewhere {{\n  prefix = Elsewhere/\n  separator = {sep}\n  location = sdbox:~/elsewhere\n}}\n"
+ELSEWHERE24 = "namespace elsewhere {{\n  prefix = Elsewhere/\n  separator = {sep}\n  mail_driver = sdbox\n  mail_path = ~/elsewhere\n}}\n"
+
+
+def test_a_name_that_lies_in_another_namespace_here_is_shown_in_its_own(tmp_path_factory):
+    """A namespace that only one site has, as shared/ may be: what the other one makes under its name would come into that one."""
+    more = (ELSEWHERE24 if dovecot_version() >= (2, 4) else ELSEWHERE23).format(sep="/")
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"], more={1: more})
+    try:
+        for name in ("Elsewhere", "Elsewhere/X"):
+            imap(world[2], None, ("create", name))
+            append(world[2], name, f"in {name}")
+        for _ in range(3):
+            world.settle()
+        here, there = (site.contents() for site in world.sites.values())
+        assert len(here["%45lsewhere/X"][1]) == len(there["Elsewhere/X"][1]) == 1
+        assert len(here["%45lsewhere"][1]) == len(there["Elsewhere"][1]) == 1
+        assert not (world[1].home() / "elsewhere" / "mailboxes" / "X").exists()
+        append(world[1], "%45lsewhere/X", "of 1")
+        for _ in range(2):
+            world.settle()
+        assert len(world[2].contents()["Elsewhere/X"][1]) == 2
+        assert not any("wait" in said for _, said in world[1].notes), world[1].notes
     finally:
         world.stop()
