@@ -42,6 +42,10 @@ static int take_entry(struct orset *os, struct peer *p, unsigned i, struct orset
     if (at == os->self)
         return orset_epoch_confirmed(os, p->seen[i], p->chain[i]);
     const struct origin *o = &os->origin[at];
+    /* An epoch that its site has left stands at the last number that all know to be the same: another hash there is a spoilt row, here or
+     * there, and no epoch that is drawn now would mend it. */
+    if (at != p->sender && (id.site == os->origin[p->sender].id.site || id.site == os->origin[os->self].id.site))
+        return 0;
     if (p->seen[i] == o->counter && p->chain[i] && o->chain && p->chain[i] != o->chain)
         return orset_fail(os, ORSET_E_FORKED,
                           "site %llu gave number %llu to two different ops: new epoch there, then exchange",

@@ -243,6 +243,71 @@ START_TEST(test_what_is_shown_by_nobodys_doing_is_made_as_the_state_has_it)
 }
 END_TEST
 
+struct spoil {
+    uint64_t epoch;
+    uint8_t key[16], value[256];
+    size_t key_len, len;
+};
+
+static int find_epoch(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value, size_t len)
+{
+    struct spoil *s = arg;
+    struct orset_reader r = orset_reader_of(value, len);
+    (void)orset_read_u64(&r);
+    if (orset_read_u64(&r) != s->epoch)
+        return 0;
+    ck_assert(key_len <= sizeof s->key && len <= sizeof s->value);
+    memcpy(s->key, key, s->key_len = key_len);
+    memcpy(s->value, value, s->len = len);
+    return 1;
+}
+
+/* The running hash of an epoch's ops, in the row of it: a bit of the disk. */
+static void spoil_hash(struct replica *a, uint64_t number)
+{
+    struct spoil s = {.epoch = 101};
+    struct orset_origin me = {1, 7};
+    struct orset_store store;
+    orset_close(a->os);
+    orset_memstore_interface(a->mem, &store);
+    ck_assert_int_eq(store.each(store.ctx, ORSET_T_ORIGIN, "", 0, 0, find_epoch, &s), 1);
+    struct orset_reader r = orset_reader_of(s.value, s.len);
+    (void)orset_read_u64(&r), (void)orset_read_u64(&r);
+    ck_assert_uint_eq(orset_read_num(&r, UINT64_MAX), number);
+    s.value[r.at - s.value] ^= 1;
+    ck_assert_int_eq(store.begin(store.ctx), 0);
+    ck_assert_int_eq(store.put(store.ctx, ORSET_T_ORIGIN, s.key, s.key_len, s.value, s.len), 0);
+    ck_assert_int_eq(store.commit(store.ctx), 0);
+    ck_assert_int_eq(orset_open(&a->os, &HEAP, &store, &me, NULL), 0);
+}
+
+START_TEST(test_a_spoilt_hash_of_an_epoch_that_is_over_stops_nobody)
+{
+    struct replica a, b;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    append(&a, ORSET_INBOX, 1, 1, 0); /* and its presence */
+    append(&a, ORSET_INBOX, 2, 2, 0);
+    uint64_t n = orset_vector_get(a.os, orset_self(a.os));
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    ck_assert_int_eq(orset_begin(a.os), 0);
+    ck_assert_int_eq(orset_epoch_trust(a.os), 0);
+    ck_assert_int_eq(orset_new_epoch(a.os, 7), 0);
+    ck_assert_int_eq(orset_commit(a.os), 0);
+    ck_assert_int_eq(take_over(&b, 2, &a, 1), ORSET_KNOWN);
+    spoil_hash(&a, n);
+    append(&a, ORSET_INBOX, 3, 3, 0);
+    append(&b, ORSET_INBOX, 4, 4, 0);
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    ck_assert_int_eq(send_to(&b, &a, 2, 1), 0);
+    follow(&a);
+    follow(&b);
+    ck_assert_uint_eq(count(&b, ORSET_INBOX, 3) + count(&a, ORSET_INBOX, 4), 2);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
 TCase *epoch_cases(void)
 {
     TCase *t = tcase_create("epoch");
@@ -253,6 +318,7 @@ TCase *epoch_cases(void)
     tcase_add_test(t, test_in_doubt_any_mention_of_a_new_number_shows_the_old_copy);
     tcase_add_test(t, test_a_peer_ahead_of_an_epoch_just_drawn_lies);
     tcase_add_test(t, test_a_peer_that_gives_itself_less_than_is_known_of_it_is_told);
+    tcase_add_test(t, test_a_spoilt_hash_of_an_epoch_that_is_over_stops_nobody);
     tcase_add_test(t, test_what_is_shown_by_nobodys_doing_is_made_as_the_state_has_it);
     return t;
 }
