@@ -206,7 +206,7 @@ int orset_batch_apply(struct orset *os, uint64_t site, const uint8_t *batch, siz
     if (r.bad || version != ORSET_WIRE_VERSION)
         return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND,
                           "a batch of version %u; this site speaks %u", version, ORSET_WIRE_VERSION);
-    e = orset_vector_read(os, &r, site, &p);
+    e = orset_vector_read(os, &r, site, false, &p);
     if (e == 0) {
         out->origin = p.sender;
         out->confirmed = orset_peer_has(&p, os->self);

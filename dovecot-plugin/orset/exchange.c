@@ -391,7 +391,7 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
     if ((kind == X_HELLO) == x->helloed)
         return orset_fail(os, ORSET_E_MALFORMED, "an answer to a question that was not asked");
     os->taking = x;
-    e = orset_vector_read(os, &r, x->site, &now);
+    e = orset_vector_read(os, &r, x->site, true, &now);
     if (kind == X_HELLO && e == 0) {
         x->base = now;
         x->helloed = true;

@@ -343,7 +343,7 @@ int orset_answer(struct orset *os, uint64_t site, const uint8_t *question, size_
     if (r.bad || version != ORSET_WIRE_VERSION || kind < X_HELLO || kind > X_NAMED)
         return orset_fail(os, r.bad ? ORSET_E_MALFORMED : ORSET_E_KIND, "a question of version %u, kind %u",
                           version, kind);
-    e = orset_vector_read(os, &r, site, &p);
+    e = orset_vector_read(os, &r, site, true, &p);
     struct exec x = {.os = os,
                      .by = p.sender,
                      .first = ORSET_COUNTER_MAX + 1,

@@ -388,9 +388,10 @@ struct peer {
     uint16_t n, sender, sender_at; /* sender: our index; sender_at: the sender's */
     uint16_t *map;                 /* the sender's origin indices to ours */
     uint64_t *seen, *chain;        /* its vector */
+    bool covers;                   /* of an exchange: what it covers and has not was removed */
 };
 void orset_vector_write(const struct orset *, struct orset_buf *);
-int orset_vector_read(struct orset *, struct orset_reader *, uint64_t site, struct peer *);
+int orset_vector_read(struct orset *, struct orset_reader *, uint64_t site, bool covers, struct peer *);
 void orset_peer_free(struct orset *, struct peer *);
 uint64_t orset_peer_has(const struct peer *, uint16_t origin); /* number in the sender's vector */
 

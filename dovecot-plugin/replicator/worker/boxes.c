@@ -526,10 +526,15 @@ static int judge_lost(struct tree *t)
 
 /* --- copies --------------------------------------------------------------------------------------------------------- */
 
-static int by_guid(struct found *const *a, struct found *const *b)
+struct owner {
+    const uint8_t *guid; /* of one that cannot be read: what it had */
+    struct found *f;
+};
+
+static int by_guid(const struct owner *a, const struct owner *b)
 {
-    int r = memcmp((*a)->guid, (*b)->guid, sizeof (*a)->guid);
-    return r != 0 ? r : *a < *b ? -1 : *a > *b;
+    int r = memcmp(a->guid, b->guid, GUID_128_SIZE);
+    return r != 0 ? r : a->f < b->f ? -1 : a->f > b->f;
 }
 
 /* By another name, of the file system's making (a bind mount). */
@@ -548,38 +553,49 @@ static bool is_same_directory(struct session *s, const char *one, const char *ot
 }
 
 /* Which of several is the one that was known: that of the name, else whichever. */
-static struct found *original(struct session *s, struct found *const *list, unsigned n)
+static const struct found *original(struct session *s, const struct owner *list, unsigned n)
 {
-    const struct box *x = box_by_guid(s, list[0]->guid);
+    const struct box *x = box_by_guid(s, list[0].guid);
     for (unsigned i = 0; x != NULL && x->vname != NULL && i < n; i++) {
-        if (strcmp(list[i]->vname, x->vname) == 0)
-            return list[i];
+        if (strcmp(list[i].f->vname, x->vname) == 0)
+            return list[i].f;
     }
-    return list[0];
+    return list[0].f;
+}
+
+/* One that cannot be read now was renamed, perhaps, and another one made: then a folder is shown twice. But is it the original, and its copy taken for
+ * it, who deletes the copy deletes the folder everywhere. */
+static const uint8_t *guid_of(struct session *s, const struct found *f)
+{
+    const struct box *x = f->unreadable ? box_by_vname(s, f->vname) : NULL;
+    return !f->unreadable ? f->guid : x == NULL || guid_128_is_empty(x->guid) ? NULL : x->guid;
 }
 
 /* True when there are any. */
 static bool mark_copies(struct tree *t)
 {
-    ARRAY(struct found *) list;
-    struct found *f, **p;
+    ARRAY(struct owner) list;
+    struct found *f;
+    struct owner *o;
     unsigned n, next;
     bool any = FALSE;
     t_array_init(&list, array_count(&t->found) + 1);
     array_foreach_modifiable(&t->found, f)
     {
-        if (!f->unreadable)
-            array_push_back(&list, &f);
+        struct owner one = {guid_of(t->s, f), f};
+        if (one.guid != NULL)
+            array_push_back(&list, &one);
     }
     array_sort(&list, by_guid);
-    p = array_get_modifiable(&list, &n);
+    o = array_get_modifiable(&list, &n);
     for (unsigned at = 0; at < n; at = next) {
-        for (next = at + 1; next < n && guid_128_equals(p[next]->guid, p[at]->guid);)
+        for (next = at + 1; next < n && memcmp(o[next].guid, o[at].guid, GUID_128_SIZE) == 0;)
             next++;
-        const struct found *first = next - at == 1 ? p[at] : original(t->s, p + at, next - at);
+        const struct found *first = next - at == 1 ? o[at].f : original(t->s, o + at, next - at);
         for (unsigned i = at; i < next; i++) {
-            p[i]->copy = p[i] != first && !is_same_directory(t->s, p[i]->vname, first->vname);
-            any = any || p[i]->copy;
+            struct found *other = o[i].f;
+            other->copy = other != first && !other->unreadable && !is_same_directory(t->s, other->vname, first->vname);
+            any = any || other->copy;
         }
     }
     return any;

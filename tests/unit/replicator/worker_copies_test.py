@@ -77,3 +77,38 @@ def test_a_folder_that_was_made_again_is_another_one_than_what_it_was_renamed_to
         assert settle(world) == [{"INBOX": 0, "F": 1, "G": 1}] * 2, a.notes
     finally:
         world.stop()
+
+
+@pytest.mark.parametrize("fmt", ["maildir", "sdbox", "mdbox"])
+def test_a_copy_of_a_mailbox_that_cannot_be_read_is_no_renamed_one(tmp_path_factory, fmt):
+    """Something was run as root, so its index is root's; the admin copies it beside it, and the client deletes the copy."""
+    world = make_world(tmp_path_factory, [fmt, "sdbox"])
+    try:
+        a, b = world[1], world[2]
+        imap(a, None, ("create", "F"))
+        for n in range(2):
+            append(a, "F", f"f{n}")
+        settle(world)
+        a.work(CLOSE)
+        source, target = beside(a, "F", "Fold")
+        copy_owned(source, target)
+        files = [path for path in source.rglob("dovecot*") if path.is_file()]
+        assert files
+        for path in files:
+            shutil.chown(path, "root", "root")
+            path.chmod(0o600)
+        for _ in range(3):
+            world.settle()
+        append(b, "F", "answered 250 at B")
+        for _ in range(3):
+            world.settle()
+        if fmt != "mdbox":
+            delete(a, "Fold")
+        for _ in range(3):
+            world.settle()
+        for path in files:
+            shutil.chown(path, "nobody", "nogroup")
+        found = settle(world)
+        assert found[0]["F"] == found[1]["F"] == 3, a.notes
+    finally:
+        world.stop()
