@@ -1,4 +1,5 @@
 """dovelane-replicator: what a local user, a peer, and an admin of many users can do to it."""
+import contextlib
 import itertools
 import os
 import sqlite3
@@ -8,6 +9,7 @@ import time
 import pytest
 
 from lane_server import wait_for
+from replicator_worker import Ended, INGEST, NOTE, Worker, text
 from test_replicator import LIVE, meta, world  # noqa: F401
 
 pytestmark = pytest.mark.core
@@ -56,6 +58,94 @@ def test_who_answers_late_but_always_answers_leaves_workers_to_the_others(world)
     assert most == 2 and w[0].metric("replicator_workers_lost") == 0
     site.slow.clear()
     w.quiet(bad + good)
+
+
+@contextlib.contextmanager
+def always_busy(replica, names, gap=0.1):
+    """There is always another hint of theirs."""
+    stop = threading.Event()
+
+    def hints():
+        fd = os.open(replica.directory / "dovelane-hint", os.O_WRONLY | os.O_NONBLOCK)
+        while not stop.wait(gap):
+            for name in names:
+                with contextlib.suppress(BlockingIOError):
+                    os.write(fd, b"1\t%s\t-\tINBOX\n" % name.encode())
+        os.close(fd)
+    thread = threading.Thread(target=hints)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_who_lets_go_just_before_he_is_lengthy_is_so_by_the_sum(world):  # noqa: F811
+    w = world(2, worker_timeout="1h", replicator_workers="4")
+    bad, good = [f"bad{n}" for n in range(4)], [f"good{n}" for n in range(8)]
+    for name in bad:
+        w[0].site.slow[name] = 9.
+    with always_busy(w[0], bad):
+        wait_for(lambda: held_by(w[0].site, bad) == 4, 60, "all workers are theirs")
+        for name in good:
+            w[1].change(name, "x")
+        w.converge(good, 60)    # before: one user in a minute
+        w[0].site.slow.clear()
+
+
+@pytest.mark.parametrize("how", ["a word now and then", "a word before the end"])
+def test_who_says_a_word_holds_a_worker_no_less(world, monkeypatch, how):  # noqa: F811
+    """His process stands still in between, and goes on, or dies, as he likes."""
+    real, over = Worker.answer, threading.Event()
+
+    def answer(self, kind, r):
+        if kind == INGEST and (self.user or "").startswith("bad") and not over.is_set():
+            if how == "a word before the end":
+                over.wait(11)
+                self.write(NOTE, bytes([2]) + text("a word"))
+                raise Ended
+            while not over.wait(1):
+                self.write(NOTE, bytes([2]) + text("a word"))
+        real(self, kind, r)
+    monkeypatch.setattr(Worker, "answer", answer)
+    w = world(2, worker_timeout="3s" if how == "a word now and then" else "1h", replicator_workers="4")
+    bad, good = [f"bad{n}" for n in range(4)], [f"good{n}" for n in range(4)]
+    for name in bad:
+        w[0].change(name, "x")
+    wait_for(lambda: held_by(w[0].site, bad) == 4, 60, "all workers are theirs")
+    for name in good:
+        w[0].change(name, "x")
+    w.converge(good, 90)
+    wait_for(lambda: w[0].metric("replicator_workers_lost") >= (2 if how == "a word now and then" else 4), 60, "the end of those questions")
+    assert held_by(w[0].site, bad) <= 2
+    for name in good:
+        w[0].change(name, "y")
+    w.converge(good, 20)
+    over.set()
+
+
+def test_whatever_comes_all_the_time_each_class_has_its_turn(world):  # noqa: F811
+    """Hints for known names without end, and users who wait apart: others' parcels came never, or by one pick in 16 that those had."""
+    w = world(2, worker_timeout="1h", replicator_workers="4")
+    good, many, bad = [f"good{n}" for n in range(4)], [f"many{n}" for n in range(150)], [f"bad{n}" for n in range(3)]
+    for name in good + many:
+        w[0].change(name, "x")
+    w.converge(good + many)
+    for name in bad:
+        w[0].site.slow[name] = 11.
+        w[0].change(name, "x")
+    wait_for(lambda: all(f"user={name}: ingest" in w[0].log.read_text() for name in bad), 120, "a late answer of each")
+    w[0].site.slow.clear()
+    w.quiet(bad)
+    for name in many:
+        w[0].site.slow[name] = 0.05
+    with always_busy(w[0], many), always_busy(w[0], bad, 0.02):
+        wait_for(lambda: w[0].metric("replicator_waiting") > 100, 60, "a queue")
+        for name in good:
+            w[1].change(name, "y")
+        w.converge(good, 60)
+        w[0].site.slow.clear()
 
 
 def ledger(replica):

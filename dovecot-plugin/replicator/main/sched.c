@@ -7,7 +7,7 @@
 #include "metrics.h"
 #include "worker.h"
 
-#define OTHER_WAY 16 /* every so many picks begin with the last queue */
+#define OTHER_WAY 16 /* every so many picks begin with the last queue; and as many with those who wait apart */
 
 TAILQ_HEAD(user_queue, user);
 
@@ -99,21 +99,29 @@ size_t sched_unknown(const struct sched *s)
 }
 
 /* The first of the first class that has any; NULL: none. */
-static struct user *first_of(struct user_queue *queue, bool other_way)
+static struct user *first_of(struct user_queue *queue, const int *order)
 {
     for (int i = 0; i < USER_CLASSES; i++) {
-        struct user *u = TAILQ_FIRST(&queue[other_way ? USER_CLASSES - 1 - i : i]);
+        struct user *u = TAILQ_FIRST(&queue[order[i]]);
         if (u)
             return u;
     }
     return NULL;
 }
 
+/* In which order the classes come. Whichever is never empty, each of the others has its turns. */
+static const int *order(size_t picks)
+{
+    static const int ordinary[] = {USER_FIRST, USER_SECOND, USER_LAST}, last[] = {USER_LAST, USER_SECOND, USER_FIRST},
+                     second[] = {USER_SECOND, USER_LAST, USER_FIRST};
+    return picks % OTHER_WAY != 0 ? ordinary : picks / OTHER_WAY % 2 ? last : second;
+}
+
 static struct user *pick(struct sched *s)
 {
-    bool other_way = (s->picks + 1) % OTHER_WAY == 0;
-    struct user *lengthy = first_apart(s, USER_LENGTHY), *slow = first_apart(s, USER_SLOW), *apart = lengthy && (!slow || s->picks / OTHER_WAY % 2) ? lengthy : slow;
-    struct user *u = apart && other_way ? NULL : first_of(s->queue, other_way);
+    size_t picks = s->picks + 1;
+    struct user *lengthy = first_apart(s, USER_LENGTHY), *slow = first_apart(s, USER_SLOW), *apart = lengthy && (!slow || picks / OTHER_WAY % 2) ? lengthy : slow;
+    struct user *u = apart && picks % OTHER_WAY == OTHER_WAY / 2 ? NULL : first_of(s->queue, order(picks));
     return u ? u : apart;
 }
 
@@ -122,7 +130,7 @@ static void look_up_next(struct sched *s)
     struct workers *ws = s->r->workers;
     if (s->nunknown == 0 || s->r->stopping || !workers_may_look_up(ws))
         return;
-    struct user *u = first_of(s->unknown, ++s->lookups % OTHER_WAY == 0);
+    struct user *u = first_of(s->unknown, order(++s->lookups));
     sched_dequeue(s, u);
     workers_look_up(ws, u);
 }

@@ -514,6 +514,7 @@ void user_done(struct user *u, const struct frame_done *d)
     u->tick_at = d->tick ? now + seconds((int64_t)d->tick) : 0;
 }
 
+#define HELD_FOR 60. /* seconds in which what a user's questions took is forgotten, bit by bit */
 #define KIND_FIRST 3600. /* seconds */
 #define KIND_MOST 86400.
 
@@ -529,6 +530,17 @@ void user_is(struct user *u, enum user_kind k)
     if (k == USER_SLOW || now >= u->kind[k].until) /* one long piece of work is many lengthy questions */
         u->kind[k].wait = wait == 0 ? KIND_FIRST : wait > KIND_MOST ? KIND_MOST : wait;
     u->kind[k].until = now + u->kind[k].wait;
+}
+
+void user_held(struct user *u)
+{
+    double now = clock_monotonic(), left = 1 - (now - u->busy_at) / HELD_FOR;
+    if (u->asked_at == 0)
+        return;
+    u->busy = (left > 0 ? u->busy * left : 0) + now - u->asked_at;
+    u->busy_at = now;
+    if (u->busy >= USER_LENGTHY_AFTER)
+        user_is(u, USER_LENGTHY);
 }
 
 double user_backoff(double *wait)

@@ -87,6 +87,7 @@ struct user {
         double until, wait; /* the second: for how long, the next time longer */
     } kind[USER_KINDS];
     enum user_kind queued_as; /* how it was queued */
+    double busy, busy_at;     /* seconds that its questions took lately, as of then */
     bool elsewhere;              /* its last worker said ELSEWHERE */
     double said; /* when its last failure was logged */
     uint64_t unplaced, held;
@@ -143,11 +144,12 @@ void user_done(struct user *, const struct frame_done *);
 /* Failures: the next wait, and whether it is worth a line in the log. */
 double user_backoff(double *wait);
 /* It is of that kind for an hour from now on, after the next time for two, at most for a day. Slow: its worker was lost after a long silence (a
- * FIFO among its files, a file system that hangs, a process that the user stopped); such users share one worker. Lengthy: a question took more than
- * USER_LENGTHY_AFTER (the same, let go in time; or a huge mailbox); they have half of the workers at most. An answer in time does not end
+ * FIFO among its files, a file system that hangs, a process that the user stopped); such users share one worker. Lengthy: its questions took more than
+ * USER_LENGTHY_AFTER within a minute or so (the same, let go in time; or a huge mailbox); they have half of the workers at most. An answer in time does not end
  * that: who hangs at every second question would have a worker of his own for each. */
 #define USER_LENGTHY_AFTER 10. /* seconds */
 void user_is(struct user *, enum user_kind);
+void user_held(struct user *); /* its question ends now */
 enum user_kind user_kind(const struct user *);
 /* Dovecot calls him by that name: it gets what is to be done under this one, which stays known as another spelling for a minute. False: it is
  * this one's own. */

@@ -206,6 +206,8 @@ static void lost(struct worker *w, const char *why, bool timed_out)
     double owed = u && u->asked_at != 0 ? clock_monotonic() - (u->asked_at > w->heard_at ? u->asked_at : w->heard_at) : 0;
     if (u && w->state != LOOKING && (timed_out || owed >= USER_LENGTHY_AFTER))
         user_is(u, USER_SLOW);
+    else if (u && w->state != LOOKING)
+        user_held(u); /* who says a word before he ends it has held it no less */
     if (u && !w->heard) {
         /* Dovecot's master has no process for us, it seems. */
         u->open_after = user_backoff(&u->open_wait); /* or it is this user whom no worker survives */
@@ -405,11 +407,19 @@ static bool in_place(const struct worker *w, enum frame_type type)
     }
 }
 
+/* A word now and then would keep a worker for ever: where others need it, the last wait is not begun anew. */
+static bool is_overlong(const struct worker *w)
+{
+    const struct replicator *r = w->all->r;
+    return w->user && w->user->asked_at != 0 && clock_monotonic() - w->user->asked_at > seconds(r->config->worker_timeout) &&
+           workers_beyond(w->all, USER_LENGTHY) && sched_waiting(r->sched) > 0;
+}
+
 static void answered(struct worker *w)
 {
     struct user *u = w->user;
-    if (w->state != LOOKING && u->asked_at != 0 && clock_monotonic() - u->asked_at >= USER_LENGTHY_AFTER)
-        user_is(u, USER_LENGTHY);
+    if (w->state != LOOKING)
+        user_held(u);
     u->asked_at = 0;
 }
 
@@ -433,7 +443,7 @@ static bool on_frame(struct worker *w, const struct frame *f)
     case FRAME_CREDENTIALS: on_credentials(w, f); break;
     default: on_note(w, f); break;
     }
-    if (owes(w))
+    if (owes(w) && !is_overlong(w))
         set_patience(w, w->all->r->config->worker_timeout);
     return true;
 }
@@ -643,8 +653,15 @@ static size_t taken(const struct workers *ws, enum user_kind k)
 {
     const struct worker *w;
     size_t n = 0;
+    double now = clock_monotonic();
     TAILQ_FOREACH(w, &ws->list, link)
-    n += w->user && !w->root && user_kind(w->user) == k;
+    {
+        const struct user *u = w->root ? NULL : w->user;
+        enum user_kind is = u ? user_kind(u) : USER_ORDINARY;
+        if (u && is == USER_ORDINARY && u->asked_at != 0 && now - u->asked_at >= USER_LENGTHY_AFTER)
+            is = USER_LENGTHY; /* it will be */
+        n += u && is == k;
+    }
     return n;
 }
 

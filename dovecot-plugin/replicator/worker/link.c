@@ -38,6 +38,7 @@ static struct link *the_link;
 
 #define ALIVE_MOST 90 /* seconds after which a worker without a question ends if it does not run */
 #define ALIVE_LEAST 5
+#define ENDS_WITHIN 10 /* seconds, after its last word */
 
 static void watch(struct link *l, unsigned secs)
 {
@@ -486,7 +487,10 @@ void link_destroy(void)
     watch(l, l->patience);
     if (l->session != NULL)
         session_close(&l->session);
-    if (l->watched)
+    /* A process that was a user's ends now, or its user stops it: nobody but root could end it then. */
+    if (credentials_kept() != 0)
+        watch(l, ENDS_WITHIN);
+    else if (l->watched)
         (void)timer_delete(l->watch);
     timeout_remove(&l->beat);
     io_remove(&l->io);
