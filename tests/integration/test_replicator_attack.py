@@ -118,10 +118,12 @@ def test_who_says_a_word_holds_a_worker_no_less(world, monkeypatch, how):  # noq
         w[0].change(name, "x")
     w.converge(good, 90)
     wait_for(lambda: w[0].metric("replicator_workers_lost") >= (2 if how == "a word now and then" else 4), 60, "the end of those questions")
-    assert held_by(w[0].site, bad) <= 2
+    for _ in range(20):
+        assert held_by(w[0].site, bad) <= 3, "one is left for the others"
+        time.sleep(0.1)
     for name in good:
         w[0].change(name, "y")
-    w.converge(good, 20)
+    w.converge(good)
     over.set()
 
 
