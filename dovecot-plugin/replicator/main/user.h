@@ -48,7 +48,7 @@ struct user_peer {
 
 enum user_class { USER_FIRST, USER_SECOND, USER_LAST, USER_CLASSES, USER_NOTHING = USER_CLASSES };
 
-/* How long a worker is held by his questions: a slow one did not answer at all, the last answer of a lengthy one came late. */
+/* How long workers were held by its questions: of a slow one until they gave it up, of a lengthy one for long, all together. */
 enum user_kind { USER_ORDINARY, USER_LENGTHY, USER_SLOW, USER_KINDS };
 
 struct user {
