@@ -592,9 +592,12 @@ static void due_peer(struct user *u, size_t i, double now)
     }
     if (passed(p->hello_at, now)) {
         bool may = ship_try(r->ship, i);
+        /* While the peer takes nothing, perhaps all night: the longer, the more seldom. */
+        double again = (now - u->active_at) / 8;
+        again = again < SHIP_PROBE ? SHIP_PROBE : again > most ? most : again;
         if (may)
             p->want |= 1u << FRAME_SHIP_HELLO;
-        p->hello_at = may ? later(u, now, r->config->hello_every, 3) : now + SHIP_PROBE;
+        p->hello_at = may ? later(u, now, r->config->hello_every, 3) : now + again;
     }
 }
 
