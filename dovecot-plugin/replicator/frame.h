@@ -23,6 +23,10 @@
  * FAIL leaves the worker without an open user; DONE, whatever its result, leaves the user open (after CLOSE:
  * closed). A frame that does not follow this page ends the connection; main then takes the job as failed.
  *
+ * Main ends its half of the connection when it is done with the worker, and heeds nothing more. The
+ * worker stops what it can stop, and exits. Where it has become a user, its exit closes the other half,
+ * and nothing before.
+ *
  * Decoding copies nothing: texts point into the bytes that were given. Texts are not NUL-terminated. */
 #ifndef REPLICATOR_FRAME_H
 #define REPLICATOR_FRAME_H
@@ -44,6 +48,16 @@
 #define FRAME_USER_MAX 255              /* bytes of a user name */
 #define FRAME_NAME_MAX 4096             /* bytes of a mailbox's or namespace's name, a setting, a verb's word */
 #define FRAME_TEXT_MAX 65536            /* bytes of a reply's row, of a reason, of a note */
+
+/* Seconds after which the kernel's timer ends a worker that does not go on (worker/link.c). */
+#define FRAME_ALIVE_MOST 90  /* without a question */
+#define FRAME_ENDS_WITHIN 10 /* when the connection has ended */
+
+/* With a question, since the last frame. worker_timeout is of milliseconds. */
+static inline unsigned frame_patience(uint64_t worker_timeout)
+{
+    return 2 * ((unsigned)(worker_timeout / 1000) + 1);
+}
 
 struct text {
     const uint8_t *p;

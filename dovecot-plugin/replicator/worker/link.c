@@ -6,6 +6,7 @@
 #include <net.h>
 #include <write-full.h>
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -36,9 +37,7 @@ static struct link *the_link;
  * handler will do: the library's calls go on behind it. A user can also stop a process that has his id (SIGSTOP), with a question or
  * without one; Dovecot starts no more than process_limit of them. */
 
-#define ALIVE_MOST 90 /* seconds after which a worker without a question ends if it does not run */
-#define ALIVE_LEAST 5
-#define ENDS_WITHIN 10 /* seconds, after its last word */
+#define ALIVE_LEAST 5 /* seconds; as FRAME_ALIVE_MOST, where worker_timeout is short */
 
 static void watch(struct link *l, unsigned secs)
 {
@@ -57,8 +56,8 @@ static void watch_begin(struct link *l)
 
 static unsigned alive_secs(const struct link *l)
 {
-    if (l->patience == 0 || l->patience > ALIVE_MOST)
-        return ALIVE_MOST;
+    if (l->patience == 0 || l->patience > FRAME_ALIVE_MOST)
+        return FRAME_ALIVE_MOST;
     return l->patience < ALIVE_LEAST ? ALIVE_LEAST : l->patience;
 }
 
@@ -77,10 +76,19 @@ static void keep_alive(struct link *l)
 
 /* --- bytes ---------------------------------------------------------------------------------------------------------- */
 
+/* Main has ended its half of the connection: it heeds nothing more, and waits for this process to
+ * end (main/ending.h). Then no word puts off the end any more. */
+static bool is_unheard(const struct link *l)
+{
+    struct pollfd p = {.fd = l->fd, .events = POLLRDHUP};
+    return poll(&p, 1, 0) > 0;
+}
+
 int link_send(struct link *l, const struct frame *f)
 {
     l->out.len = 0;
-    if (l->broken || frame_encode(&l->out, f) < 0 || write_full(l->fd, l->out.data, l->out.len) < 0) {
+    if (l->broken || is_unheard(l) || frame_encode(&l->out, f) < 0 ||
+        write_full(l->fd, l->out.data, l->out.len) < 0) {
         l->broken = TRUE;
         return -1;
     }
@@ -173,7 +181,7 @@ static void take_hello(struct link *l, const struct frame_hello *h)
         else if (strcmp(key, "brake_percent") == 0 && str_to_uint(value, &n) == 0)
             g->brake_percent = n;
         else if (strcmp(key, "worker_timeout") == 0 && str_to_uint(value, &n) == 0)
-            l->patience = 2 * (n / 1000 + 1);
+            l->patience = frame_patience(n);
         else if (strcmp(key, "brake_wait") == 0 && str_to_uint(value, &n) == 0)
             g->brake_wait = n;
         else if (strcmp(key, "nice") == 0 && str_to_uint(value, &n) == 0 && setpriority(PRIO_PROCESS, 0, (int)n) < 0)
@@ -487,14 +495,17 @@ void link_destroy(void)
     watch(l, l->patience);
     if (l->session != NULL)
         session_close(&l->session);
-    /* A process that was a user's ends now, or its user stops it: nobody but root could end it then. */
-    if (credentials_kept() != 0)
-        watch(l, ENDS_WITHIN);
-    else if (l->watched)
-        (void)timer_delete(l->watch);
     timeout_remove(&l->beat);
     io_remove(&l->io);
-    i_close_fd(&l->fd);
+    if (credentials_kept() != 0) {
+        /* A process that was a user's ends now, or its user stops it: nobody but root could end it
+         * then. Main waits for that end (main/ending.h): the exit closes the connection. */
+        watch(l, FRAME_ENDS_WITHIN);
+    } else {
+        if (l->watched)
+            (void)timer_delete(l->watch);
+        i_close_fd(&l->fd);
+    }
     buffer_free(&l->in);
     orset_buf_free(&l->out);
     pool_unref(&l->group_pool);

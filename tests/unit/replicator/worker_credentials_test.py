@@ -1,6 +1,7 @@
 """A worker becomes the first user that it opens, for good, and serves nobody else."""
 import os
 import re
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -116,6 +117,27 @@ def test_nobody_else_gets_a_process_that_was_used(site):
     site.connect()
     assert site.open(OTHER)
     assert workers(site) != [pid]
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_its_connection_ends_with_the_process_and_not_before(site, opened):
+    """Main ends its half, and counts the process until it reads the end. In between its user can stop it."""
+    for _ in range(5):
+        site.connect()
+        assert site.open(ONE)
+        (pid,) = workers(site)
+        if not opened:
+            close(site)
+        site.sock.shutdown(socket.SHUT_WR)
+        asked = time.monotonic()
+        assert site.sock.recv(1) == b""
+        try:
+            assert Path(f"/proc/{pid}/cmdline").read_bytes() == b"", "it has its memory still"
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+        assert time.monotonic() - asked < 5
+        gone(pid)
+        site.disconnect()
 
 
 def test_a_user_who_cannot_be_opened_changes_nothing(site):
