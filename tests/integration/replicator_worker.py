@@ -168,6 +168,7 @@ class Worker:
         self.site, self.socket, self.stream = site, connection, connection.makefile("rb")
         self.user = self.sites = self.kept = None
         self.old = False
+        self.most = 0           # seconds; then the kernel's timer ends one that does not answer
         self.asking = set()     # sites that an exchange waits for; ends with CLOSE
 
     def run(self):
@@ -181,7 +182,9 @@ class Worker:
                     if kind == LOOKUP and pause:
                         self.site.lookups.append(Reader(r.data[r.at:]).text().decode())
                 if pause:
-                    time.sleep(pause)
+                    time.sleep(min(pause, self.most))
+                if pause > self.most:
+                    raise Ended
                 self.answer(kind, r)
         except (Ended, OSError, ValueError):
             pass
@@ -192,10 +195,15 @@ class Worker:
             with self.site.lock:
                 if self.user and self.site.open_users.get(self.user) is self:
                     self.site.open_users.pop(self.user)
+            self.stay()
+            self.stream.close()
             self.socket.close()
 
+    def stay(self):
+        """What its user does to the process when main is done with it."""
+
     def is_cut(self):
-        """Its connection was ended, and its thread has not come to that yet."""
+        """Main has ended its half of the connection, and this thread has not come to that yet."""
         poll = select.poll()
         try:
             poll.register(self.socket, select.POLLRDHUP)
@@ -216,6 +224,8 @@ class Worker:
         return body[0], Reader(body[1:])
 
     def write(self, kind, body=b""):
+        if self.is_cut():
+            raise BrokenPipeError
         self.socket.sendall(struct.pack("<IB", len(body) + 1, kind) + body)
 
     def reserve(self, what, counter):
@@ -255,6 +265,7 @@ class Worker:
         settings = {r.text().decode(): r.text().decode() for _ in range(r.num())}
         r.end()
         assert version in (2, 3) and own == self.site.number
+        self.most = 2 * (int(settings["worker_timeout"]) // 1000 + 1)
         self.old = version == 2  # of 0.1.0: a worker served whoever it was given
         self.site.hellos.append((self.sites, digest, names, settings))
 

@@ -369,3 +369,83 @@ def test_names_that_are_made_up_are_looked_up_behind_those_that_are_known(world)
     w.converge(["real"])
     assert "real" in w[0].site.lookups
     w[0].site.unknown = set()
+
+
+class Stopped:
+    """Users with ids of their own. The bad ones stop each process of theirs when main is done with it.
+    The kernel's timer ends it after 10 s."""
+
+    def __init__(self, world, monkeypatch, bad, good, **settings):  # noqa: F811
+        self.over, self.processes, self.stopped, self.most = threading.Event(), set(), [], {}
+        self.bad, self.good = [f"bad{n}" for n in range(bad)], [f"good{n}" for n in range(good)]
+        ids = {name: n for n, name in enumerate(self.bad + self.good, 1)}
+        run, lock = Worker.run, threading.Lock()
+
+        def count():
+            self.most["processes"] = max(self.most.get("processes", 0), len(self.processes))
+            self.most["stopped"] = max(self.most.get("stopped", 0), len(self.stopped))
+            of_one = max((self.stopped.count(each) for each in self.stopped), default=0)
+            self.most["of one"] = max(self.most.get("of one", 0), of_one)
+
+        def counted(self_):
+            if self_.site is self.site:
+                with lock:
+                    self.processes.add(self_)
+                    count()
+            run(self_)
+
+        def stay(self_):
+            if self_.site is self.site and self_.kept in [ids[name] for name in self.bad]:
+                with lock:
+                    self.stopped.append(self_.kept)
+                    count()
+                self.over.wait(11)
+                with lock:
+                    self.stopped.remove(self_.kept)
+            with lock:
+                self.processes.discard(self_)
+        monkeypatch.setattr(Worker, "run", counted)
+        monkeypatch.setattr(Worker, "stay", stay)
+        self.site = None
+        self.world = world(2, worker_timeout="1h", worker_idle="100ms", **settings)
+        self.site = self.world[0].site
+        self.site.credentials = ids
+        self.change_good("first")
+
+    def change_good(self, what):
+        for name in self.good:
+            self.world[0].change(name, what)
+        self.world.converge(self.good, 5)
+
+
+def test_who_stops_his_process_behind_its_last_word_has_one(world, monkeypatch):  # noqa: F811
+    s = Stopped(world, monkeypatch, 1, 4, replicator_workers="2")
+    with always_busy(s.world[0], s.bad):
+        wait_for(lambda: s.stopped, what="a process that is stopped")
+        for turn in range(15):
+            s.change_good(f"{turn}")
+            assert s.most["of one"] == 1 and s.most["processes"] <= 6, s.most
+            time.sleep(1)
+        s.over.set()
+    assert s.world[0].says("user=bad0: its worker was done, and its process ended")
+    s.world.quiet(s.bad + s.good)
+
+
+def test_those_who_stop_theirs_behind_the_last_word_share_one(world, monkeypatch):  # noqa: F811
+    """process_limit is 2 * replicator_workers + 2: where main asks for more, Dovecot has none for anybody."""
+    s = Stopped(world, monkeypatch, 8, 4, replicator_workers="2")
+    with always_busy(s.world[0], s.bad):
+        end = time.monotonic() + 25
+        while time.monotonic() < end:
+            time.sleep(0.1)
+            assert s.most["of one"] <= 1 and s.most["processes"] <= 6, s.most
+        judged = [f"user={name}: its worker was done" for name in s.bad]
+        wait_for(lambda: all(s.world[0].says(each) for each in judged), 60, "a judgement of each")
+        wait_for(lambda: len(s.stopped) <= 1, 20, "the end of those that were not judged yet")
+        s.most.clear()
+        for turn in range(5):
+            s.change_good(f"{turn}")
+            time.sleep(3)
+        assert s.most["stopped"] == 1, "all of them, one at a time"
+        s.over.set()
+    s.world.quiet(s.bad + s.good)

@@ -170,7 +170,7 @@ static bool unsent(const struct user_peer *p)
 static bool needed(const struct user *u, double now)
 {
     const struct replicator *r = u->r;
-    bool work = u->worker || u->queued != USER_NOTHING || u->nparcels || user_has_reason(u) || u->sweep || !TAILQ_EMPTY(&u->admin);
+    bool work = u->worker || u->ending || u->queued != USER_NOTHING || u->nparcels || user_has_reason(u) || u->sweep || !TAILQ_EMPTY(&u->admin);
     for (size_t i = 0; i < r->group.npeers; i++)
         work = work || ((u->peer[i].resend_at != 0 || unsent(&u->peer[i])) && u->r->users->n < KEEP);
     return work || now < u->unknown_until || user_kind(u) != USER_ORDINARY || active(u, now) || now < u->open_after;
@@ -524,6 +524,13 @@ enum user_kind user_kind(const struct user *u)
     return now < u->kind[USER_SLOW].until ? USER_SLOW : now < u->kind[USER_LENGTHY].until ? USER_LENGTHY : USER_ORDINARY;
 }
 
+enum user_kind user_kind_soon(const struct user *u)
+{
+    enum user_kind k = user_kind(u);
+    bool long_ago = u->asked_at != 0 && clock_monotonic() - u->asked_at >= USER_LENGTHY_AFTER;
+    return k == USER_ORDINARY && long_ago ? USER_LENGTHY : k;
+}
+
 void user_is(struct user *u, enum user_kind k)
 {
     double now = clock_monotonic(), wait = u->kind[k].wait * 2;
@@ -658,7 +665,7 @@ void user_plan(struct user *u)
     double now = clock_monotonic();
     due(u, now);
     enum user_class c = user_class(u, now);
-    if (!u->worker)
+    if (!u->worker && !u->ending)
         sched_queue(r->sched, u, c);
     double at = next_moment(u, now);
     ev_timer_stop(r->loop, &u->timer);

@@ -10,6 +10,7 @@
 #include "replicator.h"
 
 struct worker;
+struct ending;
 struct admin_request;
 
 /* A parcel in hand: taken from a peer's lane, not acked yet. */
@@ -60,6 +61,7 @@ struct user {
     char *real; /* Dovecot calls him so: this is another spelling, and nothing is to be done under it. NULL: it is not */
     enum user_class queued; /* in which queue, USER_NOTHING: in none */
     struct worker *worker;  /* has it open, opens or closes it; NULL: nobody */
+    struct ending *ending;  /* its last worker's process has not ended; NULL: it has */
     uint64_t credentials;   /* under which workers open it (LOOKUP); 0: to be looked up. Changed while a worker has it only */
     ev_timer timer;         /* the next moment at which something becomes due */
 
@@ -82,7 +84,7 @@ struct user {
     double look_wait, parcel_wait, open_wait;    /* after a failure: the next wait; 0 after a success */
     double unknown_until;                        /* it could not be opened for good: its parcels are dropped */
     double tick_at, sweep_at, active_at;
-    double asked_at; /* a worker owes an answer since then; 0: none does */
+    double asked_at; /* a worker owes an answer, or its end, since then; 0: none does */
     struct {
         double until, wait; /* the second: for how long, the next time longer */
     } kind[USER_KINDS];
@@ -144,13 +146,16 @@ void user_done(struct user *, const struct frame_done *);
 /* Failures: the next wait, and whether it is worth a line in the log. */
 double user_backoff(double *wait);
 /* It is of that kind for an hour from now on, after the next time for two, at most for a day. Slow: its worker was lost after a long silence (a
- * FIFO among its files, a file system that hangs, a process that the user stopped); such users share one worker. Lengthy: its questions took more than
+ * FIFO among its files, a file system that hangs, a process that the user stopped), or its process needed as long to end (ending.h);
+ * such users share one worker. Lengthy: its questions took more than
  * USER_LENGTHY_AFTER within a minute or so (the same, let go in time; or a huge mailbox); they have half of the workers at most. An answer in time does not end
  * that: who hangs at every second question would have a worker of his own for each. */
 #define USER_LENGTHY_AFTER 10. /* seconds */
 void user_is(struct user *, enum user_kind);
 void user_held(struct user *); /* its question ends now */
 enum user_kind user_kind(const struct user *);
+/* Lengthy, too, who has not answered for so long already. */
+enum user_kind user_kind_soon(const struct user *);
 /* Dovecot calls him by that name: it gets what is to be done under this one, which stays known as another spelling for a minute. False: it is
  * this one's own. */
 bool user_is_another(struct user *, const char *name, size_t n);

@@ -10,6 +10,8 @@
 
 #include "admin.h"
 #include "clock.h"
+#include "ending.h"
+#include "hello.h"
 #include "job.h"
 #include "log.h"
 #include "metrics.h"
@@ -25,6 +27,12 @@
 #define ASK_AGAIN 1.     /* an exchange that was lost with its worker's memory begins anew after so long */
 
 enum state { IDLE, LOOKING, OPENING, ENDING, WARM, BUSY, CLOSING, LISTING };
+
+enum loss {
+    GONE,  /* its connection ended */
+    WRONG, /* it says what it may not */
+    SILENT /* it owed an answer for all of worker_timeout */
+};
 
 struct worker {
     TAILQ_ENTRY(worker) link;
@@ -54,6 +62,7 @@ struct workers {
     struct replicator *r;
     char *path;
     size_t n; /* without root */
+    struct endings *endings; /* which are in no list here */
     struct worker_list list;
     struct worker *root; /* also in the list; NULL: none now */
     double connect_after, said;
@@ -64,7 +73,7 @@ struct workers {
 
 static bool owes(const struct worker *w)
 {
-    return w->state != IDLE && w->state != WARM;
+    return w->state != IDLE && w->state != WARM && w->state != ENDING;
 }
 
 /* ---- sending ---- */
@@ -125,7 +134,8 @@ static void ask_close(struct worker *w)
 
 /* ---- without a user ---- */
 
-static void release(struct worker *w)
+/* What it knew of its user's exchanges is lost. */
+static void forget_exchanges(struct worker *w)
 {
     struct user *u = w->user;
     struct replicator *r = w->all->r;
@@ -138,18 +148,34 @@ static void release(struct worker *w)
         p->cut_off = p->cut_off || p->asking;
         p->asking = false;
     }
-    w->user = NULL;
-    w->state = IDLE;
     w->asking = false;
     w->hold = 0;
-    /* Where users have ids of their own, an idle process is one that its user can stop, and the next user would wait for it. */
-    w->old = w->old || (w->credentials != 0 && w->all->several);
-    ev_timer_stop(w->all->r->loop, &w->patience);
+}
+
+/* Its user can have another worker. */
+static void part(struct worker *w)
+{
+    struct user *u = w->user;
+    w->user = NULL;
+    w->state = IDLE;
     if (!u)
         return;
     u->worker = NULL;
     u->asked_at = 0;
     user_plan(u);
+}
+
+/* Its user is closed. */
+static void release(struct worker *w)
+{
+    forget_exchanges(w);
+    /* Where users have ids of their own, an idle process is one that its user can stop, and the next user would wait for it. */
+    w->old = w->old || (w->credentials != 0 && w->all->several);
+    ev_timer_stop(w->all->r->loop, &w->patience);
+    if (w->old && w->user && !w->root)
+        w->state = ENDING;
+    else
+        part(w);
 }
 
 static void worker_free(struct worker *w)
@@ -158,7 +184,8 @@ static void worker_free(struct worker *w)
     ev_io_stop(ws->r->loop, &w->rd);
     ev_io_stop(ws->r->loop, &w->wr);
     ev_timer_stop(ws->r->loop, &w->patience);
-    close(w->fd);
+    if (w->fd >= 0)
+        close(w->fd);
     TAILQ_REMOVE(&ws->list, w, link);
     if (w->root)
         ws->root = NULL;
@@ -167,6 +194,25 @@ static void worker_free(struct worker *w)
     buf_free(&w->in);
     orset_buf_free(&w->out);
     free(w);
+}
+
+/* Main is done with it. judged: see endings_add. A process that was asked to open nobody is root's:
+ * no user can stop it. When main itself ends, it waits for none. */
+static void worker_end(struct worker *w, bool judged)
+{
+    struct workers *ws = w->all;
+    struct user *u = w->user;
+    int fd = w->fd;
+    if (w->credentials == 0 || ws->r->stopping) {
+        part(w);
+        worker_free(w);
+        return;
+    }
+    if (u)
+        u->worker = NULL;
+    w->fd = -1;
+    worker_free(w);
+    endings_add(ws->endings, fd, u, judged);
 }
 
 /* The user's next attempt waits, longer each time. */
@@ -189,22 +235,12 @@ static void unreachable(struct workers *ws, char *why)
         log_warning("%s", why);
 }
 
-/* timed_out: it owed an answer for all of worker_timeout. */
-static void lost(struct worker *w, const char *why, bool timed_out)
+static void lost(struct worker *w, const char *why, enum loss how)
 {
     struct user *u = w->user;
     struct workers *ws = w->all;
-    if (w->state == ENDING) { /* as it said it would: the user is looked up again, and opened by another */
-        u->credentials = 0;
-        if (u->elsewhere) /* again: a userdb that says another thing each time starts a process each time */
-            u->open_after = user_backoff(&u->open_wait);
-        u->elsewhere = true;
-        release(w);
-        worker_free(w);
-        return;
-    }
     double owed = u && u->asked_at != 0 ? clock_monotonic() - (u->asked_at > w->heard_at ? u->asked_at : w->heard_at) : 0;
-    if (u && w->state != LOOKING && (timed_out || owed >= USER_LENGTHY_AFTER))
+    if (u && w->state != LOOKING && (how == SILENT || owed >= USER_LENGTHY_AFTER))
         user_is(u, USER_SLOW);
     else if (u && w->state != LOOKING)
         user_held(u); /* who says a word before he ends it has held it no less */
@@ -224,7 +260,12 @@ static void lost(struct worker *w, const char *why, bool timed_out)
     } else if (replicator_may_say(&ws->said, 10.)) {
         log_debug("worker: %s", why);
     }
-    release(w);
+    forget_exchanges(w);
+    if (how != GONE) {
+        worker_end(w, how == SILENT);
+        return;
+    }
+    part(w);
     worker_free(w);
 }
 
@@ -301,6 +342,18 @@ static void on_fail(struct worker *w, const struct frame *f)
         user_failed(u, why, strlen(why));
     }
     free(why);
+    release(w);
+}
+
+/* The user is looked up again, and opened by another one. */
+static void on_elsewhere(struct worker *w)
+{
+    struct user *u = w->user;
+    u->credentials = 0;
+    if (u->elsewhere) /* again: a userdb that says another thing each time starts a process each time */
+        u->open_after = user_backoff(&u->open_wait);
+    u->elsewhere = true;
+    w->old = true;
     release(w);
 }
 
@@ -397,11 +450,11 @@ static bool in_place(const struct worker *w, enum frame_type type)
     case FRAME_READY: return w->state == OPENING;
     case FRAME_ELSEWHERE: return w->state == OPENING;
     case FRAME_CREDENTIALS: return w->state == LOOKING;
-    case FRAME_FAIL: return w->state != IDLE && w->state != WARM;
+    case FRAME_FAIL: return owes(w);
     case FRAME_DONE: return w->state == BUSY || w->state == CLOSING || w->state == LISTING;
-    case FRAME_SEND: return w->user && w->state != WARM;
+    case FRAME_SEND: return w->user && owes(w);
     case FRAME_REPLY: return w->state == LISTING || (w->state == BUSY && w->job.kind == JOB_ADMIN);
-    case FRAME_RESERVE: return w->user; /* also of one that is warm and ended by Dovecot's master */
+    case FRAME_RESERVE: return w->user && w->state != ENDING; /* also of one that is warm and ended by Dovecot's master */
     case FRAME_NOTE: return true;
     default: return false;
     }
@@ -439,7 +492,7 @@ static bool on_frame(struct worker *w, const struct frame *f)
     case FRAME_SEND: ship_send(w->all->r->ship, w->user, &f->u.send); break;
     case FRAME_REPLY: on_reply(w, f); break;
     case FRAME_RESERVE: on_reserve(w, f); break;
-    case FRAME_ELSEWHERE: w->state = ENDING; break;
+    case FRAME_ELSEWHERE: on_elsewhere(w); break;
     case FRAME_CREDENTIALS: on_credentials(w, f); break;
     default: on_note(w, f); break;
     }
@@ -479,12 +532,12 @@ static void on_readable(struct ev_loop *loop, ev_io *io, int events)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        lost(w, n ? strerror(errno) : "the worker went away", false);
+        lost(w, n ? strerror(errno) : "the worker went away", GONE);
         return;
     }
     w->in.len += (size_t)n;
     if (!frames(w, &why))
-        lost(w, why, false);
+        lost(w, why, WRONG);
 }
 
 static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
@@ -498,48 +551,10 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
     else if (owes(w) && ship_full(w->all->r->ship))
         set_patience(w, w->all->r->config->worker_timeout); /* it is not read (workers_flush): it may have answered */
     else if (owes(w))
-        lost(w, "the worker did not answer within worker_timeout", true);
+        lost(w, "the worker did not answer within worker_timeout", SILENT);
 }
 
 /* ---- connecting ---- */
-
-static void hello(struct worker *w)
-{
-    struct replicator *r = w->all->r;
-    struct frame f = {.type = FRAME_HELLO};
-    struct frame_hello *h = &f.u.hello;
-    char brake[32], percent[32], wait[32], nice_[32], timeout[32];
-    bool self = false;
-    h->version = FRAME_VERSION;
-    h->self = r->group.self;
-    for (size_t i = 0; i < r->group.npeers; i++) {
-        if (!self && r->group.peer[i].site > r->group.self) {
-            h->site[h->nsites++] = r->group.self;
-            self = true;
-        }
-        if (!r->group.peer[i].removed)
-            h->site[h->nsites++] = r->group.peer[i].site;
-    }
-    if (!self)
-        h->site[h->nsites++] = r->group.self;
-    memcpy(h->digest, r->group.digest, sizeof h->digest);
-    h->nnamespaces = r->group.nnamespaces;
-    memcpy(h->ns, r->group.ns, sizeof h->ns);
-    snprintf(brake, sizeof brake, "%lld", (long long)r->config->brake_mails);
-    snprintf(percent, sizeof percent, "%lld", (long long)r->config->brake_percent);
-    snprintf(wait, sizeof wait, "%lld", (long long)r->config->brake_wait);
-    snprintf(nice_, sizeof nice_, "%lld", (long long)r->config->replicator_nice);
-    snprintf(timeout, sizeof timeout, "%lld", (long long)r->config->worker_timeout);
-    const char *settings[][2] = {{"brake_count", brake}, {"brake_percent", percent}, {"brake_wait", wait}, {"nice", nice_},
-                                 {"worker_timeout", timeout}, {"public_user", r->config->replicate_public_user}};
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        h->setting[i].key = (struct text){(const uint8_t *)settings[i][0], strlen(settings[i][0])};
-        h->setting[i].value = (struct text){(const uint8_t *)settings[i][1], strlen(settings[i][1])};
-        h->nsettings++;
-    }
-    if (!say(w, &f))
-        log_fatal("HELLO does not fit its bounds: shorten replicate_namespaces");
-}
 
 static struct worker *connect_one(struct workers *ws, bool root)
 {
@@ -571,7 +586,7 @@ static struct worker *connect_one(struct workers *ws, bool root)
         ws->root = w;
     else
         metric_set(replicator_workers, (long long)++ws->n);
-    hello(w);
+    hello_encode(&w->out, ws->r);
     return w;
 }
 
@@ -588,11 +603,12 @@ struct worker *workers_free(struct workers *ws, const struct user *u)
             return w;
         *(w->credentials == 0 ? &fresh : &other) = w;
     }
-    bool full = ws->n >= (size_t)ws->r->config->replicator_workers;
-    if (fresh || clock_monotonic() < ws->connect_after || (full && !other))
+    size_t most = (size_t)ws->r->config->replicator_workers;
+    bool full = ws->n >= most, crowded = ws->n + endings_count(ws->endings) >= 2 * most;
+    if (fresh || clock_monotonic() < ws->connect_after || crowded || (full && !other))
         return fresh;
     if (full)
-        worker_free(other);
+        worker_end(other, false);
     return connect_one(ws, false);
 }
 
@@ -648,20 +664,14 @@ bool workers_list_users(struct workers *ws)
     return true;
 }
 
-/* Workers that users of that kind have, those too that they are to leave: that may take as long. */
+/* Processes that users of that kind have, those too that they are to leave, or have left: that may
+ * take as long. */
 static size_t taken(const struct workers *ws, enum user_kind k)
 {
     const struct worker *w;
-    size_t n = 0;
-    double now = clock_monotonic();
+    size_t n = endings_of(ws->endings, k);
     TAILQ_FOREACH(w, &ws->list, link)
-    {
-        const struct user *u = w->root ? NULL : w->user;
-        enum user_kind is = u ? user_kind(u) : USER_ORDINARY;
-        if (u && is == USER_ORDINARY && u->asked_at != 0 && now - u->asked_at >= USER_LENGTHY_AFTER)
-            is = USER_LENGTHY; /* it will be */
-        n += u && is == k;
-    }
+    n += w->user && !w->root && user_kind_soon(w->user) == k;
     return n;
 }
 
@@ -724,8 +734,8 @@ size_t workers_go_on(struct workers *ws, size_t waiting)
                 go_on(w, (waiting > coming ? waiting - coming : 0) + alike, alike > 0);
         }
         coming += w->state == CLOSING;
-        if (w->state == IDLE && (w->old || ws->r->stopping))
-            worker_free(w);
+        if (w->state == ENDING || (w->state == IDLE && (w->old || ws->r->stopping)))
+            worker_end(w, false);
     }
     return coming;
 }
@@ -796,6 +806,7 @@ struct workers *workers_open(struct replicator *r, const char *path)
     struct workers *ws = mem_zero(sizeof *ws);
     ws->r = r;
     ws->path = mem_strdup(path);
+    ws->endings = endings_open(r);
     TAILQ_INIT(&ws->list);
     return ws;
 }
@@ -810,6 +821,7 @@ void workers_close(struct workers *ws)
             w->user->worker = NULL;
         worker_free(w);
     }
+    endings_close(ws->endings);
     free(ws->unreachable);
     free(ws->path);
     free(ws);

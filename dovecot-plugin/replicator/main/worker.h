@@ -3,12 +3,18 @@
  *     (connect, HELLO) ─▶ idle ─OPEN─▶ opening ─READY─▶ warm ⇄ busy (one question at a time)
  *                          ▲              │              │
  *                          └──────────────│─DONE── closing ◀ CLOSE
- *                                         └─ELSEWHERE─▶ ending (its process ends; the user is looked up again)
+ *                                         └─ELSEWHERE─▶ ending (the user is looked up again)
  *
  *     the one more:       idle ⇄ looking (LOOKUP, CREDENTIALS), listing (ADMIN "users")
  *
- * FAIL leads to idle from anywhere. A lost connection, an answer out of place and one that does not come within
- * worker_timeout are one case: the worker is gone, what it had is to be done again, after a wait. */
+ * FAIL leads to idle from anywhere. Where users have ids of their own, or a worker is old, DONE and
+ * FAIL lead to ending instead: the end of its process is waited for (ending.h). A lost connection, an
+ * answer out of place and one that does not come within worker_timeout are one case: the worker is
+ * gone, what it had is to be done again, after a wait.
+ *
+ * At most replicator_workers are in use, and with those that end there are twice as many at most. With
+ * the one that opens nobody, and its successor, that is the process_limit of the service:
+ * 2 * replicator_workers + 2. */
 #ifndef REPLICATOR_MAIN_WORKER_H
 #define REPLICATOR_MAIN_WORKER_H
 

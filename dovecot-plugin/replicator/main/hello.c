@@ -1,0 +1,51 @@
+/* hello - see hello.h. */
+#include "hello.h"
+
+#include <string.h>
+
+#include "frame.h"
+#include "log.h"
+
+static struct text text_of(const char *s)
+{
+    return (struct text){(const uint8_t *)s, strlen(s)};
+}
+
+void hello_encode(struct orset_buf *out, const struct replicator *r)
+{
+    struct frame f = {.type = FRAME_HELLO};
+    struct frame_hello *h = &f.u.hello;
+    char brake[32], percent[32], wait[32], nice_[32], timeout[32];
+    bool self = false;
+    h->version = FRAME_VERSION;
+    h->self = r->group.self;
+    for (size_t i = 0; i < r->group.npeers; i++) {
+        if (!self && r->group.peer[i].site > r->group.self) {
+            h->site[h->nsites++] = r->group.self;
+            self = true;
+        }
+        if (!r->group.peer[i].removed)
+            h->site[h->nsites++] = r->group.peer[i].site;
+    }
+    if (!self)
+        h->site[h->nsites++] = r->group.self;
+    memcpy(h->digest, r->group.digest, sizeof h->digest);
+    h->nnamespaces = r->group.nnamespaces;
+    memcpy(h->ns, r->group.ns, sizeof h->ns);
+    snprintf(brake, sizeof brake, "%lld", (long long)r->config->brake_mails);
+    snprintf(percent, sizeof percent, "%lld", (long long)r->config->brake_percent);
+    snprintf(wait, sizeof wait, "%lld", (long long)r->config->brake_wait);
+    snprintf(nice_, sizeof nice_, "%lld", (long long)r->config->replicator_nice);
+    snprintf(timeout, sizeof timeout, "%lld", (long long)r->config->worker_timeout);
+    const char *settings[][2] = {{"brake_count", brake}, {"brake_percent", percent},
+                                 {"brake_wait", wait},
+                                 {"nice", nice_}, {"worker_timeout", timeout},
+                                 {"public_user", r->config->replicate_public_user}};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        h->setting[i].key = text_of(settings[i][0]);
+        h->setting[i].value = text_of(settings[i][1]);
+        h->nsettings++;
+    }
+    if (frame_encode(out, &f) < 0)
+        log_fatal("HELLO does not fit its bounds: shorten replicate_namespaces");
+}

@@ -1,0 +1,10 @@
+/* hello - the first frame to each worker: who the replicas are, and what it needs of the settings. */
+#ifndef REPLICATOR_MAIN_HELLO_H
+#define REPLICATOR_MAIN_HELLO_H
+
+#include "replicator.h"
+
+/* Puts the frame behind what is in `out`. */
+void hello_encode(struct orset_buf *out, const struct replicator *);
+
+#endif
