@@ -1,5 +1,5 @@
-/* worker - see worker.h. */
-#include "worker.h"
+/* worker - see worker.h. One connection: questions and answers, and its end. */
+#include "worker_state.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,9 +10,7 @@
 
 #include "admin.h"
 #include "clock.h"
-#include "ending.h"
 #include "hello.h"
-#include "job.h"
 #include "log.h"
 #include "metrics.h"
 #include "reserve.h"
@@ -26,49 +24,10 @@
 #define HOLD 2.          /* so long a user's worker waits for the answer of an exchange while others wait for a worker */
 #define ASK_AGAIN 1.     /* an exchange that was lost with its worker's memory begins anew after so long */
 
-enum state { IDLE, LOOKING, OPENING, ENDING, WARM, BUSY, CLOSING, LISTING };
-
 enum loss {
     GONE,  /* its connection ended */
     WRONG, /* it says what it may not */
     SILENT /* it owed an answer for all of worker_timeout */
-};
-
-struct worker {
-    TAILQ_ENTRY(worker) link;
-    struct workers *all;
-    int fd;
-    enum state state;
-    ev_io rd, wr;
-    ev_timer patience; /* active while an answer is owed; or until an idle user is closed */
-    struct buf in;
-    struct orset_buf out;
-    size_t sent; /* of out */
-    struct user *user;
-    struct job job;
-    double slice; /* since when its user has it while others wait */
-    double used;  /* when it became warm */
-    bool asking;  /* an exchange of its user's goes on in it, which CLOSE would end */
-    double hold;  /* until when it is not closed for that */
-    bool heard;   /* it has said something: a process of Dovecot's is there; when last: */
-    double heard_at;
-    bool old;     /* to be closed when its user is (workers_renew) */
-    bool root;            /* the one that opens nobody: looks users up, lists them */
-    uint64_t credentials; /* of those whom it can open; 0: it has opened nobody */
-};
-TAILQ_HEAD(worker_list, worker);
-
-struct workers {
-    struct replicator *r;
-    char *path;
-    size_t n; /* without root */
-    struct endings *endings; /* which are in no list here */
-    struct worker_list list;
-    struct worker *root; /* also in the list; NULL: none now */
-    double connect_after, said;
-    uint64_t credentials; /* of the user who was opened first; 0: nobody was */
-    bool several;         /* others have other ones */
-    char *unreachable; /* why, the last time; valid until connect_after while there are none */
 };
 
 static bool owes(const struct worker *w)
@@ -78,7 +37,7 @@ static bool owes(const struct worker *w)
 
 /* ---- sending ---- */
 
-static void flush(struct worker *w)
+void worker_flush(struct worker *w)
 {
     while (w->sent < w->out.len) {
         ssize_t n = send(w->fd, w->out.data + w->sent, w->out.len - w->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -101,10 +60,10 @@ static void flush(struct worker *w)
 static void on_writable(struct ev_loop *loop, ev_io *io, int events)
 {
     (void)loop, (void)events;
-    flush(io->data);
+    worker_flush(io->data);
 }
 
-static void set_patience(struct worker *w, int64_t ms)
+void worker_set_patience(struct worker *w, int64_t ms)
 {
     struct ev_loop *loop = w->all->r->loop;
     ev_timer_stop(loop, &w->patience);
@@ -118,18 +77,18 @@ static bool say(struct worker *w, const struct frame *f)
     return frame_encode(&w->out, f) == 0;
 }
 
-static void ask(struct worker *w, enum state state, const struct frame *f)
+void worker_ask(struct worker *w, enum state state, const struct frame *f)
 {
     say(w, f);
     w->state = state;
     if (w->user)
         w->user->asked_at = clock_monotonic();
-    set_patience(w, w->all->r->config->worker_timeout);
+    worker_set_patience(w, w->all->r->config->worker_timeout);
 }
 
-static void ask_close(struct worker *w)
+void worker_ask_close(struct worker *w)
 {
-    ask(w, CLOSING, &(struct frame){.type = FRAME_CLOSE});
+    worker_ask(w, CLOSING, &(struct frame){.type = FRAME_CLOSE});
 }
 
 /* ---- without a user ---- */
@@ -178,7 +137,7 @@ static void release(struct worker *w)
         part(w);
 }
 
-static void worker_free(struct worker *w)
+void worker_free(struct worker *w)
 {
     struct workers *ws = w->all;
     ev_io_stop(ws->r->loop, &w->rd);
@@ -196,9 +155,7 @@ static void worker_free(struct worker *w)
     free(w);
 }
 
-/* Main is done with it. judged: see endings_add. A process that was asked to open nobody is root's:
- * no user can stop it. When main itself ends, it waits for none. */
-static void worker_end(struct worker *w, bool judged)
+void worker_end(struct worker *w, bool judged)
 {
     struct workers *ws = w->all;
     struct user *u = w->user;
@@ -370,11 +327,11 @@ static void hold(struct worker *w, const struct frame_done *d)
     else if (!was || answer)
         w->hold = clock_monotonic() + HOLD;
     if (w->asking)
-        set_patience(w, (int64_t)(HOLD * 1000));
+        worker_set_patience(w, (int64_t)(HOLD * 1000));
 }
 
 /* Not all of them, else all wait for answers here and at the peer nobody is left who gives them. */
-static bool held(const struct worker *w, double now)
+bool worker_held(const struct worker *w, double now)
 {
     const struct worker *o;
     size_t before = 0;
@@ -497,7 +454,7 @@ static bool on_frame(struct worker *w, const struct frame *f)
     default: on_note(w, f); break;
     }
     if (owes(w) && !is_overlong(w))
-        set_patience(w, w->all->r->config->worker_timeout);
+        worker_set_patience(w, w->all->r->config->worker_timeout);
     return true;
 }
 
@@ -545,18 +502,18 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
     (void)loop, (void)events;
     struct worker *w = t->data;
     if (w->state == WARM && w->asking && sched_waiting(w->all->r->sched) == 0)
-        set_patience(w, (int64_t)(HOLD * 1000));
+        worker_set_patience(w, (int64_t)(HOLD * 1000));
     else if (w->state == WARM)
-        ask_close(w); /* idle for long enough */
+        worker_ask_close(w); /* idle for long enough */
     else if (owes(w) && ship_full(w->all->r->ship))
-        set_patience(w, w->all->r->config->worker_timeout); /* it is not read (workers_flush): it may have answered */
+        worker_set_patience(w, w->all->r->config->worker_timeout); /* it is not read (workers_flush): it may have answered */
     else if (owes(w))
         lost(w, "the worker did not answer within worker_timeout", SILENT);
 }
 
 /* ---- connecting ---- */
 
-static struct worker *connect_one(struct workers *ws, bool root)
+struct worker *worker_connect(struct workers *ws, bool root)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -588,241 +545,4 @@ static struct worker *connect_one(struct workers *ws, bool root)
         metric_set(replicator_workers, (long long)++ws->n);
     hello_encode(&w->out, ws->r);
     return w;
-}
-
-/* ---- for the scheduler ---- */
-
-struct worker *workers_free(struct workers *ws, const struct user *u)
-{
-    struct worker *w, *fresh = NULL, *other = NULL;
-    TAILQ_FOREACH(w, &ws->list, link)
-    {
-        if (w->state != IDLE || w->old || w->root)
-            continue;
-        if (w->credentials == u->credentials)
-            return w;
-        *(w->credentials == 0 ? &fresh : &other) = w;
-    }
-    size_t most = (size_t)ws->r->config->replicator_workers;
-    bool full = ws->n >= most, crowded = ws->n + endings_count(ws->endings) >= 2 * most;
-    if (fresh || clock_monotonic() < ws->connect_after || crowded || (full && !other))
-        return fresh;
-    if (full)
-        worker_end(other, false);
-    return connect_one(ws, false);
-}
-
-/* The one that opens nobody, if it has nothing to do. */
-static struct worker *root_free(struct workers *ws)
-{
-    if (ws->root && ws->root->state == IDLE && ws->root->old)
-        worker_free(ws->root);
-    if (!ws->root && clock_monotonic() >= ws->connect_after)
-        return connect_one(ws, true);
-    return ws->root && ws->root->state == IDLE ? ws->root : NULL;
-}
-
-bool workers_may_look_up(struct workers *ws)
-{
-    return !sweep_wants_list(ws->r->sweep) && root_free(ws) != NULL;
-}
-
-void workers_look_up(struct workers *ws, struct user *u)
-{
-    struct worker *w = root_free(ws);
-    struct frame f = {.type = FRAME_LOOKUP};
-    f.u.lookup.user = (struct text){(const uint8_t *)u->name, strlen(u->name)};
-    w->user = u;
-    u->worker = w;
-    w->job.kind = JOB_NONE;
-    ask(w, LOOKING, &f);
-}
-
-void worker_open_user(struct worker *w, struct user *u)
-{
-    struct frame f = {.type = FRAME_OPEN};
-    f.u.open.user = (struct text){(const uint8_t *)u->name, strlen(u->name)};
-    f.u.open.credentials = u->credentials;
-    w->user = u;
-    u->worker = w;
-    w->slice = clock_monotonic();
-    w->job.kind = JOB_NONE;
-    w->credentials = u->credentials;
-    metric_add(replicator_opens, 1);
-    ask(w, OPENING, &f);
-}
-
-bool workers_list_users(struct workers *ws)
-{
-    struct worker *w = root_free(ws);
-    struct frame f = {.type = FRAME_ADMIN};
-    if (!w)
-        return false;
-    f.u.admin.n = 1;
-    f.u.admin.arg[0] = (struct text){(const uint8_t *)"users", 5};
-    ask(w, LISTING, &f);
-    return true;
-}
-
-/* Processes that users of that kind have, those too that they are to leave, or have left: that may
- * take as long. */
-static size_t taken(const struct workers *ws, enum user_kind k)
-{
-    const struct worker *w;
-    size_t n = endings_of(ws->endings, k);
-    TAILQ_FOREACH(w, &ws->list, link)
-    n += w->user && !w->root && user_kind_soon(w->user) == k;
-    return n;
-}
-
-/* So many may have one: all slow ones together one, lengthy ones half of all, and one stays for everybody else, where there are two. */
-static bool is_beyond(const struct workers *ws, enum user_kind k, size_t more)
-{
-    size_t all = (size_t)ws->r->config->replicator_workers, slow = taken(ws, USER_SLOW), lengthy = taken(ws, USER_LENGTHY);
-    size_t most = k == USER_SLOW ? all - 1 : all / 2;
-    return (k == USER_SLOW && slow + more > 1) || slow + lengthy + more > (most > 1 ? most : 1);
-}
-
-bool workers_beyond(const struct workers *ws, enum user_kind k)
-{
-    return is_beyond(ws, k, 0);
-}
-
-bool workers_have_room(const struct workers *ws, enum user_kind k)
-{
-    return k == USER_ORDINARY || !is_beyond(ws, k, 1);
-}
-
-/* What a warm worker does next. waiting: so many need a worker; its own kind: those who may have no other than this one. */
-static void go_on(struct worker *w, size_t waiting, bool own_kind)
-{
-    struct replicator *r = w->all->r;
-    double now = clock_monotonic();
-    struct frame f;
-    if (!waiting)
-        w->slice = now;
-    if (r->stopping || w->old || (waiting && now - w->slice >= SCHED_SLICE && !held(w, now))) {
-        ask_close(w);
-        return;
-    }
-    if (job_next(&w->job, w->user, &f)) {
-        ask(w, BUSY, &f);
-        job_asked(&w->job, w->user);
-        return;
-    }
-    if (own_kind && !held(w, now)) {
-        ask_close(w);
-        return;
-    }
-    if (!ev_is_active(&w->patience)) {
-        w->used = now;
-        set_patience(w, r->config->worker_idle);
-    }
-}
-
-size_t workers_go_on(struct workers *ws, size_t waiting)
-{
-    size_t coming = 0;
-    for (struct worker *w = TAILQ_FIRST(&ws->list), *next; w; w = next) {
-        next = TAILQ_NEXT(w, link);
-        if (w->state == WARM) {
-            enum user_kind k = user_kind(w->user);
-            size_t alike = k == USER_ORDINARY ? 0 : sched_apart(ws->r->sched, k);
-            if (k != USER_ORDINARY && workers_beyond(ws, k))
-                ask_close(w);
-            else
-                go_on(w, (waiting > coming ? waiting - coming : 0) + alike, alike > 0);
-        }
-        coming += w->state == CLOSING;
-        if (w->state == ENDING || (w->state == IDLE && (w->old || ws->r->stopping)))
-            worker_end(w, false);
-    }
-    return coming;
-}
-
-bool workers_release_warm(struct workers *ws)
-{
-    struct worker *w, *longest = NULL;
-    double now = clock_monotonic();
-    TAILQ_FOREACH(w, &ws->list, link)
-    if (w->state == WARM && !held(w, now) && (!longest || w->used < longest->used))
-        longest = w;
-    if (longest)
-        ask_close(longest);
-    return longest != NULL;
-}
-
-void workers_flush(struct workers *ws)
-{
-    bool full = ship_full(ws->r->ship);
-    struct worker *w;
-    TAILQ_FOREACH(w, &ws->list, link)
-    {
-        if (w->sent < w->out.len && !ev_is_active(&w->wr))
-            flush(w);
-        /* What a worker sends must not pile up here faster than the node takes it. */
-        if (full)
-            ev_io_stop(ws->r->loop, &w->rd);
-        else
-            ev_io_start(ws->r->loop, &w->rd);
-    }
-}
-
-void workers_renew(struct workers *ws)
-{
-    struct worker *w;
-    TAILQ_FOREACH(w, &ws->list, link)
-    w->old = true;
-}
-
-void workers_forget_client(struct workers *ws, const void *client)
-{
-    struct worker *w;
-    TAILQ_FOREACH(w, &ws->list, link)
-    admin_forget(w->job.admin, client);
-}
-
-const char *workers_unreachable(const struct workers *ws)
-{
-    return ws->n == 0 && clock_monotonic() < ws->connect_after ? ws->unreachable : NULL;
-}
-
-size_t workers_count(const struct workers *ws)
-{
-    return ws->n;
-}
-
-size_t workers_busy(const struct workers *ws)
-{
-    size_t n = 0;
-    struct worker *w;
-    TAILQ_FOREACH(w, &ws->list, link)
-    n += w->user != NULL && !w->root;
-    return n;
-}
-
-struct workers *workers_open(struct replicator *r, const char *path)
-{
-    struct workers *ws = mem_zero(sizeof *ws);
-    ws->r = r;
-    ws->path = mem_strdup(path);
-    ws->endings = endings_open(r);
-    TAILQ_INIT(&ws->list);
-    return ws;
-}
-
-void workers_close(struct workers *ws)
-{
-    if (!ws)
-        return;
-    while (!TAILQ_EMPTY(&ws->list)) {
-        struct worker *w = TAILQ_FIRST(&ws->list);
-        if (w->user)
-            w->user->worker = NULL;
-        worker_free(w);
-    }
-    endings_close(ws->endings);
-    free(ws->unreachable);
-    free(ws->path);
-    free(ws);
 }
