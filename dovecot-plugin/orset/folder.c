@@ -343,6 +343,7 @@ int orset_folder_name(struct orset *os, struct folder *f, const void *name, size
     f->name = copy;
     f->name_len = len;
     f->name_stamp = s;
+    os->place_changes++; /* its mails can be placed now */
     return orset_folder_changed(os, f);
 }
 

@@ -121,6 +121,7 @@ struct orset {
     struct orset_alloc alloc;
     struct orset_store store;
     bool open, broken; /* in a transaction; it can only be rolled back */
+    uint64_t place_changes; /* orset_place_changes() */
     bool tree_dirty;
     bool meta_dirty;
     uint16_t self, norigins;

@@ -402,6 +402,7 @@ static int merge_both(struct orset *os, struct orset_exchange *x, struct peer *p
         if ((r = orset_arrived(os, f->index, mine->flag[i].dot)) < 0)
             return r;
     bool agreed = a.round && orset_uid_agree(os, mine, &a);
+    os->place_changes += agreed && mine->p.uid == 0;
     add_sums(os, &after, mine);
     if (before.lo == after.lo && before.hi == after.hi)
         return 0;

@@ -434,6 +434,7 @@ int orset_message_remove(struct orset *os, struct folder *f, struct orset_dot d,
     if (r <= 0)
         return r;
     uint32_t uid = m->p.uid;
+    os->place_changes += uid == 0; /* its row goes, or another one speaks for the message */
     if ((r = orset_group_union(os, m, &before)) < 0 || (r = orset_group_speaker(os, m, &speaker, had_body)) < 0)
         return r;
     int n = orset_group_load(os, m);

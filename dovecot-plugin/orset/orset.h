@@ -378,6 +378,12 @@ struct orset_todo {
 /* 1 and the next row behind *todo, 0 when there is no more. Order: by kind as in the enum, then folder, then
  * UID or dot. Rows stay until the matching done call, over any crash. */
 int orset_todo_next(struct orset *, struct orset_todo *todo);
+/* The next ORSET_TODO_PLACE row, also one that orset_todo_next() passes over for now, read no further
+ * than its place in the mailbox: folder is the mailbox, uid the agreed UID, whether or not it can be had. */
+int orset_todo_next_place(struct orset *, struct orset_todo *todo);
+/* Another number than before when there are others of these rows, but for what was placed, or they may have
+ * another folder or uid. */
+uint64_t orset_place_changes(const struct orset *);
 /* Messages that have no UID here, at most so many: what ORSET_TODO_PLACE gives. */
 int orset_unplaced(struct orset *, unsigned most);
 /* The very row that todo->at names, as orset_todo_next() left it there. 0: it is not there any more. */

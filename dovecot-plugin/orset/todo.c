@@ -51,6 +51,7 @@ int orset_todo_place(struct orset *os, struct folder *f, struct orset_dot d, boo
     struct orset_key k;
     todo_key(&k, ORSET_TODO_PLACE, f->index, "", 0);
     orset_key_dot(&k, d);
+    os->place_changes += wanted;
     return wanted ? orset_row_put(os, ORSET_T_TODO, &k, NULL) : orset_row_del(os, ORSET_T_TODO, &k);
 }
 
@@ -438,6 +439,51 @@ static int next_of(struct orset *os, struct orset_todo *t, bool all)
 int orset_todo_next(struct orset *os, struct orset_todo *t)
 {
     return next_of(os, t, false);
+}
+
+uint64_t orset_place_changes(const struct orset *os)
+{
+    return os->place_changes;
+}
+
+/* 1; 0: there is no such message any more */
+static int fill_place_only(struct orset *os, struct orset_todo *t)
+{
+    struct orset_reader key = orset_reader_of(t->at, t->at_len);
+    (void)orset_key_read(&key, ORSET_TODO_PLACE);
+    uint32_t index = (uint32_t)orset_key_read(&key, UINT32_MAX);
+    struct orset_dot d = orset_key_read_dot(os, &key);
+    const struct folder *f = orset_folder_at(os, index);
+    if (key.bad || key.at != key.end || !f)
+        return orset_corrupt(os, "a message that waits to be placed");
+    t->kind = ORSET_TODO_PLACE;
+    t->folder = f->home;
+    int r = orset_message_load(os, index, d, &os->m[0]);
+    if (r > 0 && orset_group_agreed(os, &os->m[0], &t->uid) < 0)
+        return ORSET_E_STORAGE;
+    return r;
+}
+
+int orset_todo_next_place(struct orset *os, struct orset_todo *t)
+{
+    for (;;) {
+        struct next n = {.t = t};
+        struct orset_key from = {0};
+        const uint8_t kind = ORSET_TODO_PLACE;
+        if (t->at_len) { /* the smallest key behind it */
+            orset_key_put(&from, t->at, t->at_len);
+            orset_key_put(&from, "", 1);
+        } else {
+            orset_key_put(&from, &kind, 1);
+        }
+        int r = os->store.each(os->store.ctx, ORSET_T_TODO, from.b, from.n, 0, next_row, &n);
+        if (r < 0)
+            return orset_storage_fail(os, "todo rows");
+        if (r == 0 || t->at[0] != ORSET_TODO_PLACE)
+            return 0;
+        if ((r = fill_place_only(os, t)) != 0)
+            return r;
+    }
 }
 
 int orset_todo_next_removal(struct orset *os, struct orset_todo *t)

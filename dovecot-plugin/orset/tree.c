@@ -73,6 +73,7 @@ static int move_home(struct orset *os, struct folder *f, uint32_t home)
         }
     } while (s.n > 0);
     f->home = home;
+    os->place_changes++;
     if (home == f->index && orset_folder_live(f)) {
         struct orset_buf none = {0}; /* it may have no mailbox yet */
         if ((r = orset_todo_put(os, ORSET_TODO_FOLDER, home, "", 0, &none)) < 0)

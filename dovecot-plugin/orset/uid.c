@@ -472,6 +472,7 @@ static int agree(struct orset *os, struct folder *f, struct orset_dot d, const s
         return 0;
     orset_sum_sub(&f->sum, before);
     orset_sum_add(&f->sum, orset_message_sum(os, m));
+    os->place_changes += m->p.uid == 0;
     if ((r = orset_message_store(os, m)) < 0 || (r = orset_folder_touch(os, f)) < 0 || m->p.uid == 0)
         return r;
     struct folder *home = orset_folder_at(os, f->home);

@@ -430,7 +430,7 @@ int apply(struct session *s, uint64_t ask)
         named_apply(s) < 0)
         return -1;
     if (s->unplaced == 0 && s->other_bytes == 0) {
-        array_clear(&s->wanted);
+        wants_forget(s);
         spool_clear(s);
     }
     return 0;

@@ -561,3 +561,20 @@ int spool_put(struct session *s, const struct parcel_body *b, uint64_t *next_r)
         spool_drop(s, b->sha256);
     return 1;
 }
+
+bool spool_has(struct session *s, const uint8_t sha256[32])
+{
+    struct stat st;
+    return !s->spool_empty && stat(spool_path(s, sha256, TRUE), &st) == 0;
+}
+
+bool spool_keep(struct session *s, const uint8_t sha256[32])
+{
+    const struct body *b = bodies_find(s->bodies, sha256);
+    uint64_t next;
+    if (spool_has(s, sha256))
+        return TRUE;
+    spool_drop(s, sha256); /* a part of it */
+    const struct parcel_body whole = {.sha256 = sha256, .size = b->mail.n, .part = b->mail};
+    return (b->checked || body_is(s, sha256, b->mail)) && spool_put(s, &whole, &next) > 0;
+}

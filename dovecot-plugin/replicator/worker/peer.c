@@ -237,6 +237,7 @@ static enum frame_result exchanged(struct session *s, struct peer *p)
     const struct frame_ingest all = {.n = 0};
     bool all_answered = TRUE, waits = s->exchange_first || s->unasked;
     drop_exchange(s, p);
+    plan_overdue(s);
     p->behind = FALSE;
     p->answered = TRUE;
     for (unsigned i = 0; i < s->npeers; i++)
@@ -308,6 +309,8 @@ static enum frame_result body_parcel(struct session *s, struct peer *p, struct t
             session_want_tick(s, 1000);
         return FRAME_OK;
     }
+    s->body_came = time(NULL);
+    plan_look_again(s, w->item);
     if (r > 0)
         array_delete(&s->wanted, array_ptr_to_idx(&s->wanted, w), 1);
     s->arrived++;
@@ -336,8 +339,6 @@ static enum frame_result bodies_parcel(struct session *s, struct peer *p, struct
         return FRAME_REFUSED;
     if (s->exchange_first)
         return FRAME_OK; /* what the mailboxes have is not known yet: asked for again */
-    ARRAY(struct wanted_body) rows;
-    t_array_init(&rows, n + 1);
     s->bodies = bodies_create();
     while (parcel_next_mail(&mails, &m)) {
         struct wanted_body *w = wanted_body(s, m.sha256);
@@ -348,14 +349,15 @@ static enum frame_result bodies_parcel(struct session *s, struct peer *p, struct
             continue;
         }
         bodies_put(s->bodies, m.sha256, m.mail, TRUE);
-        array_push_back(&rows, w);
-        all = all || w->row_len == 0;
+        s->body_came = time(NULL);
+        plan_look_again(s, w->item);
+        all = all || w->item == 0;
         array_delete(&s->wanted, array_ptr_to_idx(&s->wanted, w), 1);
     }
     int r = 0;
-    if (array_count(&rows) > 0 && !all)
-        r = place_rows(s, p->site, array_front(&rows), array_count(&rows));
-    if (r == 0 && all)
+    if (bodies_count(s->bodies) > 0 && !all)
+        r = place_arrived(s, p->site);
+    else if (all)
         r = apply(s, p->site);
     bodies_free(&s->bodies);
     session_want_tick(s, 1000);

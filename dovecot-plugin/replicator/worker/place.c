@@ -8,14 +8,17 @@
 #include <maildir-uidlist.h>
 #include <sort.h>
 
+#include <time.h>
+
+#define FAR (2 * PARCEL_WANTS_MAX) /* what is asked for lies within so many of the plan */
 #define AT_ONCE PARCEL_MAILS_MAX /* mails in one transaction: all that a batch brings */
-#define LOOK_FURTHER 10000 /* rows behind as many as can be asked for: for the mails that came with a batch */
 
 struct item {
     struct orset_todo todo;
     struct orset_flags seen;
     uint32_t asked, uid; /* 0: the next one; it got */
-    bool saved;
+    unsigned at;         /* in the plan */
+    bool saved, spooled; /* from the spool */
 };
 
 struct placing {
@@ -34,7 +37,9 @@ struct placing {
     unsigned n, nsaved, room;
     struct wants *wants;
     pool_t pool; /* of the run's texts */
-    uint64_t placed;
+    unsigned at;     /* in the plan, of the row in hand */
+    unsigned handed; /* bodies of the parcel in work that were saved or kept */
+    bool blocked;    /* a mail that comes before those that follow may still come */
     bool again;  /* rows went meanwhile: begin anew */
     bool relooked; /* once more at a mailbox that was rebuilt */
     bool failed; /* a body was here and could not be saved */
@@ -174,19 +179,53 @@ static void saved_after_all(struct session *s, const struct orset_todo *t)
         array_delete(&s->failing, array_ptr_to_idx(&s->failing, f), 1);
 }
 
+static void ask_for(struct placing *p, const struct orset_todo *t, unsigned at)
+{
+    struct plan_item *item = plan_item(p->s, at);
+    const struct wanted_body *body = want(p->wants, &t->message, at + 1);
+    item->until = body == NULL ? 0 : (uint32_t)want_until(body);
+    item->given_up = body != NULL && want_is_vain(p->s, body);
+    p->blocked = p->blocked || !item->given_up;
+}
+
+/* One before it is not here yet. What came with a parcel is kept until that one has come, or is given up. */
+static void later(struct placing *p, const struct orset_todo *t, unsigned at)
+{
+    struct session *s = p->s;
+    struct plan_item *item = plan_item(s, at);
+    const uint8_t *sha256 = t->message.facts.sha256;
+    if (s->bodies != NULL && bodies_has(s->bodies, sha256)) {
+        p->handed++;
+        item->kept = spool_keep(s, sha256);
+    } else if (t->source_uid != 0 || spool_has(s, sha256)) {
+        item->kept = TRUE;
+    } else {
+        ask_for(p, t, at);
+    }
+}
+
 static int save_item(struct placing *p, struct item *item)
 {
     struct orset_todo *t = &item->todo;
     struct mail_keywords *keywords;
-    if (array_count(&p->s->failing) > 0 && is_to_wait(p->s, t))
+    if (array_count(&p->s->failing) > 0 && is_to_wait(p->s, t)) {
+        plan_item(p->s, item->at)->given_up = TRUE;
         return 0;
+    }
+    if (p->blocked) {
+        later(p, t, item->at);
+        return 0;
+    }
     int r = copy_from(p, t);
     if (r == 0) {
         struct istream *in = body_open(p->s, t->message.facts.sha256);
         if (in == NULL) {
-            want(p->wants, &t->message, t);
+            ask_for(p, t, item->at);
             return 0;
         }
+        bool handed = p->s->bodies != NULL && bodies_has(p->s->bodies, t->message.facts.sha256);
+        p->handed += handed;
+        item->spooled = !handed;
         struct mail_save_context *ctx = save_init(p, t, &keywords, FALSE);
         sync_gather();
         r = save_stream(ctx, in) < 0 ? -1 : 1;
@@ -337,10 +376,14 @@ static int place_done(struct placing *p)
     }
     if (session_commit(s) < 0)
         return -1;
-    p->placed += p->nsaved;
-    for (unsigned i = 0; i < p->n; i++)
-        if (p->item[i].saved)
+    for (unsigned i = 0; i < p->n; i++) {
+        if (!p->item[i].saved)
+            continue;
+        if (p->item[i].spooled) /* or another one of the same bytes waits for its turn */
             spool_drop(s, p->item[i].todo.message.facts.sha256);
+        if (p->item[i].uid != 0)
+            plan_done(s, p->item[i].at);
+    }
     return 0;
 }
 
@@ -417,6 +460,7 @@ static void keep_item(struct placing *p, const struct orset_todo *t)
     struct orset_facts *facts = &item->todo.message.facts;
     i_zero(item);
     memcpy(&item->todo, t, offsetof(struct orset_todo, at) + t->at_len);
+    item->at = p->at;
     p->folder = t->folder;
     /* Points into the core until its next call. */
     if (facts->guid_text_len > 0)
@@ -453,68 +497,116 @@ static void placing_begin(struct placing *p, struct session *s, uint64_t ask)
 static void placing_end(struct placing *p)
 {
     wants_end(&p->wants);
-    p->s->unplaced -= I_MIN(p->s->unplaced, p->placed);
+    p->s->unplaced = plan_left(p->s);
     if (p->failed)
         session_want_tick(p->s, 5000);
     pool_unref(&p->pool);
     i_free(p->item);
 }
 
-int place_rows(struct session *s, uint64_t ask, const struct wanted_body *rows, unsigned n)
+/* The answer with its body may still come, or its body is here and it is not its turn: what its message says need not be read. */
+static bool nothing_to_do(struct placing *p, struct plan_item *item, time_t now)
+{
+    if (p->blocked && item->kept)
+        return TRUE;
+    if (item->until <= (uint32_t)now)
+        return FALSE;
+    want_awaited(p->wants);
+    p->blocked = p->blocked || !item->given_up;
+    return TRUE;
+}
+
+static bool is_here(struct placing *p, const struct orset_todo *t)
+{
+    const uint8_t *sha256 = t->message.facts.sha256;
+    return t->source_uid != 0 || (p->s->bodies != NULL && bodies_has(p->s->bodies, sha256)) || spool_has(p->s, sha256);
+}
+
+/* One mail's turn, but for those who are here only because something arrived: what has not arrived is not asked for again. */
+static int place_next(struct placing *p, struct orset_todo *t, unsigned at, bool arrived)
+{
+    struct plan_item *item = plan_item(p->s, at);
+    int r = 0;
+    t->at_len = item->row_len;
+    memcpy(t->at, item->row, item->row_len);
+    int got = orset_todo_get(p->s->os, t);
+    p->at = at;
+    if (got < 0)
+        r = session_core_failed(p->s, "todo");
+    else if (got == 0)
+        plan_done(p->s, at);
+    else if (arrived && !is_here(p, t))
+        p->blocked = p->blocked || !item->given_up;
+    else if (p->blocked)
+        later(p, t, at);
+    else
+        add_row(p, t, &r);
+    return r;
+}
+
+/* All that came with the parcel in work is saved or kept. */
+static bool all_arrived(struct placing *p, int *r)
+{
+    unsigned n = bodies_count(p->s->bodies);
+    if (p->handed + p->n >= n && p->n > 0)
+        *r = place_run(p);
+    return p->handed >= n;
+}
+
+/* arrived: no further than what came with the parcel in work. */
+static int place_mailbox(struct placing *p, struct orset_todo *t, struct plan_mailbox *m, bool arrived)
+{
+    struct session *s = p->s;
+    const struct box *x = box_of_folder(s, m->folder);
+    time_t now = time(NULL);
+    int r = 0;
+    p->blocked = FALSE;
+    while (m->at < m->end && plan_item(s, m->at)->row_len == 0)
+        m->at++;
+    if (x == NULL || x->gone || x->vname == NULL)
+        return 0;
+    for (unsigned i = m->at; i < m->end && !(p->blocked && wants_full(p->wants)); i++) {
+        struct plan_item *item = plan_item(s, i);
+        if (arrived && (i - m->at >= FAR || all_arrived(p, &r)))
+            break;
+        if (r == 0 && item->row_len > 0 && !nothing_to_do(p, item, now))
+            r = place_next(p, t, i, arrived);
+        if (r < 0)
+            break;
+    }
+    return r == 0 ? place_run(p) : r;
+}
+
+static int place(struct session *s, uint64_t ask, bool arrived)
 {
     struct orset_todo *t = i_new(struct orset_todo, 1);
     struct placing p;
+    unsigned n;
     int r = 0;
     placing_begin(&p, s, ask);
     do {
         p.again = FALSE;
-        for (unsigned i = 0; i < n && r == 0; i++) {
-            t->at_len = rows[i].row_len;
-            memcpy(t->at, rows[i].row, t->at_len);
-            int got = orset_todo_get(s->os, t);
-            if (got < 0)
-                r = session_core_failed(s, "todo");
-            else if (got > 0 && t->kind == ORSET_TODO_PLACE)
-                add_row(&p, t, &r);
-        }
-        if (r == 0)
-            r = place_run(&p);
+        p.handed = 0;
+        if ((r = plan_refresh(s)) < 0)
+            break;
+        struct plan_mailbox *m = plan_mailboxes(s, &n);
+        for (unsigned i = 0; i < n && r == 0; i++)
+            r = place_mailbox(&p, t, &m[i], arrived);
     } while (r == 0 && p.again);
     placing_end(&p);
     i_free(t);
     return r;
 }
 
+int place_arrived(struct session *s, uint64_t ask)
+{
+    return place(s, ask, TRUE);
+}
+
 int place_apply(struct session *s, uint64_t ask)
 {
-    struct orset_todo *t = i_new(struct orset_todo, 1);
-    struct placing p;
-    int got = 0, r = 0;
-    unsigned further;
-    placing_begin(&p, s, ask);
-again:
-    p.again = FALSE;
-    p.placed = 0;
-    further = 0;
     s->arrived = 0;
-    s->unplaced = 0;
-    t->at_len = 0;
-    while (r == 0 && (got = orset_todo_next(s->os, t)) > 0 && t->kind <= ORSET_TODO_PLACE) {
-        if (t->kind != ORSET_TODO_PLACE)
-            continue;
-        s->unplaced++;
-        if (wants_full(p.wants) && (s->bodies == NULL || ++further > LOOK_FURTHER))
-            break; /* more cannot be asked for now; those come first at the next pass */
-        bool here = t->source_uid != 0 || (s->bodies != NULL && bodies_has(s->bodies, t->message.facts.sha256));
-        if (here || !want_awaited(p.wants, t))
-            add_row(&p, t, &r);
-    }
-    if (r == 0)
-        r = got < 0 ? session_core_failed(s, "todo") : place_run(&p);
-    if (r == 0 && p.again)
-        goto again;
+    int r = place(s, ask, FALSE);
     s->uncounted = s->uncounted && r < 0;
-    placing_end(&p);
-    i_free(t);
     return r;
 }

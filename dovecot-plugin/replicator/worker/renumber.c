@@ -736,7 +736,7 @@ int bodies_apply(struct session *s, uint64_t ask)
             if (m.dot.counter == 0) {
                 r = body_alone(s, t);
             } else if ((in = body_open(s, m.facts.sha256)) == NULL) {
-                want(wants, &m, NULL);
+                (void)want(wants, &m, 0);
             } else {
                 r = body_one(s, t, in);
                 i_stream_unref(&in);

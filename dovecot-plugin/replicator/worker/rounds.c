@@ -11,6 +11,7 @@
 #define QUIET_MSECS 200
 #define SETTLE_SECS 2 /* sites that have not answered by then are left out; their folder stays dirty */
 #define TELL_SECS 5
+#define FILLING_MSECS 1000 /* while mails come into the mailbox */
 #define STEP_SECS 60 /* between two rounds that follow a UIDNEXT far above: a peer can tell any, and UIDs are not had back */
 
 struct round {
@@ -201,6 +202,10 @@ static int keep(struct session *s, uint32_t folder)
     int got = round_get(s, folder, &round);
     if (got < 0)
         return -1;
+    if (plan_goes_on(s, folder)) {
+        session_want_tick(s, FILLING_MSECS);
+        return 0;
+    }
     if (got > 0 && (time(NULL) < round.since || time(NULL) - round.since >= SETTLE_SECS)) /* or the clock was set back */
         return settle(s, folder);
     if (got > 0) {
@@ -249,6 +254,8 @@ int rounds_run(struct session *s)
     int r = 0;
     if (s->exchange_first)
         return 0;
+    if (plan_refresh(s) < 0)
+        return -1;
     for (uint32_t i = 0; r == 0 && i < orset_folders(s->os); i++) {
         T_BEGIN {
             uint64_t keeper = orset_keeper(s->os, i, s->group->site, s->group->nsites);
@@ -256,7 +263,7 @@ int rounds_run(struct session *s)
                 ;
             } else if (keeper == s->group->self) {
                 r = keep(s, i);
-            } else if (orset_uid_dirty(s->os, i, FALSE)) {
+            } else if (orset_uid_dirty(s->os, i, FALSE) && !plan_goes_on(s, i)) {
                 told = TRUE;
                 r = tell_keeper(s, i, keeper);
             }
@@ -293,8 +300,9 @@ void rounds_wanted(struct session *s)
         if (is_home(s, i) &&
             orset_uid_dirty(s->os, i, orset_keeper(s->os, i, s->group->site, s->group->nsites) == s->group->self)) {
             unsigned wait = step_wait(s, i);
-            session_want_tick(s, wait > 0 ? wait * 1000 : QUIET_MSECS);
-            if (wait == 0)
+            bool fills = plan_goes_on(s, i);
+            session_want_tick(s, wait > 0 ? wait * 1000 : fills ? FILLING_MSECS : QUIET_MSECS);
+            if (wait == 0 && !fills)
                 return;
         }
 }
@@ -344,7 +352,8 @@ static enum frame_result ask_parcel(struct session *s, const struct frame_parcel
 {
     struct orset_buf answer = {.alloc = session_alloc()};
     uint32_t folder = folder_of_ask(s, f->body);
-    if (folder == ORSET_NO_FOLDER || s->exchange_first)
+    /* Where mails still come in, UIDs differ that will not when all have come: this site says nothing, and is left out of the round. */
+    if (folder == ORSET_NO_FOLDER || s->exchange_first || plan_goes_on(s, folder))
         return FRAME_OK;
     if (session_begin(s) < 0)
         return FRAME_TEMPORARY;

@@ -148,8 +148,6 @@ struct owed_wants {
     size_t done;    /* wants that were answered */
 };
 
-#define WANTED_ROW_MAX 32
-
 /* A body that was asked for. */
 struct wanted_body {
     uint8_t sha256[32];
@@ -158,8 +156,8 @@ struct wanted_body {
     unsigned wait; /* seconds after which it is asked for again */
     unsigned misses; /* answers without it: not held there, or other bytes */
     bool missed;     /* the last answer was one, and came when asked says */
-    uint8_t row_len; /* 0: not known, or more than one */
-    uint8_t row[WANTED_ROW_MAX]; /* of the state's rows (struct orset_todo at): what it is for */
+    time_t since;    /* it was asked for first */
+    unsigned item;   /* 1 and the number in the plan; 0: not known, or more than one */
 };
 
 /* What is known of a peer; a row of its own each. */
@@ -232,7 +230,9 @@ struct session {
     bool spool_empty;            /* no body waits in bodies/ */
     ARRAY(struct wanted_body) wanted; /* bodies that were asked for: no others are taken */
     ARRAY(struct owed_wants) owed_wants; /* the first is given next (give.c) */
+    struct plan *plan;           /* in which order mailboxes get the mails that they lack */
     unsigned arrived;            /* of them, since something was placed last */
+    time_t body_came;            /* the last body, or part of one */
     unsigned ask_next;           /* whom to ask when nobody in particular has them */
     time_t told;                 /* when keepers were told of dirty folders */
     unsigned mend_wait;          /* milliseconds after an mdbox could not be rebuilt; 0: it could */

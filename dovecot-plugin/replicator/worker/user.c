@@ -557,6 +557,7 @@ struct session *session_open(struct link *link, struct group *group, struct mail
     boxes_init(s);
     session_lists_init(s);
     i_array_init(&s->wanted, 16);
+    s->plan = plan_create();
     i_array_init(&s->owed_wants, 1);
     i_array_init(&s->failing, 4);
     /* Quotas were asked and rights were checked where the change was made. */
@@ -628,6 +629,7 @@ void session_close(struct session **_s)
     boxes_deinit(s);
     session_lists_deinit(s);
     array_free(&s->wanted);
+    plan_free(&s->plan);
     give_free(s);
     array_free(&s->failing);
     i_close_fd(&s->lock_fd);

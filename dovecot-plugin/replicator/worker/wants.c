@@ -10,6 +10,7 @@
 #define ASK_AGAIN_SECS 10      /* at first, and when a part of it came */
 #define ASK_AGAIN_SECS_MAX 600
 #define WANTED_MOST 4000
+#define VAIN_SECS 30
 
 struct wants {
     struct session *s;
@@ -26,7 +27,7 @@ struct wants *wants_begin(struct session *s, uint64_t ask)
     w->ask = ask;
     w->list.alloc = session_alloc();
     if (array_count(&s->wanted) >= WANTED_MOST)
-        array_clear(&s->wanted);
+        wants_forget(s);
     return w;
 }
 
@@ -57,6 +58,23 @@ static bool is_awaited(const struct wanted_body *body)
     return now >= body->asked && now - body->asked < wait_of(body);
 }
 
+time_t want_until(const struct wanted_body *body)
+{
+    return body->asked + wait_of(body);
+}
+
+bool want_is_vain(struct session *s, const struct wanted_body *body)
+{
+    time_t now = time(NULL), last = I_MAX(body->since, s->body_came);
+    return body->misses >= s->npeers || now < last || now - last >= VAIN_SECS;
+}
+
+void wants_forget(struct session *s)
+{
+    array_clear(&s->wanted);
+    plan_look_again(s, 0);
+}
+
 void want_missed(struct session *s, struct wanted_body *body)
 {
     body->misses++;
@@ -64,34 +82,17 @@ void want_missed(struct session *s, struct wanted_body *body)
     body->asked = time(NULL);
     body->offset = spool_size(s, body->sha256);
     body->until = body->offset + 1;
+    plan_look_again(s, body->item);
     session_want_tick(s, wait_of(body) * 1000);
 }
 
-/* Two mails of the same bytes: all rows are looked at when it comes. */
-static void keep_row(struct wanted_body *body, const struct orset_todo *row, bool fresh)
+void want_awaited(struct wants *w)
 {
-    bool same = row != NULL && body->row_len == row->at_len && memcmp(body->row, row->at, row->at_len) == 0;
-    if (fresh && row != NULL && row->at_len <= sizeof body->row) {
-        body->row_len = (uint8_t)row->at_len;
-        memcpy(body->row, row->at, row->at_len);
-    } else if (!same) {
-        body->row_len = 0;
-    }
-}
-
-bool want_awaited(struct wants *w, const struct orset_todo *row)
-{
-    const struct orset_facts *facts = &row->message.facts;
-    struct wanted_body *body = facts->size > PARCEL_MAIL_MAX ? NULL : wanted_body(w->s, facts->sha256); /* larger ones may be here in part */
-    if (body == NULL || !is_awaited(body))
-        return FALSE;
-    keep_row(body, row, FALSE);
     w->n++;
-    return TRUE;
 }
 
 /* Not again while an answer may still come. */
-void want(struct wants *w, const struct orset_message *m, const struct orset_todo *row)
+struct wanted_body *want(struct wants *w, const struct orset_message *m, unsigned item)
 {
     struct session *s = w->s;
     struct orset_origin o = orset_origin_get(s->os, m->dot.origin);
@@ -100,16 +101,17 @@ void want(struct wants *w, const struct orset_message *m, const struct orset_tod
     struct wanted_body *body = wanted_body(s, m->facts.sha256);
     time_t now = time(NULL);
     w->n++;
-    if (body != NULL)
-        keep_row(body, row, FALSE);
+    if (body != NULL && body->item != item)
+        body->item = 0; /* two mails of the same bytes: all are looked at when it comes */
     if (w->asked == PARCEL_WANTS_MAX || (body != NULL && want.offset >= body->offset && want.offset < body->until && is_awaited(body)))
-        return;
+        return body;
     if (body == NULL) {
         body = array_append_space(&s->wanted);
         memcpy(body->sha256, m->facts.sha256, 32);
         body->size = m->facts.size;
         body->wait = ASK_AGAIN_SECS;
-        keep_row(body, row, TRUE);
+        body->item = item;
+        body->since = now;
     } else if (body->missed) {
         body->missed = FALSE; /* an answer came, it was not one that is late */
     } else if (body->offset != want.offset) {
@@ -124,6 +126,7 @@ void want(struct wants *w, const struct orset_message *m, const struct orset_tod
     memcpy(w->only, m->facts.sha256, sizeof w->only);
     w->asked++;
     parcel_put_want(&w->list, &want);
+    return body;
 }
 
 void wants_end(struct wants **_w)

@@ -19,6 +19,7 @@
 #define WORKER_WORKER_H
 
 #include "session.h"
+#include "plan.h"
 
 /* --- log.c ---------------------------------------------------------------------------------------------------------- */
 
@@ -266,6 +267,9 @@ struct istream *body_open(struct session *, const uint8_t sha256[32]);
 int spool_put(struct session *, const struct parcel_body *, uint64_t *next_r);
 /* What is whole there is dropped unless its bytes are those. */
 bool spool_is(struct session *, const uint8_t sha256[32]);
+bool spool_has(struct session *, const uint8_t sha256[32]); /* something whole, whose bytes are not looked at */
+/* What came with the parcel in work, whole: false when it cannot be kept. */
+bool spool_keep(struct session *, const uint8_t sha256[32]);
 void spool_drop(struct session *, const uint8_t sha256[32]);
 /* Removes what is there when nothing waits for it: of mails that were removed before they were whole. */
 void spool_clear(struct session *);
@@ -303,13 +307,17 @@ void flags_to_dovecot(struct session *, struct mailbox *, const struct orset_fla
 /* --- wants.c -------------------------------------------------------------------------------------------------------- */
 
 struct wants *wants_begin(struct session *, uint64_t ask);
-/* row: of a mail that is to be placed, else NULL. */
-void want(struct wants *, const struct orset_message *, const struct orset_todo *row);
+/* item: 1 and the number in the plan of what it is for, 0: for something else. NULL: it was not asked for, as many others were. */
+struct wanted_body *want(struct wants *, const struct orset_message *, unsigned item);
+time_t want_until(const struct wanted_body *); /* then it may be asked for again */
+/* Nobody has it, or it has not come for long, and no other has either: what waits behind it need not wait on. */
+bool want_is_vain(struct session *, const struct wanted_body *);
 bool wants_full(const struct wants *); /* as many as can be asked for at once */
 void wants_end(struct wants **);       /* asks */
 struct wanted_body *wanted_body(struct session *, const uint8_t sha256[32]); /* NULL: not asked for */
-/* Counts a mail whose body was asked for, and whose answer may still come: there is nothing else to do for it now. */
-bool want_awaited(struct wants *, const struct orset_todo *row);
+/* Counts one whose answer may still come. */
+void want_awaited(struct wants *);
+void wants_forget(struct session *); /* no answer is awaited any more */
 /* Who was asked has not got it: somebody else is asked at a later TICK. */
 void want_missed(struct session *, struct wanted_body *);
 
@@ -347,8 +355,8 @@ void count_waiting(struct session *); /* s->unplaced and held are those of the s
 int tree_apply(struct session *);         /* folders that came or changed */
 int tree_apply_deletions(struct session *);
 int place_apply(struct session *, uint64_t ask);
-/* The mails of these rows alone, whose bodies came. */
-int place_rows(struct session *, uint64_t ask, const struct wanted_body *rows, unsigned n);
+/* Only what the parcel in work brought: nothing more is asked for. */
+int place_arrived(struct session *, uint64_t ask);
 int renumber_apply(struct session *);
 /* 1: what an earlier process, or a commit that failed, began in its mailbox is not known to have ended; a look at it is asked for. 0; -1 */
 int renumber_unfinished(struct session *, uint32_t folder);
