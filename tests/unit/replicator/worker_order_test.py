@@ -1,0 +1,103 @@
+"""A mailbox gets its mails by rising UID: a site that joins, or lost its home, changes no UID of those who are there."""
+import os
+import shutil
+import time
+
+import pytest
+from worker_sites import append, equal, imap, mail, make_world, needs_dovecot
+from worker_world import USER
+
+pytestmark = needs_dovecot
+
+FORMATS = ["sdbox", "mdbox", "maildir"]
+PARTS = 1_300_000   # bytes: such a mail comes in parts, whatever comes behind it
+
+
+@pytest.fixture(params=FORMATS)
+def pair(request, tmp_path_factory):
+    world = make_world(tmp_path_factory, ["sdbox", request.param])
+    yield world
+    world.stop()
+
+
+def lose(site):
+    site.disconnect()
+    shutil.rmtree(site.root())
+
+
+def uids(site, folder="INBOX"):
+    validity, mails = site.contents()[folder]
+    return validity, [(uid, body) for uid, _, _, body in mails]
+
+
+def by_turns(world, n, size=lambda i: 0):
+    """Each site's mails lie between the other's."""
+    for i in range(n):
+        append(world[1 + i % 2], "INBOX", f"m{i}", size=size(i))
+        world.settle()
+
+
+def test_a_lost_home_gets_the_mails_of_both_sites_under_their_uids(pair):
+    by_turns(pair, 24, lambda i: PARTS if i in (4, 13) else 0)
+    before = uids(pair[1])
+    lose(pair[2])
+    pair.settle()
+    assert equal(pair)["INBOX"][0] == before[0]
+    assert uids(pair[1]) == before == uids(pair[2])
+
+
+def test_a_third_site_gets_them_so(tmp_path_factory):
+    world = make_world(tmp_path_factory, ["sdbox", "maildir", "mdbox"])
+    try:
+        by_turns(world, 12)
+        before = uids(world[1])
+        lose(world[3])
+        world.settle()
+        assert uids(world[1]) == before == uids(world[2]) == uids(world[3])
+    finally:
+        world.stop()
+
+
+def test_a_small_mail_does_not_overtake_a_large_one(pair):
+    box = pair[1].imap()
+    for i, size in enumerate([0, 3 * PARTS, 0, PARTS, 0, 0]):
+        assert box.append("INBOX", None, None, mail(f"m{i}", size))[0] == "OK"
+    box.logout()
+    before = uids(pair[1])
+    pair.settle()
+    assert uids(pair[1]) == before == uids(pair[2])
+
+
+def test_a_mail_that_nobody_can_give_holds_up_no_other(pair):
+    """Its file cannot be read."""
+    for i in range(6):
+        append(pair[1], "INBOX", f"m{i}", size=30000)
+    pair.settle()
+    files = sorted(p for p in pair[1].root().rglob("u.*"))
+    assert len(files) == 6, files
+    lose(pair[2])
+    os.chown(files[2], 0, 0)
+    files[2].chmod(0o600)
+    pair[1].disconnect()
+    pair.settle()   # who asked asks again after a second
+    assert b"messages=5" in pair[2].doveadm("mailbox", "status", "-u", USER, "messages", "INBOX"), pair[2].notes[-5:]
+    os.chown(files[2], files[1].stat().st_uid, files[1].stat().st_gid)
+    for _ in range(12):
+        pair.settle()
+        time.sleep(1)
+        if len(uids(pair[2])[1]) == 6:
+            break
+    equal(pair)
+
+
+def test_a_mail_that_is_moved_away_meanwhile_holds_up_no_other(pair):
+    imap(pair[1], None, ("create", "Box"))
+    by_turns(pair, 10, lambda i: PARTS if i == 2 else 0)
+    lose(pair[2])
+    pair[2].ingest()
+    for _ in range(6):
+        pair.carry()
+    imap(pair[1], "INBOX", ("uid", "MOVE", "3", "Box"))
+    pair.settle()
+    assert [uid for uid, _ in uids(pair[2])[1]] == [1, 2, 4, 5, 6, 7, 8, 9, 10]
+    equal(pair)
