@@ -245,6 +245,22 @@ static int choose_uids(struct look *l)
     return look_bound_uids(l->s, l->x->folder, &l->uids);
 }
 
+/* A mailbox that never had a mail takes the UIDVALIDITY of the other sites', also a lower one: here it was made by whoever logged in first, and there it
+ * may have been in use for long. */
+static bool gives_way(struct look *l)
+{
+    struct orset_folder f;
+    uint32_t own = l->scan.end.uid_validity;
+    if (l->scan.end.uid_next > 1 || l->messages > 0 || seq_range_count(&l->uids) > 0 || orset_folder_get(l->s->os, l->x->folder, &f) < 0 ||
+        f.uid_validity == 0 || f.uid_validity >= own || !validity_set(l->box, f.uid_validity, 0))
+        return FALSE;
+    session_note(l->s, NOTE_INFO, "%s: never had a mail: UIDVALIDITY %u becomes %u, as on the other sites", l->x->vname, own, f.uid_validity);
+    l->x->at.stamp = 0;
+    l->x->all = l->s->look_again = TRUE;
+    session_want_tick(l->s, 100);
+    return TRUE;
+}
+
 /* Before its mails: a site that has no such mailbox makes it with this one, not with a younger one that all would take. */
 static int say_validity(struct look *l)
 {
@@ -292,6 +308,8 @@ static int look(struct look *l)
     l->x->waits = FALSE;
     bool again = l->x->all;
     l->x->all = FALSE;
+    if (gives_way(l))
+        return 0;
     if (say_validity(l) < 0 || look_at_uids(l) < 0)
         return -1;
     if (l->locked) {

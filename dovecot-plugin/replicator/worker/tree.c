@@ -102,25 +102,12 @@ static bool create_mailbox(struct session *s, struct mailbox *box, const struct 
     return created;
 }
 
-/* Whoever opens a dbox mailbox between two steps of its making gives it a UIDVALIDITY of his own, and if that is a later one all sites would take it, and
- * clients load the folder again. As long as no mail was ever in it, no UID is anybody's, and it gets the numbers that were meant: under the lock that who
- * saves a mail takes. (A Maildir's are set by its making in any case.) Where that fails, the later one is told as ever. */
+/* Whoever opens a dbox mailbox between two steps of its making gives it a UIDVALIDITY of his own. Where another cannot be set, his is told as ever. (A
+ * Maildir's is set by its making in any case.) */
 static void renumber_empty(struct mailbox *box, const struct mailbox_update *update)
 {
-    struct mail_index_sync_ctx *sync;
-    struct mail_index_view *view;
-    struct mail_index_transaction *trans;
-    if (update->uid_validity == 0 || is_maildir(box) || mail_index_sync_begin(box->index, &sync, &view, &trans, 0) <= 0)
-        return;
-    const struct mail_index_header *hdr = mail_index_get_header(view);
-    if (hdr->uid_validity == update->uid_validity || hdr->next_uid > 1) {
-        mail_index_sync_rollback(&sync);
-        return;
-    }
-    mail_index_update_header(trans, offsetof(struct mail_index_header, uid_validity), &update->uid_validity, sizeof update->uid_validity, TRUE);
-    if (update->min_next_uid > 1)
-        mail_index_update_header(trans, offsetof(struct mail_index_header, next_uid), &update->min_next_uid, sizeof update->min_next_uid, TRUE);
-    (void)mail_index_sync_commit(&sync);
+    if (update->uid_validity != 0 && !is_maildir(box))
+        (void)validity_set(box, update->uid_validity, update->min_next_uid);
 }
 
 static int create(struct session *s, struct box *x, const struct orset_folder *f, const char *vname)

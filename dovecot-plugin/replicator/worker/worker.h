@@ -276,6 +276,12 @@ void spool_clear(struct session *);
 /* How much of it is there. */
 uint64_t spool_size(struct session *, const uint8_t sha256[32]);
 
+/* --- validity.c ----------------------------------------------------------------------------------------------------- */
+
+/* Of an open mailbox that never had a mail. uid_next: its UIDNEXT, 0: as it is (a Maildir's always). False: it has had one since,
+ * or it failed, and all is as it was. */
+bool validity_set(struct mailbox *, uint32_t uid_validity, uint32_t uid_next);
+
 /* --- sync.c --------------------------------------------------------------------------------------------------------- */
 
 /* Between these two a mail is saved, and its file is not waited for ... */

@@ -22,7 +22,7 @@ def pair(request, tmp_path_factory):
 
 def lose(site):
     site.disconnect()
-    shutil.rmtree(site.root())
+    shutil.rmtree(site.root(), ignore_errors=True)   # it may never have had one
 
 
 def uids(site, folder="INBOX"):
@@ -101,3 +101,38 @@ def test_a_mail_that_is_moved_away_meanwhile_holds_up_no_other(pair):
     pair.settle()
     assert [uid for uid, _ in uids(pair[2])[1]] == [1, 2, 4, 5, 6, 7, 8, 9, 10]
     equal(pair)
+
+
+def test_a_mailbox_that_never_had_a_mail_gives_way(pair):
+    """Somebody logged in at the site that joins, a second before it joined: INBOX and Sent are there, and younger than the others."""
+    append(pair[1], "INBOX", "one")
+    imap(pair[1], None, ("create", "Sent"))
+    append(pair[1], "Sent", "two")
+    pair.settle()
+    before = {folder: uids(pair[1], folder) for folder in ("INBOX", "Sent")}
+    lose(pair[2])
+    time.sleep(2)
+    box = pair[2].imap()
+    box.select("INBOX")
+    box.create("Sent")
+    box.logout()
+    assert all(uids(pair[2], folder)[0] > before[folder][0] for folder in before)
+    pair.settle()
+    assert {folder: uids(pair[1], folder) for folder in before} == before
+    assert {folder: uids(pair[2], folder) for folder in before} == before
+    equal(pair)
+
+
+def test_a_mailbox_in_which_there_was_a_mail_gives_no_way(pair):
+    """A client has seen its UID 1 under this UIDVALIDITY."""
+    append(pair[1], "INBOX", "one")
+    pair.settle()
+    old = uids(pair[1])[0]
+    lose(pair[2])
+    time.sleep(2)
+    append(pair[2], "INBOX", "two")
+    imap(pair[2], "INBOX", ("store", "1", "+FLAGS", "(\\Deleted)"), ("expunge",))
+    young = uids(pair[2])[0]
+    assert young > old
+    pair.settle()
+    assert equal(pair)["INBOX"][0] == young
