@@ -30,6 +30,7 @@ enum parcel_kind {
     PARCEL_UID_ASK,
     PARCEL_UID_ANSWER,
     PARCEL_BODIES, /* whole ones that were asked for */
+    PARCEL_READING, /* u8 1: the sender's state is new, and what it answers is not all that its mailboxes have; 0: now it is */
     PARCEL_KINDS
 };
 

@@ -4,12 +4,13 @@
     stream     mails appended at A as fast as A takes them (one by one), until B has the last: against A's own rate
     batches    B is stopped while A gets mails, then goes on: mails a second until B has all
     move       a client at A moves a whole mailbox in one command, Maildir too: until B shows it; against `doveadm sync` of the same move
-    seeding    B is new and A has a mailbox: until B has it; against `doveadm sync`
+    seeding    B is new and A has a mailbox: until B has it, against `doveadm sync`; no UID of A may change (lane: bytes that a lane holds)
     failover   A is killed at random under load: what it answered and B does not show; all of it must be there when A returns
 """
 import contextlib
 import os
 import random
+import re
 import signal
 import statistics
 import tempfile
@@ -24,7 +25,7 @@ from stack.imap import Imap, Lost
 
 ABOUT = "how late a replica is, how fast it applies, and what a failover hides"
 OPTIONS = {"changes": 400, "stream": 2000, "mails": 10000, "size": 10240, "trials": 20, "rounds": 3, "seedings": 2, "dir": "/var/tmp", "version": "",
-           "storages": "sdbox,mdbox", "parts": "lag,stream,batches,move,seeding,failover", "moved": 5000, "move_storages": "maildir,sdbox,mdbox"}
+           "storages": "sdbox,mdbox", "parts": "lag,stream,batches,move,seeding,failover", "moved": 5000, "move_storages": "maildir,sdbox,mdbox", "lane": 0}
 QUICK = {"changes": 40, "stream": 300, "mails": 1000, "trials": 3, "rounds": 1, "seedings": 1, "moved": 500}
 PATIENCE = 600
 # Mails a second in batches (issue: apply rates), seeding against doveadm sync.
@@ -251,17 +252,34 @@ def move_part(report, options):
         report.row(f"MOVE of {options.moved} mails, {storage}: CPU of B's worker", median([r[2] for r in ours]), "ms/mail")
 
 
+def shown(replica, user=MAIL_USER):
+    """UIDVALIDITY and UIDs of the INBOX."""
+    with contextlib.closing(Timed(replica.note["imap"], user)) as session:
+        validity = re.search(rb"UIDVALIDITY (\d+)", session.one("STATUS INBOX (UIDVALIDITY)"))[1]
+        session.one("SELECT INBOX")
+        return validity, re.search(rb"\* SEARCH([ \d]*)", session.one("UID SEARCH ALL"))[1].split()
+
+
+def changed(before, after):
+    """Mails that are not under the UID they had."""
+    return len(before[1]) if before[0] != after[0] else len(set(before[1]) - set(after[1]))
+
+
 def seed_ours(options, storage):
-    """Seconds from the start of an empty B until it has everything."""
-    with group(options, storage, storage) as there:
+    """An empty B joins: seconds from its start until it has everything; UIDs of A that are others than before; CPU of A's and B's workers a mail, in ms."""
+    with group(options, storage, storage, settings={"replica_lane": options.lane} if options.lane else None) as there:
         a, b = there.replicas
         there.end(b.name)
         with contextlib.closing(Timed(a.note["imap"])) as session:
             multi_append(session, "INBOX", [mail(f"e{n}", options.size) for n in range(options.mails)])
         replicas.wait_idle(there)
+        before, cpu = shown(a), replicas.cpu_ms([one.pid for one in a.processes("dovelane-worker")])
         began = time.monotonic()
         there.start(b.name)
-        return wait_count(b, options.mails, pause=0.02) - began
+        took = wait_count(b, options.mails, pause=0.2) - began
+        replicas.wait_idle(there)
+        used = [replicas.cpu_ms([one.pid for one in replica.processes("dovelane-worker")]) for replica in (a, b)]
+        return took, changed(before, shown(a)), (used[0] - cpu) / options.mails, used[1] / options.mails
 
 
 def seed_dsync(options, storage):
@@ -284,8 +302,11 @@ def seeding_part(report, options):
         for _ in range(options.seedings):
             theirs.append(seed_dsync(options, storage))
             ours.append(seed_ours(options, storage))
-        report.row(f"seeding {options.mails} x {options.size} B, {storage}", median(ours), "s", "doveadm sync", median(theirs),
-                   SEED_GOALS.get(storage))
+        what = f"seeding {options.mails} x {options.size} B, {storage}"
+        report.row(what, median([r[0] for r in ours]), "s", "doveadm sync", median(theirs), SEED_GOALS.get(storage))
+        report.row(f"{what}: UIDs of the full site that changed", max(r[1] for r in ours), "mails", goal="<= 0")
+        for site, n in (("full", 2), ("empty", 3)):
+            report.row(f"{what}: CPU of the {site} site's workers", median([r[n] for r in ours]), "ms/mail", goal="<= 0.15")
 
 
 # -- failover ------------------------------------------------------------------------------------------------------------

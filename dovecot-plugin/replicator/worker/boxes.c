@@ -18,6 +18,7 @@ struct found {
     bool lasting;    /* and no lock or deletion that ends is why */
     bool copy;       /* of a mailbox that is there, too, file by file: it has that one's GUID */
     struct box *x;
+    bool unused; /* it never had a mail, as far as was looked */
 };
 
 struct tree {
@@ -72,10 +73,11 @@ static void add_found(struct tree *t, const char *vname)
         array_push_back(&t->found, &f);
     } else if (open_found(t->s, &box, vname) && /* else the list index would be asked, which opens whatever else is new */
                mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) == 0 &&
-               mailbox_get_status(box, STATUS_UIDVALIDITY, &status) == 0 &&
-               (status.uidvalidity != 0 || (mailbox_sync(box, 0) == 0 && mailbox_get_status(box, STATUS_UIDVALIDITY, &status) == 0))) {
+               mailbox_get_status(box, STATUS_UIDVALIDITY | STATUS_UIDNEXT, &status) == 0 &&
+               (status.uidvalidity != 0 || (mailbox_sync(box, 0) == 0 && mailbox_get_status(box, STATUS_UIDVALIDITY | STATUS_UIDNEXT, &status) == 0))) {
         memcpy(f.guid, metadata.guid, sizeof f.guid);
         f.uid_validity = status.uidvalidity;
+        f.unused = status.uidnext <= 1;
         array_push_back(&t->found, &f);
     } else {
         const char *text = mailbox_get_last_internal_error(box, &error);
@@ -171,6 +173,11 @@ static int create_folder(struct tree *t, const struct found *f)
     struct session *s = t->s;
     buffer_t *name = t_buffer_create(128);
     uint32_t folder = ORSET_INBOX;
+    /* Another site may have it, too, and its clients know that one's UIDVALIDITY. */
+    if (f->unused && peers_are_reading(s)) {
+        wait_for_peers(s);
+        return 0;
+    }
     if (!vname_is_inbox(s, f->vname)) {
         int r = name_of_vname(s, f->vname, name)
                     ? orset_local_create(s->os, name->data, name->used, f->uid_validity, f->guid, &folder)

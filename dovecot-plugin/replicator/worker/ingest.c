@@ -246,18 +246,26 @@ static int choose_uids(struct look *l)
 }
 
 /* A mailbox that never had a mail takes the UIDVALIDITY of the other sites', also a lower one: here it was made by whoever logged in first, and there it
- * may have been in use for long. */
+ * may have been in use for long. As long as a site has not read its mailboxes it is not known whether it has that one. */
 static bool gives_way(struct look *l)
 {
+    struct session *s = l->s;
     struct orset_folder f;
     uint32_t own = l->scan.end.uid_validity;
-    if (l->scan.end.uid_next > 1 || l->messages > 0 || seq_range_count(&l->uids) > 0 || orset_folder_get(l->s->os, l->x->folder, &f) < 0 ||
-        f.uid_validity == 0 || f.uid_validity >= own || !validity_set(l->box, f.uid_validity, 0))
+    if (l->scan.end.uid_next > 1 || l->messages > 0 || seq_range_count(&l->uids) > 0 || orset_folder_get(s->os, l->x->folder, &f) < 0 ||
+        f.uid_validity >= own)
         return FALSE;
-    session_note(l->s, NOTE_INFO, "%s: never had a mail: UIDVALIDITY %u becomes %u, as on the other sites", l->x->vname, own, f.uid_validity);
+    if (f.uid_validity == 0) {
+        if (peers_are_reading(s))
+            wait_for_peers(s);
+        return peers_are_reading(s);
+    }
+    if (!validity_set(l->box, f.uid_validity, 0))
+        return FALSE;
+    session_note(s, NOTE_INFO, "%s: never had a mail: UIDVALIDITY %u becomes %u, as on the other sites", l->x->vname, own, f.uid_validity);
     l->x->at.stamp = 0;
-    l->x->all = l->s->look_again = TRUE;
-    session_want_tick(l->s, 100);
+    l->x->all = s->look_again = TRUE;
+    session_want_tick(s, 100);
     return TRUE;
 }
 
@@ -714,5 +722,6 @@ int ingest(struct session *s, const struct frame_ingest *f)
     if (r == 0)
         r = ship_kept(s);
     kept_free(&s->kept);
+    s->read = s->read || (r == 0 && f->n == 0);
     return r < 0 ? -1 : apply(s, 0);
 }

@@ -370,6 +370,8 @@ static void serve_user(struct link *l, const struct frame *f)
     default: i_unreached();
     }
     s->served = TRUE;
+    if (peers_say_read(s) < 0)
+        result = FRAME_TEMPORARY;
     /* Whatever was found by the way: a flag set while others were applied, a mailbox compared again. */
     if (ship_new(s) < 0 && result == FRAME_OK)
         result = FRAME_TEMPORARY;

@@ -198,11 +198,81 @@ int peer_exchanges_run(struct session *s)
     return 0;
 }
 
+/* --- who has not read its mailboxes yet ------------------------------------------------------------------------------ */
+
+#define READING_SECS 600 /* a site that fell silent is not waited for any longer */
+
+bool peers_are_reading(struct session *s)
+{
+    time_t now = time(NULL);
+    for (unsigned i = 0; i < s->npeers; i++)
+        if (s->peer[i].reading_until > now && s->peer[i].reading_until - now <= READING_SECS)
+            return TRUE;
+    return FALSE;
+}
+
+void wait_for_peers(struct session *s)
+{
+    s->look_again = TRUE;
+    session_want_tick(s, 60000);
+}
+
+static void send_reading(struct session *s, uint64_t site, bool reading)
+{
+    const uint8_t is = reading;
+    session_send(s, site, PARCEL_READING, FALSE, &is, 1); /* behind the batches */
+}
+
+int peers_say_read(struct session *s)
+{
+    for (unsigned i = 0; i < s->npeers && s->read && !s->exchange_first; i++) {
+        struct peer *p = &s->peer[i];
+        if (!p->told_reading || p->more)
+            continue;
+        p->told_reading = FALSE;
+        if (session_begin(s) < 0)
+            return -1;
+        if (rows_put_peer(s, p) < 0) {
+            session_rollback(s);
+            return -1;
+        }
+        if (session_commit(s) < 0)
+            return -1;
+        send_reading(s, p->site, FALSE);
+    }
+    return 0;
+}
+
+static enum frame_result reading_parcel(struct session *s, struct peer *p, struct text body)
+{
+    const struct frame_ingest all = {.n = 0};
+    if (body.n != 1 || body.p[0] > 1)
+        return FRAME_REFUSED;
+    p->reading_until = body.p[0] == 1 ? time(NULL) + READING_SECS : 0;
+    if (session_begin(s) < 0)
+        return FRAME_TEMPORARY;
+    if (rows_put_peer(s, p) < 0) {
+        session_rollback(s);
+        return FRAME_TEMPORARY;
+    }
+    if (session_commit(s) < 0)
+        return FRAME_TEMPORARY;
+    return peers_are_reading(s) || ingest(s, &all) == 0 ? FRAME_OK : FRAME_TEMPORARY;
+}
+
+/* --- exchanges: answers ---------------------------------------------------------------------------------------------- */
+
 static enum frame_result question_parcel(struct session *s, struct peer *p, struct text body)
 {
     struct orset_buf answer = {.alloc = session_alloc()};
     if (session_begin(s) < 0)
         return FRAME_TEMPORARY;
+    bool reading = s->exchange_first && !p->told_reading;
+    p->told_reading = p->told_reading || reading;
+    if (reading && rows_put_peer(s, p) < 0) {
+        session_rollback(s);
+        return FRAME_TEMPORARY;
+    }
     int e = orset_answer(s->os, p->site, body.p, body.n, &answer);
     if (e == ORSET_E_ROLLED_BACK) {
         orset_buf_free(&answer);
@@ -213,6 +283,8 @@ static enum frame_result question_parcel(struct session *s, struct peer *p, stru
                      orset_error_text(s->os));
         session_rollback(s);
     } else if (session_commit(s) == 0) {
+        if (s->exchange_first)
+            send_reading(s, p->site, TRUE);
         session_send(s, p->site, PARCEL_ANSWER, TRUE, answer.data, answer.len);
     }
     orset_buf_free(&answer);
@@ -413,6 +485,7 @@ enum frame_result peer_parcel(struct session *s, const struct frame_parcel *f)
     case PARCEL_UID_DIRTY:
     case PARCEL_UID_ASK:
     case PARCEL_UID_ANSWER: return rounds_parcel(s, f);
+    case PARCEL_READING: return reading_parcel(s, p, f->body);
     default:
         session_fail(s, "site %llu sent a parcel of unknown kind %u", (unsigned long long)f->site, f->kind);
         return FRAME_REFUSED;

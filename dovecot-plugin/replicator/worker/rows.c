@@ -220,7 +220,8 @@ int rows_put_peer(struct session *s, const struct peer *p)
     orset_buf_u8(&b, ROWS_VERSION);
     orset_buf_num(&b, p->confirmed);
     orset_buf_num(&b, p->sent);
-    orset_buf_u8(&b, (uint8_t)(p->behind | p->forgotten << 1 | p->answered << 2));
+    orset_buf_u8(&b, (uint8_t)(p->behind | p->forgotten << 1 | p->answered << 2 | p->told_reading << 3));
+    orset_buf_num(&b, (uint64_t)p->reading_until);
     return put_buf(s, 'p', &k, &b);
 }
 
@@ -248,6 +249,8 @@ static int load_peer(void *arg, const uint8_t *key, size_t key_len, const uint8_
     p->behind = (bits & 1) != 0;
     p->forgotten = (bits & 2) != 0;
     p->answered = (bits & 4) != 0;
+    p->told_reading = (bits & 8) != 0;
+    p->reading_until = r.at < r.end ? (time_t)orset_read_num(&r, INT64_MAX) : 0;
     return version != ROWS_VERSION || r.bad ? rows_corrupt(s, "a site's row") : 0;
 }
 
@@ -406,7 +409,8 @@ int rows_load(struct session *s)
     boxes_clear(s);
     for (unsigned i = 0; i < s->npeers; i++) {
         s->peer[i].confirmed = s->peer[i].sent = 0;
-        s->peer[i].behind = s->peer[i].forgotten = s->peer[i].answered = FALSE;
+        s->peer[i].behind = s->peer[i].forgotten = s->peer[i].answered = s->peer[i].told_reading = FALSE;
+        s->peer[i].reading_until = 0;
     }
     if (rows_each(s, 'b', load_box, s) < 0 || rows_each(s, 'p', load_peer, s) < 0 || find_cut_short(s) < 0 || redate_load(s) < 0)
         return -1;

@@ -419,6 +419,10 @@ int ship_new(struct session *); /* to all */
 /* A peer's parcel. FRAME_REFUSED: it will never be understood. */
 enum frame_result peer_parcel(struct session *, const struct frame_parcel *);
 int peer_ask(struct session *, uint64_t site); /* begins an exchange */
+/* A site's state is new, and it has not said yet that it has read its mailboxes: what is not known of it may be there. */
+bool peers_are_reading(struct session *);
+int peers_say_read(struct session *); /* those who were told that of this one */
+void wait_for_peers(struct session *); /* all is looked at when they have read theirs, or are not waited for any longer */
 int peer_exchanges_run(struct session *); /* those that got no answer begin anew */
 int peer_drop_confirmed(struct session *);
 int rounds_run(struct session *);

@@ -103,12 +103,15 @@ def test_a_mail_that_is_moved_away_meanwhile_holds_up_no_other(pair):
     equal(pair)
 
 
-def test_a_mailbox_that_never_had_a_mail_gives_way(pair):
-    """Somebody logged in at the site that joins, a second before it joined: INBOX and Sent are there, and younger than the others."""
+@pytest.mark.parametrize("new", [False, True], ids=["joins", "both new"])
+def test_a_mailbox_that_never_had_a_mail_gives_way(pair, new):
+    """Somebody logged in at the site that joins, a second before it joined: INBOX and Sent are there, and younger than the others. new: the full site has
+    not read its mailboxes either when it is asked."""
     append(pair[1], "INBOX", "one")
     imap(pair[1], None, ("create", "Sent"))
     append(pair[1], "Sent", "two")
-    pair.settle()
+    if not new:
+        pair.settle()
     before = {folder: uids(pair[1], folder) for folder in ("INBOX", "Sent")}
     lose(pair[2])
     time.sleep(2)
@@ -136,3 +139,16 @@ def test_a_mailbox_in_which_there_was_a_mail_gives_no_way(pair):
     assert young > old
     pair.settle()
     assert equal(pair)["INBOX"][0] == young
+
+
+def test_mailboxes_that_are_new_everywhere_are_the_same_everywhere(pair):
+    """Nobody has ever had a mail."""
+    for site in pair.sites.values():
+        box = site.imap()
+        box.select("INBOX")
+        box.create("Sent")
+        box.logout()
+        time.sleep(1.1)
+    pair.settle()
+    assert uids(pair[1]) == uids(pair[2])
+    equal(pair)
