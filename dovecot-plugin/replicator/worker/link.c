@@ -207,6 +207,8 @@ static void send_elsewhere(struct link *l)
     l->broken = TRUE;
 }
 
+#define UNPLACED_AGAIN 10000 /* milliseconds */
+
 static void send_done(struct link *l, enum frame_result result)
 {
     struct session *s = l->session;
@@ -225,7 +227,8 @@ static void send_done(struct link *l, enum frame_result result)
     count_waiting(s);
     d->unplaced = s->unplaced;
     d->held = s->held;
-    d->tick = s->tick;
+    /* Their bodies were asked for by another question than this one, perhaps of a session that was closed since. */
+    d->tick = s->tick == 0 && s->unplaced > 0 && s->npeers > 0 ? UNPLACED_AGAIN : s->tick;
     (void)link_send(l, &f);
 }
 
