@@ -1,12 +1,15 @@
 #include "resolve.h"
 
+#include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/queue.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "mem.h"
 
@@ -21,7 +24,7 @@ struct resolve {
     enum resolve_for purpose;
     resolve_fn *fn;
     void *arg;
-    ev_async over;
+    ev_io over; /* an eventfd: ev_async does not wake a loop that is part of another one */
     struct ev_loop *loop;
     enum stage stage;
     bool cancelled; /* while it runs: the thread frees it */
@@ -59,6 +62,14 @@ static void release(struct resolve *r)
     free(r);
 }
 
+/* Under the lock. */
+static void say_over(const struct resolve *r)
+{
+    static const uint64_t once = 1;
+    if (write(r->over.fd, &once, sizeof once) < 0)
+        abort(); /* it is the only one that was ever written there */
+}
+
 /* ---- threads ---- */
 
 static struct resolve *take_next(void)
@@ -88,7 +99,7 @@ static void *look_up(void *arg)
         if (r->cancelled)
             release(r);
         else
-            ev_async_send(r->loop, &r->over);
+            say_over(r);
     }
     threads--;
     pthread_mutex_unlock(&lock);
@@ -111,13 +122,14 @@ static bool start_thread(void)
 
 /* ---- the loop's ---- */
 
-static void on_over(struct ev_loop *loop, ev_async *w, int events)
+static void on_over(struct ev_loop *loop, ev_io *w, int events)
 {
     struct resolve *r = w->data;
     struct addresses found;
     (void)events;
-    ev_async_stop(loop, w);
+    ev_io_stop(loop, w);
     pthread_mutex_lock(&lock); /* the thread has let go of it */
+    close(w->fd);
     pthread_mutex_unlock(&lock);
     copy_found(r->found, &found);
     r->fn(&found, r->error ? gai_strerror(r->error) : found.n ? NULL : "no address", r->arg);
@@ -150,7 +162,7 @@ static void begin(struct resolve *r)
         STAILQ_REMOVE(&waiting[r->purpose], r, resolve, next);
         r->stage = DONE;
         r->error = EAI_AGAIN;
-        ev_async_send(r->loop, &r->over);
+        say_over(r);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -169,6 +181,11 @@ bool resolve_start(struct ev_loop *loop, const char *host, const char *port, enu
         fn(&found, found.n ? NULL : "no address", arg);
         return true;
     }
+    int over = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (over < 0) {
+        fn(NULL, strerror(errno), arg);
+        return true;
+    }
     struct resolve *r = mem_zero(sizeof *r);
     r->host = mem_strdup(host);
     r->port = mem_strdup(port);
@@ -176,9 +193,9 @@ bool resolve_start(struct ev_loop *loop, const char *host, const char *port, enu
     r->fn = fn;
     r->arg = arg;
     r->loop = loop;
-    ev_async_init(&r->over, on_over);
+    ev_io_init(&r->over, on_over, over, EV_READ);
     r->over.data = r;
-    ev_async_start(loop, &r->over);
+    ev_io_start(loop, &r->over);
     *out = r;
     begin(r);
     return false;
@@ -188,8 +205,9 @@ void resolve_cancel(struct resolve *r)
 {
     if (!r)
         return;
-    ev_async_stop(r->loop, &r->over);
+    ev_io_stop(r->loop, &r->over);
     pthread_mutex_lock(&lock);
+    close(r->over.fd);
     r->cancelled = true;
     if (r->stage == WAITING)
         STAILQ_REMOVE(&waiting[r->purpose], r, resolve, next);

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,6 +146,24 @@ START_TEST(test_a_lookup_that_is_cancelled_says_nothing)
 }
 END_TEST
 
+/* As in dovelane-replicator: Dovecot's loop waits for the epoll descriptor of libev's. */
+START_TEST(test_an_answer_wakes_a_loop_that_another_one_waits_for)
+{
+    unsigned count = 0;
+    struct pollfd waits = {.fd = dup(STDIN_FILENO), .events = POLLIN};
+    close(waits.fd); /* the next one that is made has its number */
+    ev_loop_destroy(loop);
+    loop = ev_loop_new(EVBACKEND_EPOLL);
+    start("next.example", RESOLVE_NODE, &count);
+    ev_run(loop, EVRUN_NOWAIT);
+    ck_assert_int_eq(poll(&waits, 1, 0), 0);
+    answer_all();
+    ck_assert_int_eq(poll(&waits, 1, 20000), 1);
+    ev_run(loop, EVRUN_NOWAIT);
+    ck_assert_uint_eq(count, 1);
+}
+END_TEST
+
 static void on_path(struct path *p, const char *why, void *arg)
 {
     ck_assert_msg(!why, "%s", why);
@@ -206,6 +225,7 @@ int main(void)
     tcase_add_test(t, test_a_silent_name_server_does_not_cost_a_thread_a_name);
     tcase_add_test(t, test_nodes_do_not_wait_behind_next_hops);
     tcase_add_test(t, test_a_lookup_that_is_cancelled_says_nothing);
+    tcase_add_test(t, test_an_answer_wakes_a_loop_that_another_one_waits_for);
     tcase_add_test(t, test_a_loop_goes_on_while_a_nodes_name_is_looked_up);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
