@@ -10,7 +10,6 @@
 #include "mem.h"
 #include "metrics.h"
 
-#define PING_EVERY 0.25
 #define GRAMMAR 1
 
 struct node {
@@ -19,7 +18,7 @@ struct node {
     char *name, *address, *purpose; /* address: the active one */
     double turn;      /* seconds within which another path must be found; 0: there is none */
     double lost_at;
-    bool ping;
+    double ping_every;
     int64_t settle;
     node_state_fn *state;
     void *arg;
@@ -59,7 +58,7 @@ static void on_ping(struct ev_loop *loop, ev_timer *t, int events)
     (void)loop, (void)events;
     struct node *n = t->data;
     /* While an answer is owed there is no use in asking for more of them. */
-    if (n->ready && wire_silence(n->wire) < PING_EVERY)
+    if (n->ready && wire_silence(n->wire) < n->ping_every)
         wire_sendf(n->wire, on_pong, n, "PING");
 }
 
@@ -185,15 +184,15 @@ struct node *node_open(struct ev_loop *loop, const struct node_options *o)
     n->address = mem_strdup(o->link.address);
     n->turn = o->link.standby && *o->link.standby ? 2. * (double)o->link.path_timeout / 1000. : 0.;
     n->purpose = mem_strdup(o->purpose);
-    n->ping = o->ping;
+    n->ping_every = o->ping_every;
     n->settle = o->settle;
     n->state = o->state;
     n->arg = o->arg;
     n->answered = clock_monotonic();
     n->wire = wire_open(loop, &o->link, o->blocks, on_wire, n);
-    ev_timer_init(&n->pinger, on_ping, PING_EVERY, PING_EVERY);
+    ev_timer_init(&n->pinger, on_ping, n->ping_every, n->ping_every);
     n->pinger.data = n;
-    if (n->ping)
+    if (n->ping_every > 0.)
         ev_timer_start(loop, &n->pinger);
     return n;
 }

@@ -5,13 +5,15 @@
  * is still the server that acked what it acked: `life` grows whenever that changes.
  *
  * Its connection's name (CLIENT SETNAME) is dovelane-<purpose>, with ":standby" behind it over the standby address.
- * A ping every quarter of a second keeps silence measurable (node_silence). Not thread safe. */
+ * A ping every ping_every keeps silence measurable (node_silence). Not thread safe. */
 #ifndef DOVELANE_NODE_H
 #define DOVELANE_NODE_H
 
 #include <stdint.h>
 
 #include "wire.h"
+
+#define NODE_PING 0.25 /* seconds */
 
 struct node;
 
@@ -23,7 +25,7 @@ struct node_options {
     const char *name;      /* of the node, as in the config */
     struct config_link link; /* to its Redis; copied */
     const char *purpose;   /* for CLIENT SETNAME and the log: "milter", "relay-take" */
-    bool ping;
+    double ping_every;     /* seconds; 0: never */
     bool blocks;           /* READY BLOCK goes over it */
     int64_t settle;        /* ms that the server must remember what it let go, at least */
     node_state_fn *state;

@@ -489,7 +489,7 @@ static void open_links(struct store *s)
             .name = s->config->node[l->index].name,
             .link = config_node_link(s->config, l->index),
             .purpose = l->bulk ? "store-bulk" : "store",
-            .ping = !l->bulk,
+            .ping_every = l->bulk ? 0 : NODE_PING,
             .settle = s->config->settle,
             .state = on_node,
             .arg = l,

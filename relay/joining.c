@@ -57,7 +57,7 @@ static struct greeted *add(struct joining *j, const struct member *m)
         g->node = node_open(j->relay->loop, &(struct node_options){.name = g->name,
                                                                    .link = link,
                                                                    .purpose = "relay-join",
-                                                                   .ping = true,
+                                                                   .ping_every = NODE_PING,
                                                                    .settle = c->settle,
                                                                    .state = on_state,
                                                                    .arg = g});

@@ -602,7 +602,7 @@ struct owners *owners_open(struct relay *r)
     o->own = node_open(r->loop, &(struct node_options){.name = r->node,
                                                        .link = config_node_link(r->config, (size_t)config_node_index(r->config, r->node)),
                                                        .purpose = "relay",
-                                                       .ping = false,
+                                                       .ping_every = 0,
                                                        .settle = r->config->settle,
                                                        .state = on_state,
                                                        .arg = o});

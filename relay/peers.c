@@ -263,7 +263,7 @@ static void open_node(struct peer *p, size_t node)
     p->node = node_open(p->relay->loop, &(struct node_options){.name = p->name,
                                                                .link = link,
                                                                .purpose = "relay-peer",
-                                                               .ping = true,
+                                                               .ping_every = NODE_PING,
                                                                .settle = p->relay->config->settle,
                                                                .state = on_state,
                                                                .arg = p});

@@ -456,7 +456,7 @@ static void open_sites(struct whole *w)
         site->node = node_open(r->loop, &(struct node_options){.name = c->node[i].name,
                                                                .link = config_node_link(c, i),
                                                                .purpose = "relay-compare",
-                                                               .ping = true,
+                                                               .ping_every = NODE_PING,
                                                                .settle = c->settle,
                                                                .state = on_state,
                                                                .arg = site});

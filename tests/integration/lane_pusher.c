@@ -153,7 +153,11 @@ int main(int argc, char **argv)
     batch_size = atol(argv[6]) < BATCH_MAX ? atol(argv[6]) : BATCH_MAX;
     done = calloc((size_t)entries, 1);
     loop = ev_default_loop(0);
-    node = node_open(loop, &(struct node_options){.name = argv[2], .link = {.address = argv[1]}, .purpose = "pusher", .ping = true, .state = on_state});
+    node = node_open(loop, &(struct node_options){.name = argv[2],
+                                                  .link = {.address = argv[1]},
+                                                  .purpose = "pusher",
+                                                  .ping_every = NODE_PING,
+                                                  .state = on_state});
     ev_timer tick;
     ev_signal term;
     ev_timer_init(&tick, on_tick, 0., 0.001);

@@ -22,6 +22,11 @@
 #include "mem.h"
 #include "parcel.h"
 
+/* Seconds between two pings of a node: most of what is asked while nothing happens. Nobody waits
+ * for them. A request that is sent over a dead path has the other one tried (wire.h), and TCP's
+ * keepalive ends a dead connection. */
+#define REPLICATOR_PING 5.
+
 struct reserve;
 
 struct replicator {

@@ -400,7 +400,12 @@ struct ship *ship_open(struct replicator *r)
     ev_timer_init(&s->lengths, on_lengths, LENGTH_EVERY, LENGTH_EVERY);
     s->pages.data = s->lengths.data = s;
     ev_timer_start(r->loop, &s->lengths);
-    s->node = node_open(r->loop, &(struct node_options){.name = r->group.node, .link = r->group.link, .purpose = "replicator-push", .ping = true, .state = on_state, .arg = s});
+    s->node = node_open(r->loop, &(struct node_options){.name = r->group.node,
+                                                        .link = r->group.link,
+                                                        .purpose = "replicator-push",
+                                                        .ping_every = REPLICATOR_PING,
+                                                        .state = on_state,
+                                                        .arg = s});
     return s;
 }
 

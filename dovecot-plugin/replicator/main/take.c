@@ -404,7 +404,12 @@ struct take *take_open(struct replicator *r)
         if (p->removed)
             continue;
         f->ready = node_open(r->loop, &(struct node_options){.name = p->node, .link = p->link, .purpose = "replicator-ready", .blocks = true, .state = on_ready_state, .arg = f});
-        f->drain = node_open(r->loop, &(struct node_options){.name = p->node, .link = p->link, .purpose = "replicator-take", .ping = true, .state = on_drain_state, .arg = f});
+        f->drain = node_open(r->loop, &(struct node_options){.name = p->node,
+                                                             .link = p->link,
+                                                             .purpose = "replicator-take",
+                                                             .ping_every = REPLICATOR_PING,
+                                                             .state = on_drain_state,
+                                                             .arg = f});
     }
     ev_timer_init(&t->again, on_again, AGAIN, AGAIN);
     t->again.data = t;
