@@ -1,23 +1,49 @@
 /* bridge - see bridge.h. */
 #include "../../compat.h"
 
+#include <fd-util.h>
 #include <ioloop.h>
 
 #include <ev.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "bridge.h"
+#include "clock.h"
 
 #define PREPARE_WATCHERS 1 /* run in each iteration, whether there is something or not */
 #define ITERATIONS_MAX 100 /* then Dovecot's own turn comes */
+#define TICK_MSECS 10      /* where libev does not tell how long it may wait */
+#define EARLY 0.001        /* seconds; an alarm is not set again to come sooner by less */
 
 struct bridge {
     struct ev_loop *loop;
     int fd; /* its epoll descriptor */
     struct io *io;
-    struct timeout *tick;
+    int alarm; /* a timerfd: not Dovecot's timeouts, which follow jumps of the wall clock */
+    struct io *alarm_io;
+    double alarm_at; /* clock_monotonic(); 0: it is not set */
+    int flags;        /* of ev_run */
     unsigned invoked; /* callbacks of the iteration under way */
 };
+
+/* What libev asks of epoll: how long its loop may wait, which is until its next timer. */
+static struct {
+    int fd; /* -1: none that we want to know of */
+    int msecs;
+} asked = {-1, TICK_MSECS};
+
+/* Takes the place of the C library's, in libev as in all else of this process. The bridge's loop
+ * never waits here. */
+int epoll_wait(int fd, struct epoll_event *events, int max, int msecs)
+{
+    if (fd == asked.fd) {
+        asked.msecs = msecs;
+        msecs = 0;
+    }
+    return epoll_pwait(fd, events, max, msecs, NULL);
+}
 
 static void invoke(struct ev_loop *loop)
 {
@@ -25,6 +51,19 @@ static void invoke(struct ev_loop *loop)
 
     b->invoked += ev_pending_count(loop);
     ev_invoke_pending(loop);
+}
+
+static void set_alarm(struct bridge *b, int msecs)
+{
+    double at = clock_monotonic() + msecs / 1000.;
+    struct itimerspec t = {.it_value = {(time_t)at, (long)((at - (double)(time_t)at) * 1e9)}};
+
+    /* A timer that was stopped since leaves an alarm that comes for nothing, once. */
+    if (b->alarm_at != 0 && b->alarm_at <= at + EARLY)
+        return;
+    if (timerfd_settime(b->alarm, TFD_TIMER_ABSTIME, &t, NULL) < 0)
+        i_fatal("timerfd_settime: %m");
+    b->alarm_at = at;
 }
 
 /* What callbacks start (watchers, timers, work for the next turn) takes effect with the next iteration: so one without any has to be the last.
@@ -35,9 +74,36 @@ static void turn(struct bridge *b)
 
     for (int i = 0; i < ITERATIONS_MAX && quiet < 2; i++) {
         b->invoked = 0;
-        ev_run(b->loop, EVRUN_NOWAIT);
+        ev_run(b->loop, b->flags);
         quiet = b->invoked <= PREPARE_WATCHERS ? quiet + 1 : 0;
     }
+    set_alarm(b, quiet < 2 ? 0 : asked.msecs);
+}
+
+static void on_alarm(struct bridge *b)
+{
+    b->alarm_at = 0;
+    turn(b);
+}
+
+static void on_probe(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)t, (void)events;
+}
+
+/* Has the loop wait for a timer of 1 ms, and sees whether it asks us. If not, it must not be made
+ * to wait again. */
+static bool tells_its_wait(struct ev_loop *loop, int fd)
+{
+    ev_timer probe;
+
+    asked.fd = fd;
+    asked.msecs = -1;
+    ev_timer_init(&probe, on_probe, 0.001, 0.);
+    ev_timer_start(loop, &probe);
+    ev_run(loop, EVRUN_ONCE);
+    ev_timer_stop(loop, &probe);
+    return asked.msecs >= 0;
 }
 
 static bool is_epoll(int fd)
@@ -61,6 +127,16 @@ struct bridge *bridge_open(void)
         i_fatal("libev: no loop on epoll");
     if (!is_epoll(b->fd))
         i_fatal("libev: descriptor %d is not the epoll descriptor of the loop that was just made", b->fd);
+    b->alarm = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (b->alarm < 0)
+        i_fatal("timerfd_create: %m");
+    b->flags = EVRUN_ONCE;
+    if (!tells_its_wait(b->loop, b->fd)) {
+        i_warning("libev: its loop does not wait by epoll_wait(): asked every %d ms instead",
+                  TICK_MSECS);
+        b->flags = EVRUN_NOWAIT;
+        asked.msecs = TICK_MSECS;
+    }
     ev_set_userdata(b->loop, b);
     ev_set_invoke_pending_cb(b->loop, invoke);
     return b;
@@ -74,8 +150,13 @@ struct ev_loop *bridge_loop(struct bridge *b)
 void bridge_start(struct bridge *b)
 {
     b->io = io_add(b->fd, IO_READ, turn, b);
-    b->tick = timeout_add_short(BRIDGE_TICK_MSECS, turn, b);
+    b->alarm_io = io_add(b->alarm, IO_READ, on_alarm, b);
     turn(b);
+}
+
+void bridge_wake(struct bridge *b)
+{
+    set_alarm(b, 0);
 }
 
 void bridge_close(struct bridge **_b)
@@ -84,7 +165,9 @@ void bridge_close(struct bridge **_b)
 
     *_b = NULL;
     io_remove(&b->io);
-    timeout_remove(&b->tick);
+    io_remove(&b->alarm_io);
+    asked.fd = -1;
     ev_loop_destroy(b->loop);
+    i_close_fd(&b->alarm);
     i_free(b);
 }

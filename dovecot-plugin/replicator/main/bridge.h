@@ -1,21 +1,28 @@
-/* bridge - a libev loop inside Dovecot's ioloop, so that lib/wire and lib/node are used as they are.
+/* bridge - a libev loop inside Dovecot's ioloop: lib/wire and lib/node are used as they are.
  *
- * The libev loop's epoll descriptor is an io of the ioloop: what comes from outside is seen at once. libev tells neither
- * this descriptor nor when its next timer is due. So the descriptor is found as the lowest free one when the loop is made
- * (and checked to be one), and the loop is also asked every BRIDGE_TICK_MSECS: that is how late a timer may be. */
+ * The libev loop's epoll descriptor is an io of the ioloop: what comes from outside is seen at
+ * once. libev tells neither this descriptor nor when its next timer is due. So the descriptor is
+ * found as the lowest free one when the loop is made (and checked to be one). How long it may wait,
+ * the loop says itself: it is run as if it could wait, and the epoll_wait() that it calls is ours
+ * (bridge.c). Timers are some 2 ms late at most; between them, and while nothing comes from
+ * outside, this process sleeps.
+ *
+ * ev_async does not wake this loop: libev only writes for it while the loop itself waits. Use a
+ * descriptor. */
 #ifndef REPLICATOR_MAIN_BRIDGE_H
 #define REPLICATOR_MAIN_BRIDGE_H
 
 struct ev_loop;
 struct bridge;
 
-#define BRIDGE_TICK_MSECS 10
-
 /* Makes the loop; errors are fatal. */
 struct bridge *bridge_open(void);
 struct ev_loop *bridge_loop(struct bridge *);
 /* From now on the loop runs as a part of current_ioloop. */
 void bridge_start(struct bridge *);
+/* Call it after starting a watcher or timer outside the loop's own callbacks: else the loop may see
+ * it only when something else wakes it. Returns at once. */
+void bridge_wake(struct bridge *);
 /* Ends the loop, too. */
 void bridge_close(struct bridge **);
 

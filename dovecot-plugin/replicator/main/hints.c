@@ -21,7 +21,7 @@
 #include "sweep.h"
 #include "user.h"
 
-#define READ_GAP 2000000 /* nanoseconds; by timerfd, since the loop's own timers are looked at every 10 ms (bridge.c) */
+#define READ_GAP 2000000 /* ns; by timerfd: the loop's own timers may be as late (bridge.h) */
 #define READS_MOST 16
 #define NO_WRITER 0.2   /* seconds until a FIFO without a writer is looked at again */
 #define UNPROVEN_MOST 10000 /* names that nobody has known yet, in memory: more are not read until those are looked up */

@@ -33,6 +33,7 @@
 #define OPTIONS "C:n:"
 
 static struct replicator *replicator;
+static struct bridge *bridge;
 
 static void to_dovecots_log(enum log_level level, const char *line)
 {
@@ -54,6 +55,7 @@ static void client_connected(struct master_service_connection *conn)
         /* Admins are counted in admin.c; for the master this process has room for ever. */
         master_service_client_connection_destroyed(master_service);
     }
+    bridge_wake(bridge);
 }
 
 static void stopped(void *arg)
@@ -175,6 +177,7 @@ static void open_log(const struct config *c)
 static void stop_in_order(struct ioloop *ioloop)
 {
     replicator_stop(replicator, stopped, ioloop);
+    bridge_wake(bridge);
     io_loop_run(ioloop);
 }
 
@@ -207,7 +210,7 @@ int main(int argc, char *argv[])
     if (setpriority(PRIO_PROCESS, 0, (int)config->replicator_nice) < 0)
         i_warning("replicator_nice = %d: %m", (int)config->replicator_nice);
 
-    struct bridge *bridge = bridge_open();
+    bridge = bridge_open();
     const char *base_dir = compat_base_dir(master_service);
     replicator = replicator_open(bridge_loop(bridge), config, (size_t)self, t_strconcat(base_dir, "/" WORKER_SOCKET, NULL));
     if (replicator == NULL)

@@ -22,7 +22,8 @@
 #include "user.h"
 #include "worker.h"
 
-#define GRACE 8. /* seconds that workers have to close their users */
+#define GRACE 8.  /* seconds that workers have to close their users */
+#define LOOK 0.02 /* seconds */
 
 static void *resize(void *ctx, void *p, size_t n)
 {
@@ -78,6 +79,22 @@ static uint64_t parent_hash(uint64_t boot)
     return orset_hash(text, strlen(text)).lo;
 }
 
+static void on_look(struct ev_loop *loop, ev_timer *t, int events)
+{
+    (void)loop, (void)t, (void)events; /* the turn does it */
+}
+
+/* Workers come free by time, too, without a timer of their own: one that is held no longer, the
+ * next attempt to connect. */
+static void look_again(struct replicator *r)
+{
+    bool waits = !r->stopping && sched_waiting(r->sched) + sched_unknown(r->sched) > 0;
+    if (!waits)
+        ev_timer_stop(r->loop, &r->look);
+    else if (!ev_is_active(&r->look))
+        ev_timer_again(r->loop, &r->look);
+}
+
 static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
 {
     (void)loop, (void)events;
@@ -85,6 +102,7 @@ static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
     take_run(r->take);
     ledger_commit_seen(r->ledger);
     sched_run(r->sched);
+    look_again(r);
     admin_run(r->admin);
     take_flush(r->take);
     workers_flush(r->workers);
@@ -165,6 +183,7 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     ev_prepare_init(&r->turn, on_turn);
     r->turn.data = r;
     ev_prepare_start(loop, &r->turn);
+    ev_timer_init(&r->look, on_look, LOOK, LOOK);
     ev_timer_init(&r->grace, on_grace, GRACE, 0.);
     r->grace.data = r;
     char digest[DIGEST_HEX];
@@ -193,6 +212,7 @@ void replicator_stop(struct replicator *r, void (*stopped)(void *arg), void *arg
 void replicator_close(struct replicator *r)
 {
     ev_prepare_stop(r->loop, &r->turn);
+    ev_timer_stop(r->loop, &r->look);
     ev_timer_stop(r->loop, &r->grace);
     admin_close(r->admin);
     if (r->stopping)

@@ -53,6 +53,7 @@ struct replicator {
     struct admin *admin;
 
     ev_prepare turn; /* before the loop waits: what this turn of it has made possible */
+    ev_timer look; /* while somebody waits for a worker */
     ev_timer grace;
     void (*stopped)(void *arg);
     void *stopped_arg;
