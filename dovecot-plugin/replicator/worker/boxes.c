@@ -2,32 +2,13 @@
  *
  * A mailbox is known by its GUID. One that is gone was deleted when the plugin wrote an intent for it (journal.c), else it is damage and is
  * made again. One with another GUID under a known name whose mailbox is gone is that mailbox, damaged. A second one with the same GUID is a copy
- * that an admin put beside it: it gets a GUID of its own. */
-#include "look.h"
+ * (copies.c). */
+#include "boxes.h"
 
 #include <mailbox-list-iter.h>
 #include <mail-storage-private.h>
 
 #include <sys/stat.h>
-
-struct found {
-    const char *vname;
-    guid_128_t guid;
-    uint32_t uid_validity;
-    bool unreadable; /* there, but what it is cannot be known now: nothing is concluded */
-    bool lasting;    /* and no lock or deletion that ends is why */
-    bool copy;       /* of a mailbox that is there, too, file by file: it has that one's GUID */
-    struct box *x;
-    bool unused; /* it never had a mail, as far as was looked */
-};
-
-struct tree {
-    struct session *s;
-    struct ingest *in;
-    ARRAY(struct found) found;
-    struct journal *journal;
-    bool copies; /* some have a GUID that another one has */
-};
 
 /* --- what is there -------------------------------------------------------------------------------------------------- */
 
@@ -531,114 +512,6 @@ static int judge_lost(struct tree *t)
     return missed ? 0 : keep_nameless(t);
 }
 
-/* --- copies --------------------------------------------------------------------------------------------------------- */
-
-struct owner {
-    const uint8_t *guid; /* of one that cannot be read: what it had */
-    struct found *f;
-};
-
-static int by_guid(const struct owner *a, const struct owner *b)
-{
-    int r = memcmp(a->guid, b->guid, GUID_128_SIZE);
-    return r != 0 ? r : a->f < b->f ? -1 : a->f > b->f;
-}
-
-/* By another name, of the file system's making (a bind mount). */
-static bool is_same_directory(struct session *s, const char *one, const char *other)
-{
-    const char *const names[] = {one, other};
-    struct stat st[2];
-    for (unsigned i = 0; i < 2; i++) {
-        struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, names[i]);
-        const char *path;
-        if (mailbox_list_get_path(ns->list, mailbox_list_get_storage_name(ns->list, names[i]), MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) <= 0 ||
-            stat(path, &st[i]) < 0)
-            return TRUE; /* gone since */
-    }
-    return st[0].st_ino == st[1].st_ino && st[0].st_dev == st[1].st_dev;
-}
-
-/* Which of several is the one that was known: that of the name, else whichever. */
-static const struct found *original(struct session *s, const struct owner *list, unsigned n)
-{
-    const struct box *x = box_by_guid(s, list[0].guid);
-    for (unsigned i = 0; x != NULL && x->vname != NULL && i < n; i++) {
-        if (strcmp(list[i].f->vname, x->vname) == 0)
-            return list[i].f;
-    }
-    return list[0].f;
-}
-
-/* One that cannot be read now was renamed, perhaps, and another one made: then a folder is shown twice. But is it the original, and its copy taken for
- * it, who deletes the copy deletes the folder everywhere. */
-static const uint8_t *guid_of(struct session *s, const struct found *f)
-{
-    const struct box *x = f->unreadable ? box_by_vname(s, f->vname) : NULL;
-    return !f->unreadable ? f->guid : x == NULL || guid_128_is_empty(x->guid) ? NULL : x->guid;
-}
-
-/* True when there are any. */
-static bool mark_copies(struct tree *t)
-{
-    ARRAY(struct owner) list;
-    struct found *f;
-    struct owner *o;
-    unsigned n, next;
-    bool any = FALSE;
-    t_array_init(&list, array_count(&t->found) + 1);
-    array_foreach_modifiable(&t->found, f)
-    {
-        struct owner one = {guid_of(t->s, f), f};
-        if (one.guid != NULL)
-            array_push_back(&list, &one);
-    }
-    array_sort(&list, by_guid);
-    o = array_get_modifiable(&list, &n);
-    for (unsigned at = 0; at < n; at = next) {
-        for (next = at + 1; next < n && memcmp(o[next].guid, o[at].guid, GUID_128_SIZE) == 0;)
-            next++;
-        const struct found *first = next - at == 1 ? o[at].f : original(t->s, o + at, next - at);
-        for (unsigned i = at; i < next; i++) {
-            struct found *other = o[i].f;
-            other->copy = other != first && !other->unreadable && !is_same_directory(t->s, other->vname, first->vname);
-            any = any || other->copy;
-        }
-    }
-    return any;
-}
-
-/* Under the lists' lock, so that none is about to be renamed. Where it cannot be done the mailbox is as one that is not replicated. */
-static void part_copy(struct tree *t, struct found *f)
-{
-    struct session *s = t->s;
-    struct mailbox_update update;
-    struct mailbox_metadata metadata;
-    struct mailbox *box = session_mailbox(s, f->vname, 0);
-    i_zero(&update);
-    guid_128_generate(update.mailbox_guid);
-    if (session_open_refreshed(box) < 0 || mailbox_update(box, &update) < 0 || mailbox_get_metadata(box, MAILBOX_METADATA_GUID, &metadata) < 0 ||
-        !guid_128_equals(metadata.guid, update.mailbox_guid)) {
-        session_note(s, NOTE_WARNING, "%s has the GUID of another mailbox, as a copy of its files has, and gets no other one (%s): it is not replicated", f->vname,
-                     mailbox_get_last_internal_error(box, NULL));
-    } else {
-        session_note(s, NOTE_WARNING, "%s has the GUID of another mailbox, as a copy of its files has: it got another one", f->vname);
-        memcpy(f->guid, update.mailbox_guid, sizeof f->guid);
-        f->copy = FALSE;
-    }
-    mailbox_free(&box);
-}
-
-static void part_copies(struct tree *t)
-{
-    struct found *f;
-    array_foreach_modifiable(&t->found, f)
-    {
-        if (f->copy)
-            part_copy(t, f);
-    }
-}
-
 /* --- and what it was before ----------------------------------------------------------------------------------------- */
 
 /* locked: the lists are. */
@@ -650,9 +523,9 @@ static int find(struct tree *t, bool locked)
     array_clear(&t->found);
     if (find_mailboxes(t) < 0 || journal_read(t->journal) < 0)
         return -1;
-    t->copies = mark_copies(t);
+    t->copies = copies_mark(t);
     if (t->copies && locked)
-        part_copies(t);
+        copies_part(t);
     array_foreach(&s->boxes, x) (*x)->found = (*x)->leaving = FALSE;
     array_foreach_modifiable(&t->found, f)
     {

@@ -1,7 +1,7 @@
 /* worker - dovelane-worker: one user's mailboxes and the user's OR-Set state, kept equal to each other in both directions.
  *
  *     main ──frames──▶ link.c ──▶ user.c     OPEN and CLOSE: the user, the lock, the state, commits
- *                             ├─▶ ingest.c   mailboxes ─▶ ops:   boxes.c (which there are), log.c (what was touched), look_mail.c, look_absent.c
+ *                             ├─▶ ingest.c   mailboxes ─▶ ops:   boxes.c (which there are), copies.c, log.c (what was touched), look_mail.c, look_absent.c
  *                             │              (what became of it), guids.c, attributes.c,
  *                             │              subscriptions.c; journal.c (what the plugin says was wanted)
  *                             ├─▶ apply.c    state ─▶ mailboxes: tree.c (folders), place.c, sync.c, renumber.c (mails), attributes.c, subscriptions.c;

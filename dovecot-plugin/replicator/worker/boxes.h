@@ -1,0 +1,33 @@
+/* boxes - what one look at all mailboxes finds, for boxes.c and copies.c. */
+#ifndef DOVELANE_WORKER_BOXES_H
+#define DOVELANE_WORKER_BOXES_H
+
+#include "look.h"
+
+struct found {
+    const char *vname;
+    guid_128_t guid;
+    uint32_t uid_validity;
+    bool unreadable; /* there, but what it is cannot be known now: nothing is concluded */
+    bool lasting;    /* and no lock or deletion that ends is why */
+    bool copy;       /* of a mailbox that is there, too, file by file: it has that one's GUID */
+    struct box *x;
+    bool unused; /* it never had a mail, as far as was looked */
+};
+
+struct tree {
+    struct session *s;
+    struct ingest *in;
+    ARRAY(struct found) found;
+    struct journal *journal;
+    bool copies; /* some have a GUID that another one has */
+};
+
+/* --- copies.c ------------------------------------------------------------------------------- */
+
+/* Marks those that have the GUID of another one. True when there are any. */
+bool copies_mark(struct tree *);
+/* Gives each of them a GUID of its own. Under the lists' lock, so that none is about to be renamed. */
+void copies_part(struct tree *);
+
+#endif
