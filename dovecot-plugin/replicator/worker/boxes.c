@@ -120,6 +120,52 @@ static int find_mailboxes(struct tree *t)
     return r;
 }
 
+/* Dovecot's list leaves out, and reports no error, a mailbox whose directory it may not enter, and
+ * all that is in a directory that it may not read. So each known mailbox that is not in the list is
+ * asked for by its name. It is missed only where the file system says that nothing is there. */
+static void add_unlisted(struct tree *t, const char *vname)
+{
+    struct mail_namespace *ns = mail_namespace_find(t->s->user->namespaces, vname);
+    const char *name = mailbox_list_get_storage_name(ns->list, vname), *path, *why;
+    struct found f = {.vname = t_strdup(vname), .unreadable = TRUE, .lasting = TRUE};
+    struct stat st;
+    if (!session_has_namespace(t->s, ns) || !mailbox_list_is_valid_name(ns->list, name, &why) ||
+        is_alias(ns->list, vname) ||
+        mailbox_list_get_path(ns->list, name, MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) <= 0)
+        return;
+    /* With LAYOUT=fs, a Maildir that was deleted keeps its directory while it has children. */
+    if (strcmp(mail_namespace_get_default_storage(ns)->name, "maildir") == 0)
+        path = t_strconcat(path, "/cur", NULL);
+    if (stat(path, &st) == 0) {
+        add_found(t, f.vname);
+    } else if (!is_not_there(errno)) {
+        session_note(t->s, NOTE_WARNING, "%s cannot be read and waits: stat(%s): %m", vname, path);
+        array_push_back(&t->found, &f);
+    }
+}
+
+static void mark_rows_of(struct session *s, const char *vname)
+{
+    for (struct box *x = box_first_of_vname(s, vname); x != NULL; x = x->next_vname)
+        x->found = TRUE;
+}
+
+static void find_unlisted(struct tree *t)
+{
+    const struct found *f;
+    struct box *const *xp;
+    array_foreach(&t->s->boxes, xp) (*xp)->found = FALSE;
+    array_foreach(&t->found, f) mark_rows_of(t->s, f->vname);
+    array_foreach(&t->s->boxes, xp)
+    {
+        const struct box *x = *xp;
+        if (x->found || x->gone || x->vname == NULL || guid_128_is_empty(x->guid))
+            continue;
+        add_unlisted(t, x->vname);
+        mark_rows_of(t->s, x->vname);
+    }
+}
+
 /* --- what it means -------------------------------------------------------------------------------------------------- */
 
 static int core(struct session *s, int r, const char *vname)
@@ -521,7 +567,10 @@ static int find(struct tree *t, bool locked)
     struct found *f;
     struct box *const *x;
     array_clear(&t->found);
-    if (find_mailboxes(t) < 0 || journal_read(t->journal) < 0)
+    if (find_mailboxes(t) < 0)
+        return -1;
+    find_unlisted(t);
+    if (journal_read(t->journal) < 0)
         return -1;
     t->copies = copies_mark(t);
     if (t->copies && locked)

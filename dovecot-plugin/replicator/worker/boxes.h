@@ -23,6 +23,13 @@ struct tree {
     bool copies; /* some have a GUID that another one has */
 };
 
+/* By the errno of a stat(). Another error does not tell whether the mailbox is there: its directory
+ * may not be entered, its disk fails. */
+static inline bool is_not_there(int error)
+{
+    return error == ENOENT || error == ENOTDIR;
+}
+
 /* --- copies.c ------------------------------------------------------------------------------- */
 
 /* Marks those that have the GUID of another one. True when there are any. */

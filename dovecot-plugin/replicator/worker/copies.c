@@ -19,21 +19,26 @@ static int by_guid(const struct owner *a, const struct owner *b)
     return r != 0 ? r : a->f < b->f ? -1 : a->f > b->f;
 }
 
+/* 0, or an errno */
 static int stat_mailbox(struct session *s, const char *vname, struct stat *st)
 {
     struct mail_namespace *ns = mail_namespace_find(s->user->namespaces, vname);
     const char *name = mailbox_list_get_storage_name(ns->list, vname), *path;
-    int r = mailbox_list_get_path(ns->list, name, MAILBOX_LIST_PATH_TYPE_MAILBOX, &path);
-    return r <= 0 ? -1 : stat(path, st);
+    if (mailbox_list_get_path(ns->list, name, MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) <= 0)
+        return ENOENT;
+    return stat(path, st) < 0 ? errno : 0;
 }
 
-/* By another name, of the file system's making (a bind mount). True, too, when one is gone since. */
+/* By another name, of the file system's making (a bind mount). True, too, when one is gone since.
+ * One that cannot be reached is another one than one that can be. */
 static bool is_same_directory(struct session *s, const char *one, const char *other)
 {
     struct stat st[2];
-    if (stat_mailbox(s, one, &st[0]) < 0 || stat_mailbox(s, other, &st[1]) < 0)
+    int errors[2] = {stat_mailbox(s, one, &st[0]), stat_mailbox(s, other, &st[1])};
+    if (is_not_there(errors[0]) || is_not_there(errors[1]))
         return TRUE;
-    return st[0].st_ino == st[1].st_ino && st[0].st_dev == st[1].st_dev;
+    return errors[0] == 0 && errors[1] == 0 && st[0].st_ino == st[1].st_ino &&
+           st[0].st_dev == st[1].st_dev;
 }
 
 /* Which of several is the one that was known: that of the name, else whichever. */

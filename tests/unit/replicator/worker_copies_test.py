@@ -3,7 +3,8 @@ import shutil
 
 import pytest
 from worker_damage_test import TOO_DEEP, TOO_LONG
-from worker_sites import append, copy_owned, delete, guid_of, imap, make_world, needs_dovecot
+from worker_sites import (append, copy_owned, delete, guarded, guid_of, imap, laid_out, make_world,
+                          needs_dovecot)
 from worker_world import CLOSE
 
 pytestmark = needs_dovecot
@@ -110,5 +111,66 @@ def test_a_copy_of_a_mailbox_that_cannot_be_read_is_no_renamed_one(tmp_path_fact
             shutil.chown(path, "nobody", "nogroup")
         found = settle(world)
         assert found[0]["F"] == found[1]["F"] == 3, a.notes
+    finally:
+        world.stop()
+
+
+def places(site, layout, name):
+    """Where a mailbox of that name has its mails; and its index, or control files, if elsewhere."""
+    below = name if layout == "fs" else f"mailboxes/{name}"
+    if site.format == "maildir" and layout != "fs":
+        below = "." + name.replace("/", ".")
+    roots = [site.root(), site.home() / "index", site.home() / "control"]
+    return [root / below for root in roots if root.is_dir()]
+
+
+# Format, layout, what the user cannot enter, and whether a look came before the copy was deleted.
+OUT_OF_REACH = [
+    ("sdbox", None, "folder", True),
+    ("sdbox", None, "folder", False),
+    ("mdbox", None, "folder", True),
+    ("maildir", None, "folder", True),
+    ("maildir", "fs", "folder", True),
+    ("sdbox", None, "mails", True),
+    ("sdbox", None, "parent", True),
+    ("sdbox", None, "INBOX", True),
+    ("sdbox", "index", "index", True),
+    ("maildir", "index", "index", True),
+    ("maildir", "control", "control", True)]
+
+
+@pytest.mark.parametrize("fmt,layout,part,looked", OUT_OF_REACH)
+def test_a_copy_of_a_mailbox_that_is_out_of_reach_is_no_renamed_one(
+        tmp_path_factory, fmt, layout, part, looked):
+    """A directory of the mailbox, or the one above, is root's. Dovecot lists the copy alone."""
+    name = {"parent": "P/F", "INBOX": "INBOX"}.get(part, "F")
+    world = make_world(tmp_path_factory, [fmt, "sdbox"], more={1: laid_out(fmt, layout)})
+    try:
+        a, b = world[1], world[2]
+        if name != "INBOX":
+            imap(a, None, ("create", name))
+        for n in range(2):
+            append(a, name, f"f{n}")
+        settle(world)
+        a.work(CLOSE)
+        there = places(a, layout, name)
+        for source, target in zip(there, places(a, layout, "Fold")):
+            copy_owned(source, target)
+        path = {"mails": there[0] / "dbox-Mails", "parent": there[0].parent,
+                "index": there[-1], "control": there[-1]}.get(part, there[0])
+        journal = a.home() / "control" / "dovelane" if layout == "control" else None
+        with guarded(path):
+            for _ in range(3 if looked else 0):
+                world.settle()
+            append(b, name, "answered 250 at B")
+            for _ in range(3 if looked else 0):
+                world.settle()
+            if fmt != "mdbox":
+                delete(a, "Fold", journal)
+            for _ in range(3):
+                world.settle()
+        found = settle(world)
+        assert found[0] == found[1] and found[0][name] == 3, a.notes
+        assert found[0].get("Fold") == (2 if fmt == "mdbox" else None), a.notes
     finally:
         world.stop()

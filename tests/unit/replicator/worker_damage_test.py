@@ -8,7 +8,8 @@ import threading
 import time
 
 import pytest
-from worker_sites import append, delete, equal, guid_of, imap, mail, make_world, needs_dovecot, rotate_log, subjects
+from worker_sites import (append, delete, equal, guarded, guid_of, imap, laid_out, mail, make_world,
+                          needs_dovecot, rotate_log, subjects)
 from worker_world import CLOSE, USER
 
 pytestmark = needs_dovecot
@@ -120,6 +121,57 @@ def test_a_folder_that_was_renamed_and_cannot_be_read_is_not_made_again(world):
     world.settle()
     now = equal(world, uids=False)
     assert subjects(now, "Other") == 1 and "Lost" not in now
+
+
+KINDS = [("sdbox", None), ("mdbox", None), ("maildir", None), ("maildir", "fs")]  # with layouts
+
+
+@pytest.mark.parametrize("fmt,layout", KINDS)
+def test_mailboxes_that_cannot_be_listed_are_there(tmp_path_factory, fmt, layout):
+    """Their directory can be entered and not read: Dovecot's list is empty, and has not failed."""
+    world = make_world(tmp_path_factory, [fmt, "maildir"], more={1: laid_out(fmt, layout)})
+    try:
+        a, b = world[1], world[2]
+        imap(a, None, ("create", "F"))
+        append(a, "F", "f0")
+        world.settle()
+        directory = a.root() / ("" if fmt == "maildir" else "mailboxes")
+        with guarded(directory, 0o300, directory.stat().st_uid):
+            for n in range(2):
+                append(a, "F", f"of A {n}")
+                append(b, "F", f"of B {n}")
+                world.settle()
+                world.settle()
+        assert not any("is gone" in said for _, said in a.notes), a.notes
+        world.settle()
+        assert messages(a, "F") == messages(b, "F") == 5
+    finally:
+        world.stop()
+
+
+@pytest.mark.parametrize("fmt,layout", KINDS)
+def test_a_folder_whose_directory_cannot_be_entered_is_there(tmp_path_factory, fmt, layout):
+    """Nor is what another site deletes meanwhile taken for deleted here."""
+    world = make_world(tmp_path_factory, [fmt, "maildir"], more={1: laid_out(fmt, layout)})
+    try:
+        a, b = world[1], world[2]
+        for name in ("Kept", "Deleted"):
+            imap(a, None, ("create", name))
+            append(a, name, "m")
+        world.settle()
+        with guarded(box_directory(a, "Kept")), guarded(box_directory(a, "Deleted")):
+            world.settle()
+            append(b, "Kept", "of B")
+            delete(b, "Deleted")
+            world.settle()
+            world.settle()
+        assert not any("is gone" in said for _, said in a.notes), a.notes
+        for _ in range(3):
+            world.settle()
+        assert messages(a, "Kept") == messages(b, "Kept") == 2
+        assert "Deleted" not in equal(world, uids=False)
+    finally:
+        world.stop()
 
 
 def test_mail_directory_of_one_site_gone(world):

@@ -9,10 +9,11 @@ import shutil
 import struct
 import subprocess
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from worker_world import CLOSE, TICK, USER, Site, World
+from worker_world import CLOSE, LOCATION, TICK, USER, Site, World, dovecot_version
 
 needs_dovecot = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("dovecot"), reason="needs root and Dovecot")
 
@@ -102,6 +103,36 @@ def copy_owned(source, target):
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target, symlinks=True)
     subprocess.run(["chown", "-R", "-h", "nobody:nogroup", str(target)], check=True)
+
+
+# Settings of 2.3 and of 2.4: a part of the mailboxes is elsewhere, or their directories are called
+# otherwise.
+LAYOUTS = {"index": ("INDEX=~/index", "mail_index_path = ~/index"),
+           "control": ("CONTROL=~/control", "mail_control_path = ~/control"),
+           "fs": ("LAYOUT=fs", "mailbox_list_layout = fs")}
+
+
+def laid_out(fmt, layout):
+    """For make_world's more; layout: one of those, or None."""
+    if layout is None:
+        return ""
+    v23, v24 = LAYOUTS[layout]
+    if dovecot_version() >= (2, 4):
+        return f"{v24}\n"
+    return f"mail_location = {fmt}:{LOCATION[fmt]}:{v23}\n"
+
+
+@contextmanager
+def guarded(path, mode=0o700, owner=0):
+    """Meanwhile the directory is root's, or has that mode: the user cannot enter or list it."""
+    was = path.stat()
+    os.chown(path, owner, was.st_gid)
+    path.chmod(mode)
+    try:
+        yield
+    finally:
+        os.chown(path, was.st_uid, was.st_gid)
+        path.chmod(was.st_mode & 0o7777)
 
 
 def equal(world, uids=True):

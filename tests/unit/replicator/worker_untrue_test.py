@@ -90,6 +90,19 @@ def test_a_state_that_somebody_wrote_into_is_put_aside_and_made_anew(world):
         assert len(drop_aside(site)) == 1, sql
 
 
+def test_a_mailbox_is_not_asked_for_by_a_name_that_none_can_have(world):
+    """Its row was given that name. The library dies of the question where such a mailbox is."""
+    site = world[1]
+    fill(world)
+    for number, name in enumerate([b"/", b"../../x"], 1):
+        site.work(CLOSE)
+        written = (bytes([len(name)]) + name).hex()
+        value = f"CAST(replace(value, x'0146', x'{written}') AS BLOB)"
+        write_into(site, f"UPDATE app SET value = {value} WHERE substr(key, 1, 1) = x'62'")
+        heals(world, number)
+        assert not drop_aside(site), name
+
+
 def test_the_last_three_spoilt_states_are_kept(world):
     site = world[1]
     fill(world)
