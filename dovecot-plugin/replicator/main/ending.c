@@ -16,6 +16,7 @@ struct ending {
     ev_io rd;
     ev_timer patience;
     struct user *user; /* NULL: nobody */
+    bool stuck;        /* it cannot be ended, and nobody but its user waits for it */
 };
 TAILQ_HEAD(ending_list, ending);
 
@@ -25,8 +26,8 @@ struct endings {
     struct ending_list list;
 };
 
-/* The kernel's timer is due before. A process that is still there cannot be ended, or is of a
- * release without that timer. */
+/* The kernel's timer is due before. A process that is still there waits for a file system that does
+ * not answer (FUSE, NFS), and no signal ends it; or it is of a release without that timer. */
 static double longest(const struct config *c)
 {
     unsigned question = frame_patience((uint64_t)c->worker_timeout);
@@ -40,7 +41,7 @@ static void forget(struct ending *e)
     ev_timer_stop(es->r->loop, &e->patience);
     close(e->fd);
     TAILQ_REMOVE(&es->list, e, next);
-    es->n--;
+    es->n -= !e->stuck;
     if (e->user) {
         e->user->ending = NULL;
         e->user->asked_at = 0;
@@ -48,7 +49,7 @@ static void forget(struct ending *e)
     free(e);
 }
 
-static void over(struct ending *e, const char *what)
+static void judge(struct ending *e, const char *what)
 {
     struct user *u = e->user;
     double took = u && u->asked_at != 0 ? clock_monotonic() - u->asked_at : 0;
@@ -60,6 +61,12 @@ static void over(struct ending *e, const char *what)
     } else if (u) {
         user_held(u);
     }
+}
+
+static void over(struct ending *e)
+{
+    struct user *u = e->user;
+    judge(e, "ended");
     forget(e);
     if (u)
         user_plan(u);
@@ -73,13 +80,21 @@ static void on_readable(struct ev_loop *loop, ev_io *io, int events)
     struct ending *e = io->data;
     ssize_t n = recv(e->fd, unheard, sizeof unheard, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-        over(e, "ended");
+        over(e);
 }
 
+/* Its user gets no other one before it has ended: that would be left behind, too, and the next. The
+ * others wait for it no longer. */
 static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
 {
     (void)loop, (void)events;
-    over(t->data, "was still there");
+    struct ending *e = t->data;
+    judge(e, "was still there");
+    e->stuck = true;
+    e->all->n--;
+    log_error("user=%s: a worker's process does not end: it takes one of the service's process_limit "
+              "until it does, and the user waits: does a file system of his hang?",
+              e->user ? e->user->name : "-");
 }
 
 void endings_add(struct endings *es, int fd, struct user *u, bool judged)
@@ -113,7 +128,7 @@ size_t endings_of(const struct endings *es, enum user_kind k)
     const struct ending *e;
     size_t n = 0;
     TAILQ_FOREACH(e, &es->list, next)
-    n += e->user && user_kind_soon(e->user) == k;
+    n += !e->stuck && e->user && user_kind_soon(e->user) == k;
     return n;
 }
 

@@ -197,9 +197,11 @@ static void lost(struct worker *w, const char *why, enum loss how)
     struct user *u = w->user;
     struct workers *ws = w->all;
     double owed = u && u->asked_at != 0 ? clock_monotonic() - (u->asked_at > w->heard_at ? u->asked_at : w->heard_at) : 0;
-    if (u && w->state != LOOKING && (how == SILENT || owed >= USER_LENGTHY_AFTER))
+    /* One that was never heard is no process of Dovecot's yet: the user has held nothing. */
+    bool judged = u && w->state != LOOKING && w->heard;
+    if (judged && (how == SILENT || owed >= USER_LENGTHY_AFTER))
         user_is(u, USER_SLOW);
-    else if (u && w->state != LOOKING)
+    else if (judged)
         user_held(u); /* who says a word before he ends it has held it no less */
     if (u && !w->heard) {
         /* Dovecot's master has no process for us, it seems. */

@@ -24,6 +24,7 @@ struct link {
     struct session *session;
     timer_t watch;
     struct timeout *beat;
+    unsigned beat_secs; /* it puts the end off by so long */
     unsigned patience; /* seconds without a frame after which a question will never be answered; 0: not told */
     bool watched, broken;
 };
@@ -54,8 +55,16 @@ static void watch_begin(struct link *l)
         i_error("timer_create(): %m; a user whose files cannot be read takes a worker for ever");
 }
 
+/* Without a user there is nothing that takes long: not even a stopped process stays. */
+static bool is_at_rest(const struct link *l)
+{
+    return credentials_kept() != 0 && l->session == NULL;
+}
+
 static unsigned alive_secs(const struct link *l)
 {
+    if (is_at_rest(l))
+        return FRAME_ENDS_WITHIN;
     if (l->patience == 0 || l->patience > FRAME_ALIVE_MOST)
         return FRAME_ALIVE_MOST;
     return l->patience < ALIVE_LEAST ? ALIVE_LEAST : l->patience;
@@ -69,8 +78,12 @@ static void alive(struct link *l)
 
 static void keep_alive(struct link *l)
 {
-    timeout_remove(&l->beat);
-    l->beat = timeout_add_short(alive_secs(l) * 1000 / 3, alive, l);
+    unsigned secs = alive_secs(l);
+    if (secs != l->beat_secs) {
+        timeout_remove(&l->beat);
+        l->beat = timeout_add_short(secs * 1000 / 3, alive, l);
+        l->beat_secs = secs;
+    }
     alive(l);
 }
 
@@ -86,13 +99,17 @@ static bool is_unheard(const struct link *l)
 
 int link_send(struct link *l, const struct frame *f)
 {
+    bool last = is_at_rest(l) && (f->type == FRAME_DONE || f->type == FRAME_FAIL || f->type == FRAME_ELSEWHERE);
     l->out.len = 0;
+    if (last) /* before the word: its user may stop this process right behind it */
+        watch(l, FRAME_ENDS_WITHIN);
     if (l->broken || is_unheard(l) || frame_encode(&l->out, f) < 0 ||
         write_full(l->fd, l->out.data, l->out.len) < 0) {
         l->broken = TRUE;
         return -1;
     }
-    watch(l, l->patience);
+    if (!last)
+        watch(l, l->patience);
     return 0;
 }
 
@@ -465,7 +482,7 @@ static void link_input(struct link *l)
         T_END;
         buffer_free(&question);
     }
-    alive(l);
+    keep_alive(l);
     if (l->broken) {
         void (*ended)(void) = l->ended;
         link_destroy();

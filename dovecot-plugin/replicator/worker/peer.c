@@ -248,6 +248,10 @@ static enum frame_result reading_parcel(struct session *s, struct peer *p, struc
     const struct frame_ingest all = {.n = 0};
     if (body.n != 1 || body.p[0] > 1)
         return FRAME_REFUSED;
+    bool waited = peers_are_reading(s);
+    /* Once for each state that it reads: said again and again, it would hold new folders back for ever. */
+    if (body.p[0] == 1 && p->reading_until != 0)
+        return FRAME_OK;
     p->reading_until = body.p[0] == 1 ? time(NULL) + READING_SECS : 0;
     if (session_begin(s) < 0)
         return FRAME_TEMPORARY;
@@ -257,7 +261,7 @@ static enum frame_result reading_parcel(struct session *s, struct peer *p, struc
     }
     if (session_commit(s) < 0)
         return FRAME_TEMPORARY;
-    return peers_are_reading(s) || ingest(s, &all) == 0 ? FRAME_OK : FRAME_TEMPORARY;
+    return !waited || peers_are_reading(s) || ingest(s, &all) == 0 ? FRAME_OK : FRAME_TEMPORARY;
 }
 
 /* --- exchanges: answers ---------------------------------------------------------------------------------------------- */
@@ -372,16 +376,18 @@ static enum frame_result body_parcel(struct session *s, struct peer *p, struct t
     struct wanted_body *w = wanted_body(s, b.sha256);
     if (w == NULL || (b.size != 0 && b.size != w->size))
         return FRAME_OK;
+    uint64_t had = spool_size(s, b.sha256);
     if (b.size != 0 && (r = spool_put(s, &b, &next)) < 0)
+        return FRAME_TEMPORARY;
+    if (b.size != 0 && next >= had + PARCEL_PART_MAX && patience_grown(s, w->item) < 0)
         return FRAME_TEMPORARY;
     /* size 0: not held there. Asked for again at once, the same site would send the same bytes, for ever. */
     if (b.size == 0 || (r > 0 && !spool_is(s, b.sha256))) {
-        want_missed(s, w);
+        want_missed(s, w, p);
         if (s->arrived > 0)
             session_want_tick(s, 1000);
         return FRAME_OK;
     }
-    s->body_came = time(NULL);
     plan_look_again(s, w->item);
     if (r > 0)
         array_delete(&s->wanted, array_ptr_to_idx(&s->wanted, w), 1);
@@ -417,12 +423,11 @@ static enum frame_result bodies_parcel(struct session *s, struct peer *p, struct
         if (w == NULL || m.mail.n != w->size)
             continue;
         if (!body_is(s, m.sha256, m.mail)) {
-            want_missed(s, w);
+            want_missed(s, w, p);
             continue;
         }
         bodies_put(s->bodies, m.sha256, m.mail, TRUE);
-        s->body_came = time(NULL);
-        plan_look_again(s, w->item);
+            plan_look_again(s, w->item);
         all = all || w->item == 0;
         array_delete(&s->wanted, array_ptr_to_idx(&s->wanted, w), 1);
     }
@@ -465,7 +470,7 @@ static int end_cut_short(struct session *s)
 
 /* --- all kinds ------------------------------------------------------------------------------------------------------ */
 
-enum frame_result peer_parcel(struct session *s, const struct frame_parcel *f)
+static enum frame_result parcel(struct session *s, const struct frame_parcel *f)
 {
     struct peer *p = session_peer(s, f->site);
     if (p == NULL) {
@@ -490,4 +495,10 @@ enum frame_result peer_parcel(struct session *s, const struct frame_parcel *f)
         session_fail(s, "site %llu sent a parcel of unknown kind %u", (unsigned long long)f->site, f->kind);
         return FRAME_REFUSED;
     }
+}
+
+enum frame_result peer_parcel(struct session *s, const struct frame_parcel *f)
+{
+    enum frame_result result = parcel(s, f);
+    return result == FRAME_OK && patience_spoken(s) < 0 ? FRAME_TEMPORARY : result;
 }

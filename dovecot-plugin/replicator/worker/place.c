@@ -39,6 +39,7 @@ struct placing {
     pool_t pool; /* of the run's texts */
     unsigned at;     /* in the plan, of the row in hand */
     unsigned handed; /* bodies of the parcel in work that were saved or kept */
+    struct plan_mailbox *mailbox;
     bool blocked;    /* a mail that comes before those that follow may still come */
     bool again;  /* rows went meanwhile: begin anew */
     bool relooked; /* once more at a mailbox that was rebuilt */
@@ -184,7 +185,9 @@ static void ask_for(struct placing *p, const struct orset_todo *t, unsigned at)
     struct plan_item *item = plan_item(p->s, at);
     const struct wanted_body *body = want(p->wants, &t->message, at + 1);
     item->until = body == NULL ? 0 : (uint32_t)want_until(body);
-    item->given_up = body != NULL && want_is_vain(p->s, body);
+    item->given_up = p->mailbox->impatient || (body != NULL && want_is_vain(p->s, body));
+    if (item->given_up)
+        want_given_up(p->wants);
     p->blocked = p->blocked || !item->given_up;
 }
 
@@ -357,6 +360,7 @@ static int save_items(struct placing *p)
 static int place_done(struct placing *p)
 {
     struct session *s = p->s;
+    bool first = FALSE;
     int e = 0;
     if (session_begin(s) < 0)
         return -1;
@@ -365,12 +369,13 @@ static int place_done(struct placing *p)
         if (!item->saved || item->uid == 0)
             continue;
         saved_after_all(s, &item->todo);
+        first = first || item->at == p->mailbox->at;
         session_explain(s, "%s: UID %u: a mail of another site, saved with %s", p->x->vname, item->uid, flags_text(s, &item->seen));
         e = orset_done_place(s->os, item->todo.message.folder, item->todo.message.dot, item->uid, &item->seen);
     }
     if (e < 0)
         session_core_failed(s, p->x->vname);
-    if (e < 0 || writing_end(s, p->x) < 0) {
+    if (e < 0 || (first && patience_renew(s, p->folder) < 0) || writing_end(s, p->x) < 0) {
         session_rollback(s);
         return -1;
     }
@@ -511,7 +516,9 @@ static bool nothing_to_do(struct placing *p, struct plan_item *item, time_t now)
         return TRUE;
     if (item->until <= (uint32_t)now)
         return FALSE;
-    want_awaited(p->wants);
+    item->given_up = item->given_up || p->mailbox->impatient;
+    if (!item->given_up)
+        want_awaited(p->wants);
     p->blocked = p->blocked || !item->given_up;
     return TRUE;
 }
@@ -561,6 +568,9 @@ static int place_mailbox(struct placing *p, struct orset_todo *t, struct plan_ma
     time_t now = time(NULL);
     int r = 0;
     p->blocked = FALSE;
+    p->mailbox = m;
+    m->blocked = FALSE;
+    m->impatient = patience_is_over(s, m->folder);
     while (m->at < m->end && plan_item(s, m->at)->row_len == 0)
         m->at++;
     if (x == NULL || x->gone || x->vname == NULL)
@@ -574,7 +584,9 @@ static int place_mailbox(struct placing *p, struct orset_todo *t, struct plan_ma
         if (r < 0)
             break;
     }
-    return r == 0 ? place_run(p) : r;
+    r = r == 0 ? place_run(p) : r;
+    m->blocked = p->blocked;
+    return r;
 }
 
 static int place(struct session *s, uint64_t ask, bool arrived)

@@ -174,11 +174,16 @@ static bool may_go_on(struct session *s, const struct plan_mailbox *m)
 
 bool plan_goes_on(struct session *s, uint32_t folder)
 {
-    unsigned n;
-    const struct plan_mailbox *m = plan_mailboxes(s, &n);
-    for (unsigned i = 0; i < n; i++) {
-        if (m[i].folder == folder)
-            return may_go_on(s, &m[i]);
+    unsigned lo = 0, hi;
+    const struct plan_mailbox *m = plan_mailboxes(s, &hi);
+    while (lo < hi) {
+        unsigned mid = lo + (hi - lo) / 2;
+        if (m[mid].folder == folder)
+            return may_go_on(s, &m[mid]);
+        if (m[mid].folder < folder)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return FALSE;
 }

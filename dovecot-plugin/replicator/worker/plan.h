@@ -27,6 +27,8 @@ struct plan_item {
 struct plan_mailbox {
     uint32_t folder;
     unsigned at, end; /* of the items: what is left begins here */
+    bool blocked;     /* when mails were placed last, some had to wait for one before them */
+    bool impatient;   /* patience_is_over(), then */
 };
 
 struct plan *plan_create(void);

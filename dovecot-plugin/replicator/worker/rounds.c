@@ -11,7 +11,7 @@
 #define QUIET_MSECS 200
 #define SETTLE_SECS 2 /* sites that have not answered by then are left out; their folder stays dirty */
 #define TELL_SECS 5
-#define FILLING_MSECS 1000 /* while mails come into the mailbox */
+#define FILLING_MSECS 10000 /* while mails come into the mailbox */
 #define STEP_SECS 60 /* between two rounds that follow a UIDNEXT far above: a peer can tell any, and UIDs are not had back */
 
 struct round {

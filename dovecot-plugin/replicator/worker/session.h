@@ -155,8 +155,8 @@ struct wanted_body {
     time_t asked;                 /* or when a part came */
     unsigned wait; /* seconds after which it is asked for again */
     unsigned misses; /* answers without it: not held there, or other bytes */
+    uint64_t not_at; /* peers that gave these, a bit each */
     bool missed;     /* the last answer was one, and came when asked says */
-    time_t since;    /* it was asked for first */
     unsigned item;   /* 1 and the number in the plan; 0: not known, or more than one */
 };
 
@@ -235,7 +235,6 @@ struct session {
     ARRAY(struct owed_wants) owed_wants; /* the first is given next (give.c) */
     struct plan *plan;           /* in which order mailboxes get the mails that they lack */
     unsigned arrived;            /* of them, since something was placed last */
-    time_t body_came;            /* the last body, or part of one */
     unsigned ask_next;           /* whom to ask when nobody in particular has them */
     time_t told;                 /* when keepers were told of dirty folders */
     unsigned mend_wait;          /* milliseconds after an mdbox could not be rebuilt; 0: it could */
@@ -422,6 +421,7 @@ bool row_end(const struct orset_reader *); /* read to its end, and nothing was b
 #define ROW_NAME_MAX (4 * FRAME_NAME_MAX) /* bytes of a mailbox's name in a row: the library's names are longer in UTF-8 than in the form that it bounds */
 #define ROW_UNREADABLE 'q'    /* hashes of the names of mailboxes that could not be read when nothing was missed (unreadable.c) */
 #define ROW_REDATE 'k'        /* folder: UIDs whose changes are to be dated behind a peer's modseq (redate.c) */
+#define ROW_WAITS 'h'         /* folder: how often other sites spoke while mails waited for the body of one before them (patience.c) */
 #define ROW_REWOUND 'x'       /* the state was found to be older than the mailboxes; until all were looked at */
 
 /* Before this program saves into a mailbox. A Maildir's file is there before its line in dovecot-uidlist, where its GUID is: ended in

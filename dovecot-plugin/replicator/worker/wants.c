@@ -10,7 +10,6 @@
 #define ASK_AGAIN_SECS 10      /* at first, and when a part of it came */
 #define ASK_AGAIN_SECS_MAX 600
 #define WANTED_MOST 4000
-#define VAIN_SECS 30
 
 struct wants {
     struct session *s;
@@ -63,10 +62,23 @@ time_t want_until(const struct wanted_body *body)
     return body->asked + wait_of(body);
 }
 
-bool want_is_vain(struct session *s, const struct wanted_body *body)
+bool want_is_vain(const struct session *s, const struct wanted_body *body)
 {
-    time_t now = time(NULL), last = I_MAX(body->since, s->body_came);
-    return body->misses >= s->npeers || now < last || now - last >= VAIN_SECS;
+    return body->not_at == (1ULL << s->npeers) - 1;
+}
+
+void wants_soon(struct session *s)
+{
+    struct wanted_body *body;
+    time_t now = time(NULL);
+    array_foreach_modifiable(&s->wanted, body)
+    {
+        if (body->missed || body->wait <= ASK_AGAIN_SECS || (now >= body->asked && now - body->asked < ASK_AGAIN_SECS))
+            continue;
+        body->wait = ASK_AGAIN_SECS;
+        plan_look_again(s, body->item);
+        session_want_tick(s, 1000);
+    }
 }
 
 void wants_forget(struct session *s)
@@ -75,9 +87,10 @@ void wants_forget(struct session *s)
     plan_look_again(s, 0);
 }
 
-void want_missed(struct session *s, struct wanted_body *body)
+void want_missed(struct session *s, struct wanted_body *body, const struct peer *p)
 {
     body->misses++;
+    body->not_at |= 1ULL << (p - s->peer);
     body->missed = TRUE;
     body->asked = time(NULL);
     body->offset = spool_size(s, body->sha256);
@@ -89,6 +102,11 @@ void want_missed(struct session *s, struct wanted_body *body)
 void want_awaited(struct wants *w)
 {
     w->n++;
+}
+
+void want_given_up(struct wants *w)
+{
+    w->n--;
 }
 
 /* Not again while an answer may still come. */
@@ -111,7 +129,6 @@ struct wanted_body *want(struct wants *w, const struct orset_message *m, unsigne
         body->size = m->facts.size;
         body->wait = ASK_AGAIN_SECS;
         body->item = item;
-        body->since = now;
     } else if (body->missed) {
         body->missed = FALSE; /* an answer came, it was not one that is late */
     } else if (body->offset != want.offset) {

@@ -316,16 +316,26 @@ struct wants *wants_begin(struct session *, uint64_t ask);
 /* item: 1 and the number in the plan of what it is for, 0: for something else. NULL: it was not asked for, as many others were. */
 struct wanted_body *want(struct wants *, const struct orset_message *, unsigned item);
 time_t want_until(const struct wanted_body *); /* then it may be asked for again */
-/* Nobody has it, or it has not come for long, and no other has either: what waits behind it need not wait on. */
-bool want_is_vain(struct session *, const struct wanted_body *);
+bool want_is_vain(const struct session *, const struct wanted_body *); /* each site said that it has not got it */
 bool wants_full(const struct wants *); /* as many as can be asked for at once */
 void wants_end(struct wants **);       /* asks */
 struct wanted_body *wanted_body(struct session *, const uint8_t sha256[32]); /* NULL: not asked for */
 /* Counts one whose answer may still come. */
 void want_awaited(struct wants *);
+void want_given_up(struct wants *); /* that one, just wanted, is in nobody's way */
 void wants_forget(struct session *); /* no answer is awaited any more */
+/* A site is back, perhaps: what was asked for again and again in vain is, at the next TICK. */
+void wants_soon(struct session *);
 /* Who was asked has not got it: somebody else is asked at a later TICK. */
-void want_missed(struct session *, struct wanted_body *);
+void want_missed(struct session *, struct wanted_body *, const struct peer *);
+
+/* --- patience.c ----------------------------------------------------------------------------------------------------- */
+
+/* The mails of this mailbox wait no longer for those before them whose bodies did not come. */
+bool patience_is_over(struct session *, uint32_t folder);
+int patience_spoken(struct session *);                   /* another site did: at the end of each parcel */
+int patience_renew(struct session *, uint32_t folder);   /* inside a transaction: the first mail in the order was placed */
+int patience_grown(struct session *, unsigned item);      /* a whole part came of the body for item - 1 of the plan; 0: of another */
 
 /* --- give.c --------------------------------------------------------------------------------------------------------- */
 

@@ -178,3 +178,15 @@ def test_a_user_who_stops_his_process_does_not_keep_it(site, opened):
     site.disconnect()
     site.connect()
     assert site.open(OTHER)
+
+
+def test_who_stops_his_process_behind_its_last_word_keeps_it_for_ten_seconds(site):
+    """Not for as long as a question may take, or as a process without one may be silent."""
+    site.settings = {"worker_timeout": "600000"}
+    site.connect()
+    assert site.open(ONE)
+    (pid,) = workers(site)
+    close(site)
+    subprocess.run(["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "kill", "-STOP", str(pid)], check=True)
+    site.sock.shutdown(socket.SHUT_WR)
+    gone(pid)   # within its guard, which is below a process without a question

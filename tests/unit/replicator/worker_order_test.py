@@ -5,7 +5,7 @@ import time
 
 import pytest
 from worker_sites import append, equal, imap, mail, make_world, needs_dovecot
-from worker_world import USER
+from worker_world import CLOSE, TICK, USER, WANT
 
 pytestmark = needs_dovecot
 
@@ -152,3 +152,76 @@ def test_mailboxes_that_are_new_everywhere_are_the_same_everywhere(pair):
     pair.settle()
     assert uids(pair[1]) == uids(pair[2])
     equal(pair)
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed after each question"])
+def test_a_body_that_a_dead_site_owes_holds_up_no_other_site(tmp_path_factory, closed):
+    """Its op came, and it died. Where more users are busy than there are workers, a user is closed after each question."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox", "sdbox"], crash="nowhere:/nonexistent")   # the build that loses patience soon
+    try:
+        append(world[1], "INBOX", "zero")
+        world.settle()
+        append(world[1], "INBOX", "large", size=PARTS)
+        world[1].ingest()
+        while world.carry(lambda a, to, kind: to == 1):
+            pass
+        world[1].disconnect()
+        for i in range(3):
+            append(world[3], "INBOX", f"c{i}")
+        world[3].ingest()
+        for i in range(180):
+            while world.carry(lambda a, to, kind: 1 in (a, to)):
+                pass
+            if b"messages=1" not in world[2].doveadm("mailbox", "status", "-u", USER, "messages", "INBOX"):
+                break
+            if i % 6 == 5:
+                append(world[3], "INBOX", f"later{i}")
+                world[3].ingest()
+            assert world[2].done["tick"] > 0, "nobody would look again"
+            if closed:
+                world[2].work(CLOSE)
+            time.sleep(1)
+            world[2].work(TICK)
+        else:
+            raise AssertionError(world[2].done)
+    finally:
+        world.stop()
+
+
+def test_the_order_waits_while_no_site_can_be_reached(tmp_path_factory):
+    """A site that joins has half of the mails, and the other goes away for long. What comes first when it is back is a new mail."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"], crash="nowhere:/nonexistent")
+    try:
+        for i in range(6):
+            append(world[1], "INBOX", f"m{i}", size=PARTS if i == 3 else 0)
+        world.settle()
+        before = uids(world[1])
+        lose(world[2])
+        world[2].ingest()
+        world.carried.clear()
+        for _ in range(200):
+            if WANT in [kind for _, _, kind, _ in world.carried]:
+                break
+            if not world.carry(lambda a, to, kind: kind == WANT):   # there it ends
+                time.sleep(0.5)
+                world[2].work(TICK)
+        else:
+            raise AssertionError(world[2].done)
+        for lane in (world[1].outbox[2], world[2].outbox[1]):
+            lane.clear()
+        for _ in range(12):
+            time.sleep(1)
+            world[2].work(TICK)
+            world[2].outbox[1].clear()
+        append(world[1], "INBOX", "new")
+        world.settle()
+        for _ in range(20):
+            if len(uids(world[2])[1]) == 7:
+                break
+            time.sleep(2)
+            world[2].work(TICK)
+            world.settle()
+        assert uids(world[1])[1][:6] == before[1]
+        assert uids(world[1]) == uids(world[2])
+    finally:
+        world.stop()
