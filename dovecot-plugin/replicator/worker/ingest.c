@@ -246,14 +246,15 @@ static int choose_uids(struct look *l)
 }
 
 /* A mailbox that never had a mail takes the UIDVALIDITY of the other sites', also a lower one: here it was made by whoever logged in first, and there it
- * may have been in use for long. As long as a site has not read its mailboxes it is not known whether it has that one. */
+ * may have been in use for long. As long as a site has not read its mailboxes it is not known whether it has that one. Where the state knows of an
+ * earlier UIDNEXT, it is the index that was lost, and a client may know mails by the lower numbers. */
 static bool gives_way(struct look *l)
 {
     struct session *s = l->s;
     struct orset_folder f;
     uint32_t own = l->scan.end.uid_validity;
     if (l->scan.end.uid_next > 1 || l->messages > 0 || seq_range_count(&l->uids) > 0 || orset_folder_get(s->os, l->x->folder, &f) < 0 ||
-        f.uid_validity >= own)
+        f.uid_next > 1 || f.uid_validity >= own)
         return FALSE;
     if (f.uid_validity == 0) {
         if (peers_are_reading(s))

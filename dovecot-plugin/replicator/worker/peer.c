@@ -364,6 +364,15 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
 
 #define PLACE_EVERY 100 /* bodies: one mailbox transaction for as many */
 
+/* What is asked for is known to the session that asked, and with more users than workers each answer meets another one. */
+static int expect(struct session *s)
+{
+    if (s->expecting || s->exchange_first || s->cut_short)
+        return 0;
+    s->expecting = TRUE;
+    return array_count(&s->wanted) > 0 ? 0 : place_expect(s);
+}
+
 /* Bodies go into the spool, and from there into mailboxes when some have come: only those that were asked for, and only of the
  * size and the hash that the op said. */
 static enum frame_result body_parcel(struct session *s, struct peer *p, struct text body)
@@ -373,6 +382,8 @@ static enum frame_result body_parcel(struct session *s, struct peer *p, struct t
     int r = 1;
     if (parcel_body(body, &b) < 0)
         return FRAME_REFUSED;
+    if (expect(s) < 0)
+        return FRAME_TEMPORARY;
     struct wanted_body *w = wanted_body(s, b.sha256);
     if (w == NULL || (b.size != 0 && b.size != w->size))
         return FRAME_OK;
@@ -386,7 +397,8 @@ static enum frame_result body_parcel(struct session *s, struct peer *p, struct t
         want_missed(s, w, p);
         if (s->arrived > 0)
             session_want_tick(s, 1000);
-        return FRAME_OK;
+        /* At once: the next session would not know it. */
+        return want_is_vain(s, w) && apply(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
     }
     plan_look_again(s, w->item);
     if (r > 0)
@@ -417,6 +429,8 @@ static enum frame_result bodies_parcel(struct session *s, struct peer *p, struct
         return FRAME_REFUSED;
     if (s->exchange_first)
         return FRAME_OK; /* what the mailboxes have is not known yet: asked for again */
+    if (expect(s) < 0)
+        return FRAME_TEMPORARY;
     s->bodies = bodies_create();
     while (parcel_next_mail(&mails, &m)) {
         struct wanted_body *w = wanted_body(s, m.sha256);

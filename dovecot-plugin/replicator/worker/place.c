@@ -589,13 +589,15 @@ static int place_mailbox(struct placing *p, struct orset_todo *t, struct plan_ma
     return r;
 }
 
-static int place(struct session *s, uint64_t ask, bool arrived)
+static int place(struct session *s, uint64_t ask, bool arrived, bool silent)
 {
     struct orset_todo *t = i_new(struct orset_todo, 1);
     struct placing p;
     unsigned n;
     int r = 0;
     placing_begin(&p, s, ask);
+    if (silent)
+        wants_silent(p.wants);
     do {
         p.again = FALSE;
         p.handed = 0;
@@ -612,13 +614,18 @@ static int place(struct session *s, uint64_t ask, bool arrived)
 
 int place_arrived(struct session *s, uint64_t ask)
 {
-    return place(s, ask, TRUE);
+    return place(s, ask, TRUE, FALSE);
+}
+
+int place_expect(struct session *s)
+{
+    return place(s, 0, FALSE, TRUE);
 }
 
 int place_apply(struct session *s, uint64_t ask)
 {
     s->arrived = 0;
-    int r = place(s, ask, FALSE);
+    int r = place(s, ask, FALSE, FALSE);
     s->uncounted = s->uncounted && r < 0;
     return r;
 }

@@ -233,6 +233,7 @@ struct session {
     bool spool_empty;            /* no body waits in bodies/ */
     ARRAY(struct wanted_body) wanted; /* bodies that were asked for: no others are taken */
     ARRAY(struct owed_wants) owed_wants; /* the first is given next (give.c) */
+    bool expecting;              /* what an earlier session asked for is known */
     struct plan *plan;           /* in which order mailboxes get the mails that they lack */
     unsigned arrived;            /* of them, since something was placed last */
     unsigned ask_next;           /* whom to ask when nobody in particular has them */

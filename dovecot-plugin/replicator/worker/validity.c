@@ -7,21 +7,7 @@
 #include <maildir-storage.h>
 #include <maildir-uidlist.h>
 
-static bool maildir_set(struct mailbox *box, uint32_t uid_validity)
-{
-    struct maildir_uidlist *list = ((struct maildir_mailbox *)box)->uidlist;
-    if (maildir_uidlist_lock(list) <= 0)
-        return FALSE;
-    bool set = maildir_uidlist_refresh(list) >= 0 && maildir_uidlist_get_next_uid(list) <= 1;
-    if (set) {
-        maildir_uidlist_set_uid_validity(list, uid_validity);
-        set = maildir_uidlist_update(list) >= 0;
-    }
-    maildir_uidlist_unlock(list);
-    return set;
-}
-
-static bool dbox_set(struct mailbox *box, uint32_t uid_validity, uint32_t uid_next)
+static bool index_set(struct mailbox *box, uint32_t uid_validity, uint32_t uid_next)
 {
     struct mail_index_sync_ctx *sync;
     struct mail_index_view *view;
@@ -39,7 +25,22 @@ static bool dbox_set(struct mailbox *box, uint32_t uid_validity, uint32_t uid_ne
     return mail_index_sync_commit(&sync) >= 0;
 }
 
+/* A Maildir's stands in its list of UIDs, and in the index again: there a sync puts it only when something else has changed, too. */
+static bool maildir_set(struct mailbox *box, uint32_t uid_validity)
+{
+    struct maildir_uidlist *list = ((struct maildir_mailbox *)box)->uidlist;
+    if (maildir_uidlist_lock(list) <= 0)
+        return FALSE;
+    bool set = maildir_uidlist_refresh(list) >= 0 && maildir_uidlist_get_next_uid(list) <= 1;
+    if (set) {
+        maildir_uidlist_set_uid_validity(list, uid_validity);
+        set = maildir_uidlist_update(list) >= 0 && index_set(box, uid_validity, 0);
+    }
+    maildir_uidlist_unlock(list);
+    return set;
+}
+
 bool validity_set(struct mailbox *box, uint32_t uid_validity, uint32_t uid_next)
 {
-    return is_maildir(box) ? maildir_set(box, uid_validity) : dbox_set(box, uid_validity, uid_next);
+    return is_maildir(box) ? maildir_set(box, uid_validity) : index_set(box, uid_validity, uid_next);
 }

@@ -17,6 +17,7 @@ struct wants {
     struct orset_buf list;
     uint8_t only[32];         /* asked for last */
     unsigned n, asked, again; /* bodies that are not here; asked for now; of these, without an answer to the last time */
+    bool silent;              /* nothing is asked: an earlier session did */
 };
 
 struct wants *wants_begin(struct session *s, uint64_t ask)
@@ -28,6 +29,11 @@ struct wants *wants_begin(struct session *s, uint64_t ask)
     if (array_count(&s->wanted) >= WANTED_MOST)
         wants_forget(s);
     return w;
+}
+
+void wants_silent(struct wants *w)
+{
+    w->silent = TRUE;
 }
 
 bool wants_full(const struct wants *w)
@@ -140,6 +146,10 @@ struct wanted_body *want(struct wants *w, const struct orset_message *m, unsigne
     body->offset = want.offset;
     body->until = want.offset + 1;
     body->asked = now;
+    if (w->silent) {
+        body->until = want.offset + (uint64_t)PARCEL_PARTS_MAX * PARCEL_PART_MAX;
+        return body;
+    }
     memcpy(w->only, m->facts.sha256, sizeof w->only);
     w->asked++;
     parcel_put_want(&w->list, &want);

@@ -318,6 +318,7 @@ struct wanted_body *want(struct wants *, const struct orset_message *, unsigned 
 time_t want_until(const struct wanted_body *); /* then it may be asked for again */
 bool want_is_vain(const struct session *, const struct wanted_body *); /* each site said that it has not got it */
 bool wants_full(const struct wants *); /* as many as can be asked for at once */
+void wants_silent(struct wants *);     /* what is wanted from now on was asked for before: only its answer is taken */
 void wants_end(struct wants **);       /* asks */
 struct wanted_body *wanted_body(struct session *, const uint8_t sha256[32]); /* NULL: not asked for */
 /* Counts one whose answer may still come. */
@@ -373,6 +374,8 @@ int tree_apply_deletions(struct session *);
 int place_apply(struct session *, uint64_t ask);
 /* Only what the parcel in work brought: nothing more is asked for. */
 int place_arrived(struct session *, uint64_t ask);
+/* Bodies come that this session did not ask for: so an earlier one of this user's did. */
+int place_expect(struct session *);
 int renumber_apply(struct session *);
 /* 1: what an earlier process, or a commit that failed, began in its mailbox is not known to have ended; a look at it is asked for. 0; -1 */
 int renumber_unfinished(struct session *, uint32_t folder);

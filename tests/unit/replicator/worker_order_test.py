@@ -103,8 +103,9 @@ def test_a_mail_that_is_moved_away_meanwhile_holds_up_no_other(pair):
     equal(pair)
 
 
+@pytest.mark.parametrize("old", [0, 5])
 @pytest.mark.parametrize("new", [False, True], ids=["joins", "both new"])
-def test_a_mailbox_that_never_had_a_mail_gives_way(pair, new):
+def test_a_mailbox_that_never_had_a_mail_gives_way(pair, new, old):
     """Somebody logged in at the site that joins, a second before it joined: INBOX and Sent are there, and younger than the others. new: the full site has
     not read its mailboxes either when it is asked."""
     append(pair[1], "INBOX", "one")
@@ -119,6 +120,7 @@ def test_a_mailbox_that_never_had_a_mail_gives_way(pair, new):
     box.select("INBOX")
     box.create("Sent")
     box.logout()
+    time.sleep(old)   # seconds since the mailboxes changed last
     assert all(uids(pair[2], folder)[0] > before[folder][0] for folder in before)
     pair.settle()
     assert {folder: uids(pair[1], folder) for folder in before} == before
@@ -223,5 +225,65 @@ def test_the_order_waits_while_no_site_can_be_reached(tmp_path_factory):
             world.settle()
         assert uids(world[1])[1][:6] == before[1]
         assert uids(world[1]) == uids(world[2])
+    finally:
+        world.stop()
+
+
+def test_a_mailbox_whose_index_was_lost_gives_no_way(pair):
+    """It is empty, and looks as if it had never had a mail; but a client has seen three."""
+    imap(pair[1], None, ("create", "Box"))
+    for i in range(3):
+        append(pair[1], "Box", f"old{i}")
+    pair.settle()
+    seen = uids(pair[2], "Box")
+    imap(pair[1], "Box", ("store", "1:*", "+FLAGS", "(\\Deleted)"), ("expunge",))
+    pair.settle()
+    time.sleep(2)
+    pair[2].work(CLOSE)
+    pair[2].disconnect()
+    lost = [path for path in pair[2].root().rglob("dovecot*") if "Box" in str(path.relative_to(pair[2].root())) and path.is_file() and ".list." not in path.name]
+    assert lost
+    for path in lost:
+        path.unlink()
+    box = pair[2].imap()
+    box.select("Box")
+    box.logout()
+    pair.settle()
+    append(pair[2], "Box", "new")
+    for _ in range(2):
+        now = uids(pair[2], "Box")
+        assert now[0] != seen[0] or not {uid for uid, _ in now[1]} & {uid for uid, _ in seen[1]}, (seen, now)
+        pair.settle()
+
+
+@pytest.mark.parametrize("rotten", [False, True], ids=["large", "rotten"])
+def test_the_answer_comes_to_another_session_than_the_question(tmp_path_factory, rotten):
+    """More users than workers: each is closed after each question."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"])
+    try:
+        append(world[1], "INBOX", "first")
+        world.settle()
+        append(world[1], "INBOX", "large", size=PARTS)
+        (path,) = world[1].root().rglob("u.2")
+        world[1].ingest()
+        if rotten:
+            os.chown(path, 0, 0)
+            path.chmod(0o600)
+        for i in range(3):
+            append(world[1], "INBOX", f"new{i}")
+        world[1].ingest()
+        wanted = b"messages=4" if rotten else b"messages=5"
+        for _ in range(100):
+            moved = world.carry()
+            if wanted in world[2].doveadm("mailbox", "status", "-u", USER, "messages", "INBOX"):
+                break
+            tick = world[2].done["tick"]
+            if world[2].opened:
+                world[2].work(CLOSE)
+            if not moved:
+                time.sleep(min(max(tick, 100), 2000) / 1000)
+                world[2].work(TICK)
+        else:
+            raise AssertionError((world[2].done, world.carried[-20:]))
     finally:
         world.stop()
