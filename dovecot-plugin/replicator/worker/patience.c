@@ -1,20 +1,27 @@
 /* patience - how long the mails of a mailbox wait for the body of one before them (plan.h).
  *
- * Not by the clock alone: while no other site can be reached nothing comes, and that says nothing of that body. What counts is how
- * often other sites spoke meanwhile and did not bring it. A row keeps that, because the user may be closed between any two
- * parcels. It goes when the first mail in the order was placed.
+ * They wait no longer when other sites spoke again and again and did not bring it, or when none spoke for so long that all must be
+ * down. A site that is back after such a silence may bring it: then they wait anew. A row keeps that, because the user may be
+ * closed between any two parcels. It goes when the first mail in the order was placed.
  *
- * ROW_WAITS = num how often, num when the last time. */
+ * ROW_WAITS = num how often one spoke, num when the last time, or since when they wait. */
 #include "worker.h"
 
 #include <time.h>
 
 #ifdef DOVELANE_TEST_CRASH
 #define SPOKE_SECS 10
+#define SILENT_SECS 30
 #else
 #define SPOKE_SECS 30 /* what comes within so long is one time */
+#define SILENT_SECS 120
 #endif
 #define SPOKE_MOST 4
+
+struct waits {
+    unsigned spoken;
+    time_t last;
+};
 
 static void folder_key(struct orset_key *k, uint32_t folder)
 {
@@ -22,35 +29,28 @@ static void folder_key(struct orset_key *k, uint32_t folder)
     orset_key_num(k, folder);
 }
 
-/* 0: never. */
-static unsigned spoken(struct session *s, uint32_t folder, time_t *last_r)
+/* False: none wait, as far as a row tells. */
+static bool waits_get(struct session *s, uint32_t folder, struct waits *w)
 {
     struct orset_key k;
     const uint8_t *v;
     size_t len;
     folder_key(&k, folder);
-    *last_r = 0;
     if (rows_get(s, ROW_WAITS, k.b, k.n, &v, &len) <= 0)
-        return 0;
+        return FALSE;
     struct orset_reader in = orset_reader_of(v, len);
-    unsigned n = (unsigned)orset_read_num(&in, SPOKE_MOST);
-    *last_r = (time_t)orset_read_num(&in, INT64_MAX);
-    return in.bad ? 0 : n;
+    w->spoken = (unsigned)orset_read_num(&in, SPOKE_MOST);
+    w->last = (time_t)orset_read_num(&in, INT64_MAX);
+    return !in.bad;
 }
 
-bool patience_is_over(struct session *s, uint32_t folder)
-{
-    time_t last;
-    return spoken(s, folder, &last) >= SPOKE_MOST;
-}
-
-static int count(struct session *s, uint32_t folder, unsigned n, time_t now)
+static int waits_put(struct session *s, uint32_t folder, struct waits w)
 {
     struct orset_buf row = {.alloc = session_alloc()};
     struct orset_key k;
     folder_key(&k, folder);
-    orset_buf_num(&row, n);
-    orset_buf_num(&row, (uint64_t)now);
+    orset_buf_num(&row, w.spoken);
+    orset_buf_num(&row, (uint64_t)w.last);
     int r = row.failed ? session_fail(s, "out of memory") : session_begin(s);
     if (r == 0 && (r = rows_put(s, ROW_WAITS, k.b, k.n, row.data, row.len)) < 0)
         session_rollback(s);
@@ -58,16 +58,32 @@ static int count(struct session *s, uint32_t folder, unsigned n, time_t now)
     return r < 0 ? -1 : session_commit(s);
 }
 
+bool patience_is_over(struct session *s, uint32_t folder)
+{
+    struct waits w;
+    time_t now = time(NULL);
+    return waits_get(s, folder, &w) && (w.spoken >= SPOKE_MOST || (now >= w.last && now - w.last >= SILENT_SECS));
+}
+
+int patience_begin(struct session *s, uint32_t folder)
+{
+    struct waits w;
+    return waits_get(s, folder, &w) ? 0 : waits_put(s, folder, (struct waits){0, time(NULL)});
+}
+
 int patience_spoken(struct session *s)
 {
     unsigned n;
     const struct plan_mailbox *m = plan_mailboxes(s, &n);
-    time_t now = time(NULL), last;
+    time_t now = time(NULL);
     for (unsigned i = 0; i < n; i++) {
-        unsigned was = m[i].blocked ? spoken(s, m[i].folder, &last) : SPOKE_MOST;
-        if (was == SPOKE_MOST || (now >= last && now - last < SPOKE_SECS))
+        struct waits w;
+        if (m[i].at == m[i].end || !waits_get(s, m[i].folder, &w))
             continue;
-        if (count(s, m[i].folder, was + 1, now) < 0)
+        bool back = now < w.last || now - w.last >= SILENT_SECS;
+        if (!back && (w.spoken >= SPOKE_MOST || now - w.last < SPOKE_SECS))
+            continue;
+        if (waits_put(s, m[i].folder, (struct waits){back ? 1 : w.spoken + 1, now}) < 0)
             return -1;
         wants_soon(s);
     }
@@ -77,9 +93,9 @@ int patience_spoken(struct session *s)
 int patience_renew(struct session *s, uint32_t folder)
 {
     struct orset_key k;
-    time_t last;
+    struct waits w;
     folder_key(&k, folder);
-    return spoken(s, folder, &last) == 0 ? 0 : rows_del(s, ROW_WAITS, k.b, k.n);
+    return waits_get(s, folder, &w) ? rows_del(s, ROW_WAITS, k.b, k.n) : 0;
 }
 
 int patience_grown(struct session *s, unsigned item)

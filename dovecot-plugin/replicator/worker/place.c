@@ -569,7 +569,6 @@ static int place_mailbox(struct placing *p, struct orset_todo *t, struct plan_ma
     int r = 0;
     p->blocked = FALSE;
     p->mailbox = m;
-    m->blocked = FALSE;
     m->impatient = patience_is_over(s, m->folder);
     while (m->at < m->end && plan_item(s, m->at)->row_len == 0)
         m->at++;
@@ -585,8 +584,7 @@ static int place_mailbox(struct placing *p, struct orset_todo *t, struct plan_ma
             break;
     }
     r = r == 0 ? place_run(p) : r;
-    m->blocked = p->blocked;
-    return r;
+    return r == 0 && p->blocked ? patience_begin(s, m->folder) : r;
 }
 
 static int place(struct session *s, uint64_t ask, bool arrived, bool silent)

@@ -27,8 +27,7 @@ struct plan_item {
 struct plan_mailbox {
     uint32_t folder;
     unsigned at, end; /* of the items: what is left begins here */
-    bool blocked;     /* when mails were placed last, some had to wait for one before them */
-    bool impatient;   /* patience_is_over(), then */
+    bool impatient;   /* patience_is_over(), when mails were placed last */
 };
 
 struct plan *plan_create(void);

@@ -422,7 +422,7 @@ bool row_end(const struct orset_reader *); /* read to its end, and nothing was b
 #define ROW_NAME_MAX (4 * FRAME_NAME_MAX) /* bytes of a mailbox's name in a row: the library's names are longer in UTF-8 than in the form that it bounds */
 #define ROW_UNREADABLE 'q'    /* hashes of the names of mailboxes that could not be read when nothing was missed (unreadable.c) */
 #define ROW_REDATE 'k'        /* folder: UIDs whose changes are to be dated behind a peer's modseq (redate.c) */
-#define ROW_WAITS 'h'         /* folder: how often other sites spoke while mails waited for the body of one before them (patience.c) */
+#define ROW_WAITS 'h'         /* folder: how often other sites spoke while mails waited for the body of one before them, and when last (patience.c) */
 #define ROW_REWOUND 'x'       /* the state was found to be older than the mailboxes; until all were looked at */
 
 /* Before this program saves into a mailbox. A Maildir's file is there before its line in dovecot-uidlist, where its GUID is: ended in

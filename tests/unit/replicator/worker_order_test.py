@@ -287,3 +287,27 @@ def test_the_answer_comes_to_another_session_than_the_question(tmp_path_factory,
             raise AssertionError((world[2].done, world.carried[-20:]))
     finally:
         world.stop()
+
+
+def test_what_is_here_is_shown_when_the_only_other_site_is_dead(tmp_path_factory):
+    """It gave a small mail along with its op; the large one before it was to be asked for."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"], crash="nowhere:/nonexistent")   # the build that loses patience soon
+    try:
+        append(world[1], "INBOX", "first")
+        world.settle()
+        append(world[1], "INBOX", "large", size=PARTS)
+        append(world[1], "INBOX", "small")
+        world[1].ingest()
+        while world.carry(lambda a, to, kind: to == 1):
+            pass
+        world[1].disconnect()
+        for _ in range(180):
+            if b"messages=2" in world[2].doveadm("mailbox", "status", "-u", USER, "messages", "INBOX"):
+                break
+            assert world[2].done["tick"] > 0, "nobody would look again"
+            time.sleep(1)
+            world[2].work(TICK)
+        else:
+            raise AssertionError(world[2].done)
+    finally:
+        world.stop()
