@@ -432,6 +432,7 @@ int apply(struct session *s, uint64_t ask)
     if (s->unplaced == 0 && s->other_bytes == 0) {
         wants_forget(s);
         spool_clear(s);
+        return patience_forget(s);
     }
     return 0;
 }

@@ -98,6 +98,40 @@ int patience_renew(struct session *s, uint32_t folder)
     return waits_get(s, folder, &w) ? rows_del(s, ROW_WAITS, k.b, k.n) : 0;
 }
 
+static int collect(void *arg, const uint8_t *key, size_t key_len, const uint8_t *v, size_t len)
+{
+    ARRAY_TYPE(seq_range) *folders = arg;
+    struct orset_reader k = {key + 1, key + key_len, false};
+    uint32_t folder = (uint32_t)orset_key_read(&k, UINT32_MAX - 1);
+    (void)v, (void)len;
+    if (!k.bad)
+        seq_range_array_add(folders, folder + 1);
+    return 0;
+}
+
+/* The mail that was waited for may have been removed, and the next one is another matter. */
+int patience_forget(struct session *s)
+{
+    ARRAY_TYPE(seq_range) folders;
+    struct seq_range_iter iter;
+    uint32_t folder;
+    t_array_init(&folders, 4);
+    if (rows_each(s, ROW_WAITS, collect, &folders) < 0)
+        return -1;
+    if (array_count(&folders) == 0)
+        return 0;
+    if (session_begin(s) < 0)
+        return -1;
+    seq_range_array_iter_init(&iter, &folders);
+    for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &folder); i++) {
+        if (patience_renew(s, folder - 1) < 0) {
+            session_rollback(s);
+            return -1;
+        }
+    }
+    return session_commit(s);
+}
+
 int patience_grown(struct session *s, unsigned item)
 {
     if (item == 0)

@@ -337,6 +337,7 @@ bool patience_is_over(struct session *, uint32_t folder);
 int patience_begin(struct session *, uint32_t folder);   /* from now on some wait */
 int patience_spoken(struct session *);                   /* another site did: at the end of each parcel */
 int patience_renew(struct session *, uint32_t folder);   /* inside a transaction: the first mail in the order was placed */
+int patience_forget(struct session *);                    /* of all mailboxes: nothing waits any more */
 int patience_grown(struct session *, unsigned item);      /* a whole part came of the body for item - 1 of the plan; 0: of another */
 
 /* --- give.c --------------------------------------------------------------------------------------------------------- */

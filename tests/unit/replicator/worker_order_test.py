@@ -311,3 +311,26 @@ def test_what_is_here_is_shown_when_the_only_other_site_is_dead(tmp_path_factory
             raise AssertionError(world[2].done)
     finally:
         world.stop()
+
+
+def test_who_waited_once_in_vain_waits_the_next_time(tmp_path_factory):
+    """All of it was removed; much later there is another large mail, and a small one behind it."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"], crash="nowhere:/nonexistent")
+    try:
+        append(world[1], "INBOX", "first")
+        world.settle()
+        append(world[1], "INBOX", "large", size=PARTS)
+        append(world[1], "INBOX", "small")
+        world[1].ingest()
+        while world.carry(lambda a, to, kind: to == 1):
+            pass
+        imap(world[1], "INBOX", ("store", "2:3", "+FLAGS", "(\\Deleted)"), ("expunge",))
+        world.settle()
+        time.sleep(31)   # the silence after which that build waits no longer
+        append(world[1], "INBOX", "large2", size=PARTS)
+        append(world[1], "INBOX", "small2")
+        before = uids(world[1])
+        world.settle()
+        assert uids(world[1]) == before == uids(world[2])
+    finally:
+        world.stop()
