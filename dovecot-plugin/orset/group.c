@@ -273,13 +273,13 @@ int orset_group_speaker(struct orset *os, const struct message *m, struct orset_
     return n < 0 ? n : 0;
 }
 
-/* The keeper's last word on any live dot; without one, the claim of the smallest dot. A function of the live
- * dots alone. */
+/* The keeper's last word on any live dot (1); without one, the claim of the smallest dot (0). A function
+ * of the live dots alone. */
 int orset_group_agreed(struct orset *os, const struct message *m, uint32_t *uid_r)
 {
     *uid_r = m->round ? m->agreed : m->p.claim;
     if (!m->siblings)
-        return 0;
+        return m->round != 0;
     struct orset_dot best = m->p.dot;
     uint64_t term = m->term;
     uint32_t round = m->round;
@@ -304,5 +304,5 @@ int orset_group_agreed(struct orset *os, const struct message *m, uint32_t *uid_
             *uid_r = o->round ? o->agreed : o->p.claim;
         }
     }
-    return n < 0 ? n : 0;
+    return n < 0 ? n : round != 0;
 }

@@ -124,6 +124,7 @@ struct orset {
     uint64_t place_changes; /* orset_place_changes() */
     bool tree_dirty;
     bool meta_dirty;
+    bool holds_rounds; /* orset_uid_hold() */
     uint16_t self, norigins;
     struct origin *origin;
     uint64_t clock;         /* highest Lamport clock seen */
@@ -224,6 +225,7 @@ int orset_group_load(struct orset *, const struct message *); /* count in os->gr
 int orset_group_union(struct orset *, const struct message *, struct orset_flags *);
 /* The dot whose facts are the message's: smallest (SHA-256, dot). Uses m[2]. body_r: its SHA-256, may be NULL. */
 int orset_group_speaker(struct orset *, const struct message *, struct orset_dot *, uint8_t *body_r);
+/* 1: a round settled it; 0: it is a claim. Uses m[2]. */
 int orset_group_agreed(struct orset *, const struct message *, uint32_t *uid_r);
 int orset_bind(struct orset *, struct folder *home, struct message *, uint32_t uid);
 int orset_unbind(struct orset *, struct folder *home, struct message *, bool gone);

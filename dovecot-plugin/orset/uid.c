@@ -457,6 +457,15 @@ int orset_uid_agree(struct orset *os, struct message *m, const struct agreed *a)
     return 1;
 }
 
+static int say_renumber(struct orset *os, uint32_t home, uint32_t uid, uint32_t to)
+{
+    struct orset_buf v = {.alloc = &os->alloc};
+    orset_buf_num(&v, to);
+    int r = v.failed ? ORSET_E_MEMORY : orset_todo_uid(os, ORSET_TODO_RENUMBER, home, uid, &v);
+    orset_buf_free(&v);
+    return r;
+}
+
 /* Applied here: the row says it; the mailbox follows by a RENUMBER row, when its UIDNEXT allows. */
 static int agree(struct orset *os, struct folder *f, struct orset_dot d, const struct agreed *a, bool room)
 {
@@ -480,10 +489,16 @@ static int agree(struct orset *os, struct folder *f, struct orset_dot d, const s
         return r;
     if (!room || m->p.uid == a->uid)
         return orset_todo_uid(os, ORSET_TODO_RENUMBER, home->index, m->p.uid, NULL);
-    struct orset_buf v = {.alloc = &os->alloc};
-    orset_buf_num(&v, a->uid);
-    r = v.failed ? ORSET_E_MEMORY : orset_todo_uid(os, ORSET_TODO_RENUMBER, home->index, m->p.uid, &v);
-    orset_buf_free(&v);
+    return say_renumber(os, home->index, m->p.uid, a->uid);
+}
+
+/* 1: mails of the mailbox have no UID here yet, or it is not known whether they have. */
+static int lacks(struct orset *os, const struct folder *home)
+{
+    int r = os->holds_rounds;
+    for (uint32_t i = 0; r == 0 && i < os->nfolders; i++)
+        if (os->folder[i]->home == home->index)
+            r = orset_todo_any_place(os, i);
     return r;
 }
 
@@ -491,6 +506,9 @@ int orset_uids_exec(struct exec *x, struct folder *home)
 {
     struct orset *os = x->os;
     struct agreed a = {.by = x->by};
+    int waits = x->dry ? 0 : lacks(os, home);
+    if (waits < 0)
+        return waits;
     a.term = orset_read_num(&x->in, ORSET_CLOCK_MAX);
     a.round = (uint32_t)orset_read_num(&x->in, UINT32_MAX - 1);
     uint32_t base = (uint32_t)orset_read_num(&x->in, ORSET_UID_MAX);
@@ -498,7 +516,7 @@ int orset_uids_exec(struct exec *x, struct folder *home)
     if (x->in.bad || a.round == 0 || base == 0 || base + n > ORSET_UID_MAX)
         return orset_fail(os, ORSET_E_MALFORMED, "a UID round's op cannot be read");
     /* A base far above would use up the UIDs (F32): it is believed, but not followed. */
-    bool room = !x->dry && home->uid_next <= base && base - home->uid_next <= ORSET_UID_JUMP;
+    bool room = !x->dry && !waits && home->uid_next <= base && base - home->uid_next <= ORSET_UID_JUMP;
     for (uint64_t i = 0; i < n; i++) {
         struct folder *f;
         int r = orset_read_folder(x, &f);
@@ -524,4 +542,81 @@ int orset_uids_exec(struct exec *x, struct folder *home)
     if (room)
         home->uid_next = base + (uint32_t)n;
     return orset_folder_touch(os, home);
+}
+
+/* --- following it later
+ * -------------------------------------------------------------------------------------------------------------
+ */
+
+void orset_uid_hold(struct orset *os, bool holds)
+{
+    os->holds_rounds = holds;
+}
+
+struct late {
+    uint32_t uid, to;
+};
+
+static int by_target(const void *a, const void *b)
+{
+    const struct late *x = a, *y = b;
+    return x->to < y->to ? -1 : x->to > y->to;
+}
+
+/* 1: a round settled its UID, and the mailbox can still give it. */
+static int find_late(struct orset *os, const struct folder *home, uint32_t uid, struct late *late)
+{
+    struct orset_key k = {0};
+    struct orset_reader row;
+    orset_key_num(&k, ORSET_TODO_RENUMBER);
+    orset_key_num(&k, home->index);
+    orset_key_num(&k, uid);
+    int r = orset_row_get(os, ORSET_T_TODO, &k, &row);
+    if (r != 0)
+        return r < 0 ? r : 0;
+    if ((r = orset_message_by_uid(os, home->index, uid, NULL)) <= 0)
+        return r < 0 ? r : orset_corrupt(os, "a UID that is not the agreed one is no message's");
+    *late = (struct late){.uid = uid};
+    if ((r = orset_group_agreed(os, &os->m[0], &late->to)) <= 0)
+        return r;
+    return late->to >= home->uid_next && late->to - home->uid_next <= ORSET_UID_JUMP;
+}
+
+static int follow(struct orset *os, struct folder *home, struct late *v, size_t n)
+{
+    int r = ORSET_KNOWN;
+    qsort(v, n, sizeof *v, by_target);
+    for (size_t i = 0; i < n; i++) {
+        bool clash = (i > 0 && v[i - 1].to == v[i].to) || (i + 1 < n && v[i + 1].to == v[i].to);
+        if (clash) /* of two keepers: the next round ends it */
+            continue;
+        if ((r = say_renumber(os, home->index, v[i].uid, v[i].to)) < 0)
+            return r;
+        home->uid_next = v[i].to + 1;
+        r = ORSET_OK;
+    }
+    return r == ORSET_OK && orset_folder_touch(os, home) < 0 ? ORSET_E_MEMORY : r;
+}
+
+int orset_uid_follow(struct orset *os, uint32_t folder)
+{
+    struct folder *f = orset_folder_at(os, folder);
+    struct uids u;
+    size_t n = 0;
+    int r = orset_need_transaction(os);
+    if (r < 0 || !f || !f->uid_dirty || os->holds_rounds)
+        return r < 0 ? r : ORSET_KNOWN;
+    r = mismatches(os, folder, &u);
+    struct late *late = r < 0 || u.n == 0 ? NULL : orset_mem(os, NULL, u.n * sizeof *late);
+    if (r == 0 && u.n > 0 && !late)
+        r = ORSET_E_MEMORY;
+    for (size_t i = 0; r >= 0 && i < u.n; i++)
+        if ((r = find_late(os, f, u.uid[i], &late[n])) > 0)
+            n++;
+    if (r >= 0)
+        r = n == 0 ? ORSET_KNOWN : follow(os, f, late, n);
+    if (late)
+        os->alloc.resize(os->alloc.ctx, late, 0);
+    uids_free(&u);
+    return r;
 }

@@ -289,12 +289,27 @@ void renumber(struct state *s, unsigned i, const uint8_t *uid)
             set_uid(x, m, uid[m]);
 }
 
+/* What rounds settled while mails were awaited. */
+static void follow(struct state *s, unsigned i)
+{
+    struct site *x = &s->site[i];
+    struct known k = known_at(s, i);
+    uint8_t uid[MAILS] = {0};
+    if (waits_for_mails(s, i, &k) || without == ROUND_AT_ONCE)
+        return;
+    for (unsigned m = 0; m < MAILS; m++)
+        if ((differing(s, i, &k) >> m & 1) && k.round_of[m] && k.agreed[m] >= x->state_next)
+            uid[m] = k.agreed[m];
+    renumber(s, i, uid);
+}
+
 void apply(struct state *s, unsigned i)
 {
     if (s->site[i].phase != WORKS)
         return;
     shape(s, i);
     place(s, i);
+    follow(s, i);
 }
 
 /* The next op of that origin is known here. uid: of mails that are to be renumbered. */

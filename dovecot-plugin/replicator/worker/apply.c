@@ -425,7 +425,7 @@ int apply(struct session *s, uint64_t ask)
     }
     /* Where a mail turns out to be another than the one it is bound to, that one is to be placed. */
     if (redate_apply(s) < 0 || tree_apply(s) < 0 || bodies_apply(s, ask) < 0 || place_apply(s, ask) < 0 ||
-        rows_apply(s, ORSET_TODO_FLAGS, flags_run) < 0 || renumber_apply(s) < 0 ||
+        rows_apply(s, ORSET_TODO_FLAGS, flags_run) < 0 || rounds_follow(s) < 0 || renumber_apply(s) < 0 ||
         rows_apply(s, ORSET_TODO_REMOVE, remove_run) < 0 || tree_apply_deletions(s) < 0 ||
         named_apply(s) < 0)
         return -1;

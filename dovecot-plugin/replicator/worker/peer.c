@@ -96,6 +96,7 @@ static int apply_batch(struct session *s, struct peer *p, struct text batch, str
 {
     const struct frame_ingest all = {.n = 0};
     unsigned before = count_elsewhere(s);
+    orset_uid_hold(s->os, s->exchange_first);
     int e = orset_batch_apply(s->os, p->site, batch.p, batch.n, r);
     if (e < 0 || s->exchange_first)
         return e;

@@ -128,6 +128,11 @@ void plan_overdue(struct session *s)
     s->plan->overdue = TRUE;
 }
 
+bool plan_is_old(struct session *s)
+{
+    return s->plan->overdue || orset_place_changes(s->os) != s->plan->changes;
+}
+
 /* --- using it -------------------------------------------------------------------------------------------------------- */
 
 struct plan_mailbox *plan_mailboxes(struct session *s, unsigned *n_r)

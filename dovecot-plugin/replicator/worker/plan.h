@@ -47,5 +47,7 @@ unsigned plan_left(struct session *); /* mails */
 void plan_look_again(struct session *, unsigned item);
 /* Mails come into this mailbox, and more of them can be expected soon. */
 bool plan_goes_on(struct session *, uint32_t folder);
+/* There are changes that it does not have yet. */
+bool plan_is_old(struct session *);
 
 #endif

@@ -307,6 +307,30 @@ void rounds_wanted(struct session *s)
         }
 }
 
+/* --- rounds that came while mails lacked ------------------------------------------------------------------------------ */
+
+static int follow(struct session *s, uint32_t folder)
+{
+    if (session_begin(s) < 0)
+        return -1;
+    if (orset_uid_follow(s->os, folder) < 0) {
+        session_core_failed(s, "UID round");
+        session_rollback(s);
+        return -1;
+    }
+    return session_commit(s);
+}
+
+int rounds_follow(struct session *s)
+{
+    int r = 0;
+    orset_uid_hold(s->os, FALSE);
+    for (uint32_t i = 0; r == 0 && !plan_is_old(s) && i < orset_folders(s->os); i++)
+        if (is_home(s, i) && !plan_goes_on(s, i) && orset_uid_dirty(s->os, i, FALSE))
+            r = follow(s, i);
+    return r;
+}
+
 /* --- parcels -------------------------------------------------------------------------------------------------------- */
 
 static uint32_t find_folder(struct session *s, uint64_t site, uint64_t epoch, uint64_t number)
@@ -372,7 +396,7 @@ static enum frame_result answer_parcel(struct session *s, const struct frame_par
     struct round round;
     struct answers a;
     struct orset_key k;
-    if (folder == ORSET_NO_FOLDER || round_get(s, folder, &round) <= 0 || f->body.n < round.ask_len ||
+    if (folder == ORSET_NO_FOLDER || s->exchange_first || round_get(s, folder, &round) <= 0 || f->body.n < round.ask_len ||
         memcmp(f->body.p, round.ask, round.ask_len) != 0)
         return FRAME_OK; /* of a round that is settled */
     folder_key(&k, folder);

@@ -441,6 +441,7 @@ void wait_for_peers(struct session *); /* all is looked at when they have read t
 int peer_exchanges_run(struct session *); /* those that got no answer begin anew */
 int peer_drop_confirmed(struct session *);
 int rounds_run(struct session *);
+int rounds_follow(struct session *); /* those that came while mails lacked */
 void rounds_wanted(struct session *); /* asks for a TICK when a folder is dirty */
 enum frame_result rounds_parcel(struct session *, const struct frame_parcel *);
 enum frame_result admin(struct session *, const char *const *args);

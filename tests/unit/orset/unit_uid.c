@@ -125,6 +125,53 @@ START_TEST(test_another_site_s_uidnext_is_followed_in_steps)
 }
 END_TEST
 
+static int follow_late(struct replica *r)
+{
+    ck_assert_int_eq(orset_begin(r->os), 0);
+    int e = orset_uid_follow(r->os, ORSET_INBOX);
+    ck_assert_int_eq(orset_commit(r->os), 0);
+    return e;
+}
+
+/* A round comes while a mail below its UIDs has no body here. Followed at once, UIDNEXT would pass that mail's
+ * UID, and it would get another one at all sites. */
+START_TEST(test_a_round_is_followed_when_the_mails_before_it_are_there)
+{
+    struct replica a, b;
+    struct orset_message x, y;
+    clash(&a, &b);
+    uint32_t late = uid_next(&a);
+    uint64_t before = orset_vector_get(a.os, orset_self(a.os));
+    append(&a, ORSET_INBOX, late, 99, 0);
+    ck_assert_int_eq(settle(&a, &b, false), ORSET_OK);
+    ck_assert_int_eq(send_to(&a, &b, 1, before + 1), 0);
+    follow(&a);
+    ck_assert(orset_uid_dirty(b.os, ORSET_INBOX, false));
+    follow(&b);
+    ck_assert_int_eq(orset_message_by_uid(b.os, ORSET_INBOX, late, &x), 1);
+    ck_assert_uint_eq(x.facts.guid[0], 99);
+    orset_uid_hold(b.os, true);
+    ck_assert_int_eq(follow_late(&b), ORSET_KNOWN);
+    orset_uid_hold(b.os, false);
+    ck_assert_int_eq(follow_late(&b), ORSET_OK);
+    ck_assert(!orset_uid_dirty(b.os, ORSET_INBOX, false));
+    follow(&b);
+    ck_assert_int_eq(orset_uid_mismatches(a.os, ORSET_INBOX), 0);
+    ck_assert_int_eq(orset_uid_mismatches(b.os, ORSET_INBOX), 0);
+    ck_assert_uint_eq(uid_next(&a), uid_next(&b));
+    for (uint32_t uid = 1; uid < uid_next(&a); uid++) {
+        int here = orset_message_by_uid(a.os, ORSET_INBOX, uid, &x);
+        int there = orset_message_by_uid(b.os, ORSET_INBOX, uid, &y);
+        ck_assert_int_eq(here, there);
+        if (here)
+            ck_assert_uint_eq(x.facts.guid[0], y.facts.guid[0]);
+    }
+    ck_assert_int_eq(follow_late(&b), ORSET_KNOWN);
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
 static uint8_t change(struct replica *r, uint8_t system)
 {
     struct orset_flags now = {.system = system}, shown;
@@ -177,6 +224,7 @@ TCase *uid_cases(void)
     tcase_add_test(t, test_one_round_settles_a_clash_where_nobody_saves_meanwhile);
     tcase_add_test(t, test_another_site_s_uidnext_is_followed_in_steps);
     tcase_add_test(t, test_a_dirty_that_is_told_during_a_round_survives_it);
+    tcase_add_test(t, test_a_round_is_followed_when_the_mails_before_it_are_there);
     tcase_add_test(t, test_clearing_wins_for_deleted_and_setting_for_others);
     return t;
 }

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from worker_sites import append, equal, imap, mail, make_world, needs_dovecot
-from worker_world import CLOSE, TICK, USER, WANT
+from worker_world import BODIES, BODY, CLOSE, CONFIRMED, HELLO_TOO, NEW, TICK, USER, WANT
 
 pytestmark = needs_dovecot
 
@@ -54,6 +54,61 @@ def test_a_third_site_gets_them_so(tmp_path_factory):
         lose(world[3])
         world.settle()
         assert uids(world[1]) == before == uids(world[2]) == uids(world[3])
+    finally:
+        world.stop()
+
+
+def pump(world, drop):
+    """As settle() does, for one turn, with a drop."""
+    while world.carry(drop):
+        pass
+    for site in world.sites.values():
+        for to, s in list(site.done.get("sites", {}).items()):
+            if s["more"] or s["owed"] or s["unconfirmed"]:
+                site.ship(to, NEW if s["more"] else HELLO_TOO if s["owed"] else CONFIRMED)
+        if 0 < site.done.get("tick", 0) <= 1000:
+            time.sleep(site.done["tick"] / 1000)
+            site.work(TICK)
+
+
+def test_a_round_that_comes_while_a_site_is_filled_changes_no_uid_of_the_others(tmp_path_factory):
+    """Mails come to two full sites at once, while the third one waits for the bodies of all that was there before."""
+    world = make_world(tmp_path_factory, ["sdbox", "maildir", "sdbox"])
+    try:
+        by_turns(world, 8)
+        before = uids(world[1])
+        lose(world[3])
+        world[3].ingest()
+        no_bodies = lambda a, to, kind: to == 3 and kind in (BODY, BODIES)  # noqa: E731
+        while WANT not in [kind for a, _, kind, _ in world.carried if a == 3]:
+            pump(world, no_bodies)
+        for number in 1, 2:
+            append(world[number], "INBOX", f"clash{number}")
+        for number in 1, 2:
+            world[number].ingest()
+        for _ in range(60):
+            pump(world, no_bodies)
+            mails = uids(world[1])[1]
+            if len(mails) == 10 and uids(world[2]) == uids(world[1]):
+                break
+            time.sleep(0.5)
+            for number in 1, 2:
+                world[number].work(TICK)
+        else:
+            raise AssertionError((uids(world[1]), uids(world[2])))
+        settled = uids(world[1])
+        assert settled[1][:8] == before[1]
+        pump(world, no_bodies)
+        assert b"messages=0" in world[3].doveadm("mailbox", "status", "-u", USER, "messages", "INBOX")
+        for _ in range(20):
+            time.sleep(1)
+            world[3].work(TICK)
+            world.settle(ingest=False)
+            if len(uids(world[3])[1]) == 10:
+                break
+        world.settle()
+        assert uids(world[3]) == settled
+        assert uids(world[1]) == settled == uids(world[2])
     finally:
         world.stop()
 
