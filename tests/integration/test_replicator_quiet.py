@@ -52,6 +52,18 @@ def test_who_is_quiet_is_looked_at_the_more_seldom(world):  # noqa: F811
     assert time.monotonic() - begun < 60
 
 
+def test_who_is_not_active_any_more_is_not_looked_at(world):  # noqa: F811
+    """The next sweep or hello would come after the time in which one counts as active."""
+    w = world(2, sweep_active="100ms", active_for="4s")
+    begun = time.monotonic()
+    w[0].change("u", "x")
+    w.converge(["u"])
+    state = w[0].site.state("u")
+    time.sleep(8)
+    # 0.1, 0.2, 0.4 ... 3.2 s after each change; 6.4 is beyond. The batch's confirmation is none.
+    assert state.sweeps <= 6, time.monotonic() - begun
+
+
 def test_the_length_of_an_empty_lane_is_not_asked_for_again_and_again(world):  # noqa: F811
     w = world(2, hello_every="1h", sweep_active="1h")
     w[0].change("u", "x")

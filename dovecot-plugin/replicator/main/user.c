@@ -148,16 +148,16 @@ void users_each(struct users *us, user_fn *fn, void *arg)
 }
 
 /* A mailbox of it has changed within active_for, here or there. */
-static bool active(const struct user *u, double now)
+static bool active(const struct user *u, double at)
 {
-    return u->active_at != 0 && now - u->active_at < seconds(u->r->config->active_for);
+    return u->active_at != 0 && at - u->active_at < seconds(u->r->config->active_for);
 }
 
-/* When next, of what is done the more seldom the longer nothing has happened: after `times` what that is by now. 0: it is not active any more. */
+/* When next, of what is done the more seldom the longer nothing has happened: after `times` what that is by now. 0: it will not be active any more then. */
 static double later(const struct user *u, double now, int64_t least, double times)
 {
-    double wait = (now - u->active_at) * times;
-    return !active(u, now) ? 0 : now + (wait > seconds(least) ? wait : seconds(least));
+    double wait = (now - u->active_at) * times, at = now + (wait > seconds(least) ? wait : seconds(least));
+    return active(u, at) ? at : 0;
 }
 
 static bool unsent(const struct user_peer *p)
