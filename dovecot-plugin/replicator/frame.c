@@ -236,7 +236,6 @@ static void put_body(struct orset_buf *b, const struct frame *f)
         break;
     case FRAME_RESERVE:
         orset_buf_u8(b, (uint8_t)f->u.reserve.what);
-        orset_buf_put(b, f->u.reserve.key, sizeof f->u.reserve.key);
         orset_buf_u64(b, f->u.reserve.epoch);
         orset_buf_num(b, f->u.reserve.counter);
         break;
@@ -273,14 +272,10 @@ static void read_admin(struct orset_reader *r, struct frame *f)
 
 static void read_reserve(struct orset_reader *r, struct frame *f)
 {
-    static const uint8_t zeros[16];
     uint8_t what = orset_read_u8(r);
     if (what > FRAME_RESERVE_CLEAN)
         r->bad = true;
     f->u.reserve.what = (enum frame_reserve)what;
-    read_copy(r, f->u.reserve.key, sizeof f->u.reserve.key);
-    if (!memcmp(f->u.reserve.key, zeros, sizeof zeros))
-        r->bad = true;
     f->u.reserve.epoch = orset_read_u64(r);
     f->u.reserve.counter = orset_read_num(r, 1ULL << 48);
 }

@@ -37,7 +37,7 @@
 
 #include "bytes.h"
 
-#define FRAME_VERSION 3
+#define FRAME_VERSION 4
 #define FRAME_HEADER 4                  /* bytes of the length */
 #define FRAME_MAX (16 * 1024 * 1024)    /* bytes behind it */
 #define FRAME_SITES_MAX 64              /* replicas of a group */
@@ -179,7 +179,6 @@ struct frame {
         } fail;
         struct {
             enum frame_reserve what;
-            uint8_t key[16]; /* a hash of user and namespace, not 0 throughout */
             uint64_t epoch, counter;
         } reserve;
         struct frame_done done;

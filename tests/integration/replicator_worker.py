@@ -229,8 +229,7 @@ class Worker:
         self.socket.sendall(struct.pack("<IB", len(body) + 1, kind) + body)
 
     def reserve(self, what, counter):
-        key = (self.user.encode() * 16)[:16]
-        self.write(RESERVE, bytes([what]) + key + struct.pack("<Q", 7) + num(counter))
+        self.write(RESERVE, bytes([what]) + struct.pack("<Q", 7) + num(counter))
         kind, r = self.read()
         assert kind == RESERVED, kind
         ok, new_epoch = r.bytes(2)
@@ -264,10 +263,12 @@ class Worker:
         names = [r.text() for _ in range(r.num())]
         settings = {r.text().decode(): r.text().decode() for _ in range(r.num())}
         r.end()
-        assert version in (2, 3) and own == self.site.number
+        assert version in (2, 4) and own == self.site.number
         self.most = 2 * (int(settings["worker_timeout"]) // 1000 + 1)
         self.old = version == 2  # of 0.1.0: a worker served whoever it was given
         self.site.hellos.append((self.sites, digest, names, settings))
+        if not self.old:
+            self.write(NOTE, bytes([3]) + text("the process is there"))
 
     def lookup(self, r):
         user = r.text().decode()

@@ -20,6 +20,7 @@
 #include "sweep.h"
 
 #define READ_SIZE 65536
+#define UNREAD_MOST (FRAME_MAX + READ_SIZE) /* bytes of a question and of answers that it has not read */
 #define CONNECT_AGAIN 1. /* seconds */
 #define HOLD 2.          /* so long a user's worker waits for the answer of an exchange while others wait for a worker */
 #define ASK_AGAIN 1.     /* an exchange that was lost with its worker's memory begins anew after so long */
@@ -378,16 +379,26 @@ static void on_reply(struct worker *w, const struct frame *f)
         job_reply(&w->job, f->u.reply.text);
 }
 
+/* A worker waits for each answer. One that asks on and reads none would have all of them kept here. */
+static bool reads_answers(const struct worker *w)
+{
+    return w->out.len - w->sent <= UNREAD_MOST;
+}
+
+/* Which record it is about is no matter of the worker's: each user has one. */
 static void on_reserve(struct worker *w, const struct frame *f)
 {
     struct replicator *r = w->all->r;
+    struct orset_sum user = orset_hash(w->user->name, strlen(w->user->name));
+    uint8_t key[16];
+    memcpy(key, &user, sizeof key);
     struct frame a = {.type = FRAME_RESERVED};
     int got = -1;
     switch (f->u.reserve.what) {
-    case FRAME_RESERVE_CHECK: got = reserve_check(r->reserve, f->u.reserve.key, f->u.reserve.epoch, f->u.reserve.counter); break;
-    case FRAME_RESERVE_RAISE: got = reserve_raise(r->reserve, f->u.reserve.key, f->u.reserve.epoch, f->u.reserve.counter); break;
-    case FRAME_RESERVE_NOTE: got = reserve_note(r->reserve, f->u.reserve.key, f->u.reserve.counter); break;
-    case FRAME_RESERVE_CLEAN: got = reserve_clean(r->reserve, f->u.reserve.key, f->u.reserve.epoch, f->u.reserve.counter); break;
+    case FRAME_RESERVE_CHECK: got = reserve_check(r->reserve, key, f->u.reserve.epoch, f->u.reserve.counter); break;
+    case FRAME_RESERVE_RAISE: got = reserve_raise(r->reserve, key, f->u.reserve.epoch, f->u.reserve.counter); break;
+    case FRAME_RESERVE_NOTE: got = reserve_note(r->reserve, key, f->u.reserve.counter); break;
+    case FRAME_RESERVE_CLEAN: got = reserve_clean(r->reserve, key, f->u.reserve.epoch, f->u.reserve.counter); break;
     }
     if (got < 0 && replicator_may_say(&w->all->said, 10.))
         log_error("user=%s: the file of reserved numbers: %s", w->user ? w->user->name : "", strerror(errno));
@@ -413,7 +424,7 @@ static bool in_place(const struct worker *w, enum frame_type type)
     case FRAME_DONE: return w->state == BUSY || w->state == CLOSING || w->state == LISTING;
     case FRAME_SEND: return w->user && owes(w);
     case FRAME_REPLY: return w->state == LISTING || (w->state == BUSY && w->job.kind == JOB_ADMIN);
-    case FRAME_RESERVE: return w->user && w->state != ENDING; /* also of one that is warm and ended by Dovecot's master */
+    case FRAME_RESERVE: return w->user && w->state != ENDING && reads_answers(w); /* also of one that is warm and ended by Dovecot's master */
     case FRAME_NOTE: return true;
     default: return false;
     }

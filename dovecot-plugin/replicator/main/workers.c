@@ -11,6 +11,8 @@
 #include "ship.h"
 #include "sweep.h"
 
+#define CLOSES_WITHIN 1. /* seconds: so long nobody else is given a worker in its place */
+
 struct worker *workers_free(struct workers *ws, const struct user *u)
 {
     struct worker *w, *fresh = NULL, *other = NULL;
@@ -139,6 +141,12 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind)
     }
 }
 
+/* It will be free in a moment. One that was asked longer ago may be stopped, and others are given free workers meanwhile. */
+static bool is_closing_soon(const struct worker *w)
+{
+    return w->state == CLOSING && w->user && clock_monotonic() - w->user->asked_at < CLOSES_WITHIN;
+}
+
 size_t workers_go_on(struct workers *ws, size_t waiting)
 {
     size_t coming = 0;
@@ -152,7 +160,7 @@ size_t workers_go_on(struct workers *ws, size_t waiting)
             else
                 go_on(w, (waiting > coming ? waiting - coming : 0) + alike, alike > 0);
         }
-        coming += w->state == CLOSING;
+        coming += is_closing_soon(w);
         if (w->state == ENDING || (w->state == IDLE && (w->old || ws->r->stopping)))
             worker_end(w, false);
     }

@@ -130,14 +130,12 @@ static int read_some(struct link *l)
     return n > 0 ? 0 : -1;
 }
 
-int link_reserve(struct link *l, enum frame_reserve what, const uint8_t key[16], uint64_t epoch, uint64_t counter,
-                 bool *new_epoch_r)
+int link_reserve(struct link *l, enum frame_reserve what, uint64_t epoch, uint64_t counter, bool *new_epoch_r)
 {
     struct frame f = {.type = FRAME_RESERVE};
     size_t len;
     int r;
     f.u.reserve.what = what;
-    memcpy(f.u.reserve.key, key, 16);
     f.u.reserve.epoch = epoch;
     f.u.reserve.counter = counter;
     if (link_send(l, &f) < 0)
@@ -168,6 +166,7 @@ static const char *text_dup(pool_t pool, struct text t)
 
 static void take_hello(struct link *l, const struct frame_hello *h)
 {
+    static const char here[] = "the process is there";
     struct group *g = &l->group;
     if (h->version != FRAME_VERSION) {
         i_error("dovelane-replicator speaks version %u of the frames, this worker %d: restart Dovecot, so that both are of one version", h->version, FRAME_VERSION);
@@ -205,6 +204,9 @@ static void take_hello(struct link *l, const struct frame_hello *h)
             i_warning("setpriority(%u): %m", n);
     }
     keep_alive(l);
+    /* While it is root's: a process that its user stops before its first word would be taken for one that Dovecot did not start. */
+    if (credentials_kept() == 0)
+        (void)link_send(l, &(struct frame){.type = FRAME_NOTE, .u.note = {NOTE_DEBUG, {(const uint8_t *)here, strlen(here)}}});
 }
 
 /* --- questions ------------------------------------------------------------------------------------------------------ */

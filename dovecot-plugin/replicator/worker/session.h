@@ -196,7 +196,6 @@ struct session {
     struct orset_store store;
     struct orset *os;
     bool created;
-    uint8_t reserve_key[16];
     uint64_t noted;              /* counter of the last commit */
     bool stale;                  /* rolled back: what is in memory of the rows is to be read again */
     ARRAY(struct box *) boxes;
@@ -259,7 +258,7 @@ void link_destroy(void);
 /* A frame to main. -1: the connection is gone. */
 int link_send(struct link *, const struct frame *);
 /* Sends RESERVE and waits. 0, -1: not written, do not commit. new_epoch_r may be NULL. */
-int link_reserve(struct link *, enum frame_reserve, const uint8_t key[16], uint64_t epoch, uint64_t counter, bool *new_epoch_r);
+int link_reserve(struct link *, enum frame_reserve, uint64_t epoch, uint64_t counter, bool *new_epoch_r);
 
 /* --- credentials.c -------------------------------------------------------------------------------------------------- */
 

@@ -362,11 +362,9 @@ static int open_state(struct session *s, const char **error_r)
 static int check_reserve(struct session *s, const char **error_r)
 {
     bool new_epoch;
-    struct orset_sum sum = orset_hash(s->user->username, strlen(s->user->username));
     struct orset_origin self = orset_origin_get(s->os, orset_self(s->os));
     s->noted = orset_vector_get(s->os, orset_self(s->os));
-    memcpy(s->reserve_key, &sum, 16);
-    if (link_reserve(s->link, FRAME_RESERVE_CHECK, s->reserve_key, self.epoch, s->noted, &new_epoch) < 0) {
+    if (link_reserve(s->link, FRAME_RESERVE_CHECK, self.epoch, s->noted, &new_epoch) < 0) {
         *error_r = "the reserve file cannot be written";
         return -1;
     }
@@ -574,7 +572,7 @@ static void say_clean(struct session *s)
 {
     struct orset_origin self = orset_origin_get(s->os, orset_self(s->os));
     if (!s->stale && state_sqlite_checkpoint(s->db) == 0)
-        (void)link_reserve(s->link, FRAME_RESERVE_CLEAN, s->reserve_key, self.epoch,
+        (void)link_reserve(s->link, FRAME_RESERVE_CLEAN, self.epoch,
                            orset_vector_get(s->os, orset_self(s->os)), NULL);
 }
 
@@ -663,7 +661,7 @@ int session_commit(struct session *s)
     struct orset_origin self = orset_origin_get(s->os, orset_self(s->os));
     uint64_t counter = orset_vector_get(s->os, orset_self(s->os));
     bool numbers = counter != s->noted;
-    if (numbers && link_reserve(s->link, FRAME_RESERVE_RAISE, s->reserve_key, self.epoch, counter, NULL) < 0) {
+    if (numbers && link_reserve(s->link, FRAME_RESERVE_RAISE, self.epoch, counter, NULL) < 0) {
         session_rollback(s);
         return session_fail(s, "the reserve file cannot be written");
     }
@@ -673,7 +671,7 @@ int session_commit(struct session *s)
     }
     s->noted = counter;
     if (numbers)
-        (void)link_reserve(s->link, FRAME_RESERVE_NOTE, s->reserve_key, self.epoch, counter, NULL);
+        (void)link_reserve(s->link, FRAME_RESERVE_NOTE, self.epoch, counter, NULL);
     return 0;
 }
 

@@ -322,7 +322,7 @@ class Site:
         self.received = b""
         sites = sorted(self.sites)
         settings = dict(self.settings, **({"public_user": USER} if len(self.namespaces) > 1 else {}))
-        self.send(HELLO, num(3) + num(self.number) + num(len(sites)) + b"".join(map(num, sites)) + bytes(16) +
+        self.send(HELLO, num(4) + num(self.number) + num(len(sites)) + b"".join(map(num, sites)) + bytes(16) +
                   num(len(self.namespaces)) + b"".join(map(text, self.namespaces)) +
                   num(len(settings)) + b"".join(text(name) + text(value) for name, value in settings.items()))
 
@@ -345,12 +345,12 @@ class Site:
         return frame[0], Reader(frame[1:])
 
     def answer_reserve(self, r):
-        what, key, epoch, counter = r.u8(), r.take(16), r.u64(), r.num()
-        known = self.reserve.get(key)
+        what, epoch, counter = r.u8(), r.u64(), r.num()
+        known = self.reserve.get(self.user)
         new = self.verdict or (what == 0 and (counter != 0 if known is None else known != (epoch, counter)))
         self.verdict = False
         if what != 0 or not new:
-            self.reserve[key] = (epoch, counter)
+            self.reserve[self.user] = (epoch, counter)
         self.send(RESERVED, bytes([1, new and what == 0]))
 
     def job(self, kind, body=b""):
@@ -390,6 +390,7 @@ class Site:
 
     def open(self, user, credentials=0):
         """False: another worker has to be asked."""
+        self.user = user
         got, r = self.job(OPEN, text(user) + struct.pack("<Q", credentials))
         if got == READY:
             self.ready = (r.u8(), r.u8(), r.num())
