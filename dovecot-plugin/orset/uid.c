@@ -263,7 +263,7 @@ static int by_order(const void *a, const void *b)
     return orset_dot_order(x->os, x->dot, y->dot);
 }
 
-/* A dot that has not come to the keeper yet is left out; its site stays dirty, a later round takes it. */
+/* A dot that has not come to the keeper yet is left out; its site stays dirty, and says so again. */
 static int take_item(struct orset *os, struct folder *home, struct orset_dot d, struct items *t)
 {
     for (uint32_t i = 0; i < os->nfolders; i++) {
@@ -304,7 +304,6 @@ static int take_item(struct orset *os, struct folder *home, struct orset_dot d, 
         t->v[t->n++] = (struct item){i, agreed, d, last, term, round, os};
         return n < 0 ? n : 0;
     }
-    home->uid_told = true;
     return 0;
 }
 

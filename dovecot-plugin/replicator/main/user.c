@@ -488,6 +488,11 @@ static void count_unconfirmed(struct user *u, size_t i, uint64_t n)
     }
 }
 
+static double sooner(double a, double b)
+{
+    return a == 0 ? b : b == 0 ? a : a < b ? a : b;
+}
+
 void user_done(struct user *u, const struct frame_done *d)
 {
     struct replicator *r = u->r;
@@ -511,7 +516,8 @@ void user_done(struct user *u, const struct frame_done *d)
             p->hello_at = now + CONFIRM;
     }
     user_waits(u, d->unplaced, d->held);
-    u->tick_at = d->tick ? now + seconds((int64_t)d->tick) : 0;
+    double tick = d->tick ? now + seconds((int64_t)d->tick) : 0;
+    u->tick_at = u->tick_kept ? sooner(u->tick_at, tick) : tick;
 }
 
 #define HELD_FOR 60. /* seconds in which what a user's questions took is forgotten, bit by bit */
@@ -563,11 +569,6 @@ bool user_may_say(struct user *u)
 
 /* ---- what is due ---- */
 
-static double sooner(double a, double b)
-{
-    return a == 0 ? b : b == 0 ? a : a < b ? a : b;
-}
-
 static bool passed(double moment, double now)
 {
     return moment != 0 && moment <= now;
@@ -617,6 +618,7 @@ static void due(struct user *u, double now)
     if (passed(u->tick_at, now)) {
         u->tick = true;
         u->tick_at = 0;
+        u->tick_kept = false;
     }
     if (passed(u->sweep_at, now)) {
         u->sweep = true;

@@ -253,6 +253,7 @@ static void on_ready(struct worker *w, const struct frame *f)
     struct replicator *r = w->all->r;
     bool first = false;
     u->open_wait = 0;
+    u->tick_kept = u->tick_at != 0;
     u->elsewhere = false;
     u->unknown_until = 0;
     user_prove(u);

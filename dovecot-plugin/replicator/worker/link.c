@@ -387,11 +387,11 @@ static void serve_user(struct link *l, const struct frame *f)
     case FRAME_INGEST: result = result_of(ingest(s, &f->u.ingest)); break;
     case FRAME_PARCEL: result = peer_parcel(s, &f->u.parcel); break;
     case FRAME_SHIP: result = result_of(ship(s, f->u.ship.site, f->u.ship.how, f->u.ship.from)); break;
-    case FRAME_TICK: result = tick(s, !s->served); break;
+    case FRAME_TICK: result = tick(s, !s->looked); break;
     case FRAME_ADMIN: result = run_admin(s, f); break;
     default: i_unreached();
     }
-    s->served = TRUE;
+    s->looked = s->looked || f->type == FRAME_INGEST || f->type == FRAME_TICK;
     if (peers_say_read(s) < 0)
         result = FRAME_TEMPORARY;
     /* Whatever was found by the way: a flag set while others were applied, a mailbox compared again. */

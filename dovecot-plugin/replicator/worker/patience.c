@@ -68,7 +68,10 @@ bool patience_is_over(struct session *s, uint32_t folder)
 int patience_begin(struct session *s, uint32_t folder)
 {
     struct waits w;
-    return waits_get(s, folder, &w) ? 0 : waits_put(s, folder, (struct waits){0, time(NULL)});
+    time_t now = time(NULL);
+    if (!waits_get(s, folder, &w))
+        return waits_put(s, folder, (struct waits){0, now});
+    return now < w.last ? waits_put(s, folder, (struct waits){w.spoken, now}) : 0; /* the clock was ahead */
 }
 
 int patience_spoken(struct session *s)

@@ -376,6 +376,8 @@ static enum frame_result ask_parcel(struct session *s, const struct frame_parcel
 {
     struct orset_buf answer = {.alloc = session_alloc()};
     uint32_t folder = folder_of_ask(s, f->body);
+    if (plan_refresh(s) < 0)
+        return FRAME_TEMPORARY;
     /* Where mails still come in, UIDs differ that will not when all have come: this site says nothing, and is left out of the round. */
     if (folder == ORSET_NO_FOLDER || s->exchange_first || plan_goes_on(s, folder))
         return FRAME_OK;

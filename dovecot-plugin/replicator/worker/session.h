@@ -223,7 +223,7 @@ struct session {
     bool index_lost;             /* the session is to be opened again */
     bool scripts_listed;         /* once in this session */
     bool scripts_lost;           /* as index_lost */
-    bool served;                 /* a question since it was opened */
+    bool looked;                 /* at mailboxes, for a question since it was opened */
     bool look_again;             /* at all mailboxes: one was half made, or changes */
     uint64_t look_due;           /* milliseconds of the monotonic clock; 0: not set */
     bool cut_short;              /* rows say what was about to happen when this was last ended: all mailboxes are looked at before anything else */

@@ -1,11 +1,13 @@
 """A mailbox gets its mails by rising UID: a site that joins, or lost its home, changes no UID of those who are there."""
+import contextlib
 import os
 import shutil
+import sqlite3
 import time
 
 import pytest
 from worker_sites import append, equal, imap, mail, make_world, needs_dovecot
-from worker_world import BODIES, BODY, CLOSE, CONFIRMED, HELLO_TOO, NEW, TICK, USER, WANT
+from worker_world import BATCH, BODIES, BODY, CLOSE, CONFIRMED, HELLO_TOO, NEW, TICK, UID_ASK, USER, WANT, num
 
 pytestmark = needs_dovecot
 
@@ -387,5 +389,63 @@ def test_who_waited_once_in_vain_waits_the_next_time(tmp_path_factory):
         before = uids(world[1])
         world.settle()
         assert uids(world[1]) == before == uids(world[2])
+    finally:
+        world.stop()
+
+
+def test_rounds_rest_while_the_keeper_lacks_the_mail(tmp_path_factory):
+    """The keeper does not get what site 2 sends. Site 3 has it, under another UID than site 2. Before, 71 rounds in 30 s."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox", "sdbox"])
+    try:
+        append(world[1], "INBOX", "zero")
+        world.settle()
+        append(world[2], "INBOX", "b")
+        append(world[3], "INBOX", "c")   # the same UID
+        world[2].ingest()
+        world[3].ingest()
+        world.carried.clear()
+        begin = time.monotonic()
+        while time.monotonic() < begin + 16:
+            if world.carry(lambda a, to, kind: (a, to) == (2, 1) and kind == BATCH):
+                continue
+            for site in world.sites.values():
+                if 0 < site.done.get("tick", 0) <= 3000:
+                    time.sleep(site.done["tick"] / 1000)
+                    site.work(TICK)
+        assert sum(kind == UID_ASK and to == 3 for _, to, kind, _ in world.carried) <= 5
+        world[2].ship(1, CONFIRMED)
+        for _ in range(5):
+            world.settle()
+            time.sleep(1)
+        assert len(equal(world)["INBOX"][1]) == 3
+    finally:
+        world.stop()
+
+
+def test_who_began_to_wait_with_a_clock_ahead_loses_patience_as_soon(tmp_path_factory):
+    """The row of patience.c tells of tomorrow, and no other site speaks."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"], crash="nowhere:/nonexistent")
+    try:
+        append(world[1], "INBOX", "first")
+        world.settle()
+        append(world[1], "INBOX", "large", size=PARTS)
+        append(world[1], "INBOX", "small")
+        world[1].ingest()
+        while world.carry(lambda a, to, kind: to == 1):
+            pass
+        world[1].disconnect()
+        world[2].work(CLOSE)
+        world[2].disconnect()
+        with contextlib.closing(sqlite3.connect(world[2].state() / "state.db")) as state, state:
+            ahead = bytes(1) + num(int(time.time()) + 86400)
+            changed = state.execute("UPDATE app SET value = ? WHERE substr(key, 1, 1) = x'68' AND length(key) = 2", (ahead,)).rowcount
+            assert changed == 1
+        for _ in range(90):
+            world[2].work(TICK)
+            if b"messages=2" in world[2].doveadm("mailbox", "status", "-u", USER, "messages", "INBOX"):
+                break
+            time.sleep(1)
+        else:
+            raise AssertionError(world[2].done)
     finally:
         world.stop()

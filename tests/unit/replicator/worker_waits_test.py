@@ -115,7 +115,8 @@ def test_a_mail_that_is_moved_into_a_locked_maildir_is_not_removed(tmp_path_fact
     moved_with_the_destination_shut(shut, lambda path: (path / "dovecot-uidlist.lock").unlink())
 
 
-def test_a_locked_maildir_is_looked_at_again_though_the_user_was_closed(tmp_path_factory):
+@pytest.mark.parametrize("parcel", [False, True], ids=["a tick comes first", "a parcel comes first"])
+def test_a_locked_maildir_is_looked_at_again_though_the_user_was_closed(tmp_path_factory, parcel):
     world = make_world(None, ["maildir", "sdbox"])
     try:
         site, lock = world[1], world[1].root() / "dovecot-uidlist.lock"
@@ -127,6 +128,9 @@ def test_a_locked_maildir_is_looked_at_again_though_the_user_was_closed(tmp_path
         assert site.ingest()["tick"] > 0
         site.work(CLOSE)
         lock.unlink()
+        if parcel:
+            world[2].ship(1, HELLO_TOO)
+            assert world.carry()
         site.work(TICK)
         world.settle(ingest=False)
         assert subjects(equal(world), "INBOX") == 2
