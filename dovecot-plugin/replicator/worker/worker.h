@@ -425,6 +425,16 @@ bool identity_allows(struct session *, struct box *, struct mail *, const uint8_
 /* What identity_allows() does where it is not the same. */
 void identity_refuses(struct session *, struct box *, struct mail *, enum identity);
 
+/* --- reading.c ------------------------------------------------------------------------------------------------------ */
+
+/* A site's state is new, and it has not said yet that it has read its mailboxes: what is not known of it may be there. */
+bool peers_are_reading(struct session *);
+/* All is looked at when they have read theirs, or are not waited for any longer. */
+void wait_for_peers(struct session *);
+int peers_say_read(struct session *); /* to those who were told that this one has not */
+void send_reading(struct session *, uint64_t site, bool reading);
+enum frame_result reading_parcel(struct session *, struct peer *, struct text body);
+
 /* --- ship.c, peer.c, rounds.c, admin.c ------------------------------------------------------------------------------ */
 
 #define SHIP_MOST (8 * 1024 * 1024) /* bytes of batches for one question, and one more of them */
@@ -434,10 +444,6 @@ int ship_new(struct session *); /* to all */
 /* A peer's parcel. FRAME_REFUSED: it will never be understood. */
 enum frame_result peer_parcel(struct session *, const struct frame_parcel *);
 int peer_ask(struct session *, uint64_t site); /* begins an exchange */
-/* A site's state is new, and it has not said yet that it has read its mailboxes: what is not known of it may be there. */
-bool peers_are_reading(struct session *);
-int peers_say_read(struct session *); /* those who were told that of this one */
-void wait_for_peers(struct session *); /* all is looked at when they have read theirs, or are not waited for any longer */
 int peer_exchanges_run(struct session *); /* those that got no answer begin anew */
 int peer_drop_confirmed(struct session *);
 int rounds_run(struct session *);

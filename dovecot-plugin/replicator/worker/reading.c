@@ -1,0 +1,72 @@
+/* reading - which sites have read their mailboxes ("Joining full mailboxes" in
+ * docs/replication-protocol.md).
+ *
+ * A site whose state is new answers before it has read its mailboxes: what it has not told may be
+ * there all the same. It says so, and says when it has read them. */
+#include "worker.h"
+
+#include <time.h>
+
+#define READING_SECS 600 /* a site that fell silent is not waited for any longer */
+
+bool peers_are_reading(struct session *s)
+{
+    time_t now = time(NULL);
+    for (unsigned i = 0; i < s->npeers; i++)
+        if (s->peer[i].reading_until > now && s->peer[i].reading_until - now <= READING_SECS)
+            return TRUE;
+    return FALSE;
+}
+
+void wait_for_peers(struct session *s)
+{
+    s->look_again = TRUE;
+    session_want_tick(s, 60000);
+}
+
+void send_reading(struct session *s, uint64_t site, bool reading)
+{
+    const uint8_t is = reading;
+    session_send(s, site, PARCEL_READING, FALSE, &is, 1); /* behind the batches */
+}
+
+int peers_say_read(struct session *s)
+{
+    for (unsigned i = 0; i < s->npeers && s->read && !s->exchange_first; i++) {
+        struct peer *p = &s->peer[i];
+        if (!p->told_reading || p->more)
+            continue;
+        p->told_reading = FALSE;
+        if (session_begin(s) < 0)
+            return -1;
+        if (rows_put_peer(s, p) < 0) {
+            session_rollback(s);
+            return -1;
+        }
+        if (session_commit(s) < 0)
+            return -1;
+        send_reading(s, p->site, FALSE);
+    }
+    return 0;
+}
+
+enum frame_result reading_parcel(struct session *s, struct peer *p, struct text body)
+{
+    const struct frame_ingest all = {.n = 0};
+    if (body.n != 1 || body.p[0] > 1)
+        return FRAME_REFUSED;
+    bool waited = peers_are_reading(s);
+    /* Once for each state that it reads: said again and again, it would hold new folders back for ever. */
+    if (body.p[0] == 1 && p->reading_until != 0)
+        return FRAME_OK;
+    p->reading_until = body.p[0] == 1 ? time(NULL) + READING_SECS : 0;
+    if (session_begin(s) < 0)
+        return FRAME_TEMPORARY;
+    if (rows_put_peer(s, p) < 0) {
+        session_rollback(s);
+        return FRAME_TEMPORARY;
+    }
+    if (session_commit(s) < 0)
+        return FRAME_TEMPORARY;
+    return !waited || peers_are_reading(s) || ingest(s, &all) == 0 ? FRAME_OK : FRAME_TEMPORARY;
+}
