@@ -111,7 +111,7 @@ static const struct hunt {
     {FILLING_NOT_MINDED, "mail", false},
     {ROUND_AT_ONCE, "pair", false},
     {ASKED_ONCE, "three-last", false},
-    {UNKNOWN_REFUSED, "anew", true},
+    {UNKNOWN_REFUSED, "anew", false},
     {ALONE_SAYS, "alone", true},
     {NO_READING, "full-first", false},
     {READING_OVERTAKEN, "full-first", true},

@@ -119,6 +119,13 @@ static void send_mails(struct giving *g)
     g->mails.len = g->nmails = g->bytes = 0;
 }
 
+/* What this site does not know yet it may get, and what it has not read it may have: of such a mail
+ * it does not say that it is not held here, and who asks asks again. */
+static bool may_refuse(const struct session *s, const struct parcel_want *w)
+{
+    return !s->exchange_first && orset_knows(s->os, w->site, w->epoch, w->number);
+}
+
 static void give(struct giving *g, const struct parcel_want *w, bool single, buffer_t *read)
 {
     size_t most = single ? (size_t)PARCEL_PARTS_MAX * PARCEL_PART_MAX : PARCEL_PART_MAX, at = 0;
@@ -126,6 +133,8 @@ static void give(struct giving *g, const struct parcel_want *w, bool single, buf
     struct parcel_body b = {.sha256 = w->sha256};
     buffer_set_used_size(read, 0);
     bool there = read_wanted(g, w, most, read, &size) > 0 && w->offset <= size;
+    if (!there && !may_refuse(g->s, w))
+        return;
     if (there && w->offset == 0 && size == read->used && size <= PARCEL_MAIL_MAX) {
         if (g->nmails == PARCEL_MAILS_MAX || g->bytes + size > PARCEL_MAILS_BYTES)
             send_mails(g);

@@ -273,6 +273,24 @@ START_TEST(test_a_peer_may_not_speak_for_another_nor_name_numbers_never_given)
 }
 END_TEST
 
+START_TEST(test_a_state_knows_what_its_vector_covers)
+{
+    struct replica a, b;
+    open_replica(&a, 1);
+    open_replica(&b, 2);
+    append(&a, ORSET_INBOX, 1, 1, 0);
+    uint64_t epoch = orset_origin_get(a.os, orset_self(a.os)).epoch;
+    uint64_t last = orset_vector_get(a.os, orset_self(a.os));
+    ck_assert(orset_knows(a.os, 1, epoch, last) && !orset_knows(a.os, 1, epoch, last + 1));
+    ck_assert(!orset_knows(b.os, 1, epoch, 1));
+    ck_assert_int_eq(send_to(&a, &b, 1, 1), 0);
+    ck_assert(orset_knows(b.os, 1, epoch, last) && !orset_knows(b.os, 1, epoch, last + 1));
+    ck_assert(!orset_knows(b.os, 1, epoch + 1, 1) && !orset_knows(b.os, 3, epoch, 1));
+    close_replica(&a);
+    close_replica(&b);
+}
+END_TEST
+
 START_TEST(test_a_uidvalidity_of_the_far_future_is_refused)
 {
     struct replica a, b;
@@ -487,6 +505,7 @@ int main(void)
     tcase_add_test(t, test_a_deleted_folder_that_lives_on_is_to_be_made_again);
     tcase_add_test(t, test_escaped_names_are_unique);
     tcase_add_test(t, test_a_peer_may_not_speak_for_another_nor_name_numbers_never_given);
+    tcase_add_test(t, test_a_state_knows_what_its_vector_covers);
     tcase_add_test(t, test_a_uidvalidity_of_the_far_future_is_refused);
     tcase_add_test(t, test_an_old_copy_of_a_state_is_noticed_and_two_ops_under_one_number_too);
     tcase_add_test(t, test_no_memory_at_any_point_changes_nothing);

@@ -1,0 +1,143 @@
+"""What sites tell each other while one of them is new, and has not read its mailboxes."""
+import shutil
+import sqlite3
+import time
+
+import pytest
+from worker_sites import append, equal, imap, make_world, needs_dovecot
+from worker_world import (ANSWER, ANSWER_READING, BATCH, BODIES, BODY, CLOSE, EXCHANGE, PARCEL, QUESTION,
+                          READING, TICK, USER, WANT, num, text)
+
+pytestmark = needs_dovecot
+
+PARTS = 1_300_000   # bytes: such a mail does not go along with its op
+WAIT = 600          # seconds: so long is waited for what a peer may know or say
+ASK = 60            # seconds after which it is asked
+
+
+@pytest.fixture
+def pair(tmp_path_factory):
+    world = make_world(tmp_path_factory, ["sdbox", "maildir"])
+    yield world
+    world.stop()
+
+
+@pytest.fixture
+def three(tmp_path_factory):
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox", "mdbox"])
+    yield world
+    world.stop()
+
+
+def lose(site):
+    site.disconnect()
+    shutil.rmtree(site.root(), ignore_errors=True)
+
+
+def uids(site, *folders):
+    contents = site.contents()
+    return {f: (contents[f][0], [(uid, body) for uid, _, _, body in contents[f][1]]) for f in folders}
+
+
+def give(site, of, kind, body):
+    site.work(PARCEL, num(of) + num(kind) + text(body))
+
+
+def hand_over(world, a, b, *kinds):
+    """Of a's parcels in its lane to b those of these kinds; the others stay. How many."""
+    lane = world[a].outbox[b]
+    some = [parcel for parcel in lane if parcel[0] in kinds]
+    lane[:] = [parcel for parcel in lane if parcel[0] not in kinds]
+    for kind, _, body in some:
+        give(world[b], a, kind, body)
+    return len(some)
+
+
+def exchange(world, a, b):
+    """All that a asks b; whatever else they say stays in the lanes."""
+    while hand_over(world, a, b, QUESTION) + hand_over(world, b, a, ANSWER, ANSWER_READING):
+        pass
+
+
+def kinds(world, a, b):
+    return [kind for kind, _, _ in world[a].outbox[b]]
+
+
+def exists(site, folder):
+    return folder in site.doveadm("mailbox", "list", "-u", USER).decode().split("\n")
+
+
+def change_row(site, kind, change):
+    """Of the worker's rows: value becomes change(value)."""
+    site.work(CLOSE)
+    db = sqlite3.connect(site.state() / "state.db")
+    with db:
+        rows = db.execute("SELECT key, value FROM app WHERE substr(key, 1, 1) = ?", (kind,)).fetchall()
+        assert rows, kind
+        for key, value in rows:
+            db.execute("UPDATE app SET value = ? WHERE key = ?", (change(bytes(value)), key))
+    db.close()
+
+
+def goes_on_alone(site, since=1):
+    """The time is over in which a new state waits for the others, since so many seconds."""
+    change_row(site, b"j", lambda value: num(int(time.time()) - since) + value[-1:])
+    site.ingest()
+    assert any("not all other sites could be asked" in note for _, note in site.notes), site.notes
+
+
+def mailboxes_with_mail(site):
+    append(site, "INBOX", "one")
+    imap(site, None, ("create", "Sent"))
+    append(site, "Sent", "two")
+
+
+def younger_mailboxes(site):
+    """Somebody logs in there before the replicator."""
+    time.sleep(2)
+    box = site.imap()
+    box.select("INBOX")
+    box.create("Sent")
+    box.logout()
+
+
+def bulk_first(world):
+    for site in world.sites.values():
+        for lane in site.outbox.values():
+            lane.sort(key=lambda parcel: not parcel[1])
+
+
+# --- a WANT of what is not known
+
+
+def test_only_who_knows_a_mail_says_that_it_has_not_got_it(three):
+    append(three[1], "INBOX", "first")
+    three.settle()
+    append(three[1], "INBOX", "large", size=PARTS)
+    three[1].ingest()
+    hand_over(three, 1, 3, BATCH)
+    (wanted,) = [body for kind, _, body in three[3].outbox[1] if kind == WANT]
+
+    def answers():
+        """Of site 2, which is asked next."""
+        lane = three[2].outbox[3]
+        lane[:] = [parcel for parcel in lane if parcel[0] not in (BODY, BODIES)]
+        give(three[2], 3, WANT, wanted)
+        return [kind for kind in kinds(three, 2, 3) if kind in (BODY, BODIES)]
+
+    assert not answers(), "its op did not come here yet"
+    three.settle()
+    assert answers()
+    lose(three[2])
+    three[2].ingest()
+    assert not answers(), "its state is empty"
+    exchange(three, 2, 1)
+    assert any("exchange-first" in row for row in three[2].admin("status")), three[2].replies
+    assert not answers(), "its mailboxes are not read yet"
+    three[2].ingest()
+    three.settle()
+    equal(three)
+    imap(three[1], "INBOX", ("store", "2", "+FLAGS", "(\\Deleted)"), ("expunge",))
+    three.settle()
+    assert answers() == [BODY], "it is known to be gone"
+    assert len(three[2].outbox[3][-1][2]) < 100
