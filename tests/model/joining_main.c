@@ -112,7 +112,7 @@ static const struct hunt {
     {ROUND_AT_ONCE, "pair", false},
     {ASKED_ONCE, "three-last", false},
     {UNKNOWN_REFUSED, "anew", false},
-    {ALONE_SAYS, "alone", true},
+    {ALONE_SAYS, "alone", false},
     {NO_READING, "full-first", false},
     {READING_OVERTAKEN, "full-first", true},
     {READ_AHEAD, "full-first", true},

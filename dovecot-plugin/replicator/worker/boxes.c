@@ -36,6 +36,15 @@ static bool open_found(struct session *s, struct mailbox **box, const char *vnam
     return session_open_refreshed(*box) == 0 || (undelete(s, box, vname) && session_open_refreshed(*box) == 0);
 }
 
+/* It never had a mail. A Maildir's index does not know those that were delivered since its last sync. */
+static bool is_unused(struct session *s, struct mailbox *box, uint32_t uidnext)
+{
+    struct mailbox_status status = {.uidnext = uidnext};
+    if (uidnext <= 1 && is_maildir(box) && peers_may_know_older(s) && mailbox_sync(box, 0) == 0)
+        mailbox_get_open_status(box, STATUS_UIDNEXT, &status);
+    return status.uidnext <= 1;
+}
+
 static void add_found(struct tree *t, const char *vname)
 {
     struct found f = {.vname = t_strdup(vname)};
@@ -58,7 +67,7 @@ static void add_found(struct tree *t, const char *vname)
                (status.uidvalidity != 0 || (mailbox_sync(box, 0) == 0 && mailbox_get_status(box, STATUS_UIDVALIDITY | STATUS_UIDNEXT, &status) == 0))) {
         memcpy(f.guid, metadata.guid, sizeof f.guid);
         f.uid_validity = status.uidvalidity;
-        f.unused = status.uidnext <= 1;
+        f.unused = is_unused(t->s, box, status.uidnext);
         array_push_back(&t->found, &f);
     } else {
         const char *text = mailbox_get_last_internal_error(box, &error);
@@ -201,7 +210,7 @@ static int create_folder(struct tree *t, const struct found *f)
     buffer_t *name = t_buffer_create(128);
     uint32_t folder = ORSET_INBOX;
     /* Another site may have it, too, and its clients know that one's UIDVALIDITY. */
-    if (f->unused && peers_are_reading(s)) {
+    if (f->unused && peers_may_know_older(s)) {
         wait_for_peers(s);
         return 0;
     }

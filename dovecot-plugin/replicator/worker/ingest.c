@@ -246,7 +246,8 @@ static int choose_uids(struct look *l)
 }
 
 /* A mailbox that never had a mail takes the UIDVALIDITY of the other sites', also a lower one: here it was made by whoever logged in first, and there it
- * may have been in use for long. As long as a site has not read its mailboxes it is not known whether it has that one. Where the state knows of an
+ * may have been in use for long. As long as a site has not read its mailboxes, or has not
+ * answered this state yet, it is not known whether it has that one. Where the state knows of an
  * earlier UIDNEXT, it is the index that was lost, and a client may know mails by the lower numbers. */
 static bool gives_way(struct look *l)
 {
@@ -257,9 +258,10 @@ static bool gives_way(struct look *l)
         f.uid_next > 1 || f.uid_validity >= own)
         return FALSE;
     if (f.uid_validity == 0) {
-        if (peers_are_reading(s))
+        bool waits = peers_may_know_older(s);
+        if (waits)
             wait_for_peers(s);
-        return peers_are_reading(s);
+        return waits;
     }
     if (!validity_set(l->box, f.uid_validity, 0))
         return FALSE;

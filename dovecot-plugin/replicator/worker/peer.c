@@ -242,7 +242,7 @@ static int put_answered(struct session *s, struct peer *p)
 }
 
 /* An exchange came to its end: a new state has heard what there is when all have answered, whenever that was. Those who were not asked yet will be
- * (must_exchange). */
+ * (must_exchange). What it said nothing of until then is looked at at once. */
 static enum frame_result exchanged(struct session *s, struct peer *p)
 {
     const struct frame_ingest all = {.n = 0};
@@ -253,12 +253,13 @@ static enum frame_result exchanged(struct session *s, struct peer *p)
     p->answered = TRUE;
     for (unsigned i = 0; i < s->npeers; i++)
         all_answered = all_answered && s->peer[i].answered;
+    bool ends = all_answered && waits;
     s->unasked = s->unasked && !all_answered;
     if (waits && put_answered(s, p) < 0)
         return FRAME_TEMPORARY;
     if (s->exchange_first && !all_answered)
         return FRAME_OK;
-    return (s->exchange_first ? ingest(s, &all) : apply(s, p->site)) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    return (ends ? ingest(s, &all) : apply(s, p->site)) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
 static enum frame_result answer_parcel(struct session *s, struct peer *p, struct text body)

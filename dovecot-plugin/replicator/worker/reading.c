@@ -7,7 +7,8 @@
 
 #include <time.h>
 
-#define READING_SECS 600 /* a site that fell silent is not waited for any longer */
+/* A site that fell silent is not waited for any longer. */
+#define READING_SECS 600
 
 bool peers_are_reading(struct session *s)
 {
@@ -16,6 +17,18 @@ bool peers_are_reading(struct session *s)
         if (s->peer[i].reading_until > now && s->peer[i].reading_until - now <= READING_SECS)
             return TRUE;
     return FALSE;
+}
+
+/* It went on without the answers of all. A clock that was set back does not make this longer. */
+static bool is_alone(const struct session *s)
+{
+    time_t left = s->join_until + READING_SECS - time(NULL);
+    return s->unasked && left > 0 && left <= READING_SECS + JOIN_WAIT_SECS;
+}
+
+bool peers_may_know_older(struct session *s)
+{
+    return is_alone(s) || peers_are_reading(s);
 }
 
 void wait_for_peers(struct session *s)

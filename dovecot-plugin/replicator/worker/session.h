@@ -177,6 +177,9 @@ struct peer {
     time_t exchange_since; /* the last question */
 };
 
+/* A new state waits that long for a peer's, then it goes on with what the mailboxes have (F36). */
+#define JOIN_WAIT_SECS 30
+
 /* Which file a path names; born, where the file system knows: an inode's number may come again. */
 struct file_id {
     uint64_t dev, ino, born;
@@ -205,7 +208,7 @@ struct session {
     struct peer peer[FRAME_SITES_MAX];
     unsigned npeers;
     bool exchange_first;         /* a new state or epoch: nothing is ingested before an exchange, or join_until */
-    time_t join_until;
+    time_t join_until;           /* of a new state or epoch: it waits so long for all to answer */
     bool unasked;                /* that wait ended, and not all have answered since */
     bool read;                   /* all mailboxes were read since it was opened */
     bool redates;                /* rows say that mails are to be redated */

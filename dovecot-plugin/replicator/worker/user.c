@@ -19,7 +19,6 @@
 
 #define LOCK_WAIT_SECS 2
 #define SAY_AGAIN_SECS 60
-#define JOIN_WAIT_SECS 30 /* a new state waits that long for a peer's, then it goes on with what the mailboxes have (F36) */
 
 /* log_debug = category=dovelane */
 static struct event_category event_category_dovelane = {.name = "dovelane"};

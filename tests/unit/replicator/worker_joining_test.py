@@ -141,3 +141,47 @@ def test_only_who_knows_a_mail_says_that_it_has_not_got_it(three):
     three.settle()
     assert answers() == [BODY], "it is known to be gone"
     assert len(three[2].outbox[3][-1][2]) < 100
+
+
+# --- a mailbox that never had a mail, at a site that went on alone
+
+
+def test_who_went_on_alone_gives_no_uidvalidity_of_a_mailbox_without_mail(pair):
+    mailboxes_with_mail(pair[1])
+    pair.settle()
+    before = uids(pair[1], "INBOX", "Sent")
+    lose(pair[2])
+    younger_mailboxes(pair[2])
+    pair[2].ingest()
+    pair[2].outbox[1].clear()   # the question is lost
+    goes_on_alone(pair[2])
+    assert not pair[2].firsts, "it told something"
+    pair[2].ship(1, EXCHANGE)
+    exchange(pair, 2, 1)   # that it is answered has it look at once
+    pair.settle(ingest=False)
+    assert uids(pair[1], "INBOX", "Sent") == before == uids(pair[2], "INBOX", "Sent")
+    equal(pair)
+
+
+def test_mail_that_comes_ends_that_wait(pair):
+    lose(pair[2])
+    younger_mailboxes(pair[2])
+    pair[2].ingest()
+    goes_on_alone(pair[2])
+    assert not pair[2].firsts
+    append(pair[2], "Sent", "new")
+    pair[2].ingest()
+    assert pair[2].firsts
+
+
+def test_so_does_the_time_where_nobody_ever_answers(pair):
+    lose(pair[2])
+    younger_mailboxes(pair[2])
+    pair[2].ingest()
+    goes_on_alone(pair[2])
+    assert not pair[2].firsts
+    assert 0 < pair[2].done["tick"] <= 60000, "nobody would look again"
+    goes_on_alone(pair[2], WAIT - 60)
+    assert not pair[2].firsts
+    goes_on_alone(pair[2], WAIT + 1)
+    assert pair[2].firsts
