@@ -222,9 +222,7 @@ static enum frame_result question_parcel(struct session *s, struct peer *p, stru
                      orset_error_text(s->os));
         session_rollback(s);
     } else if (session_commit(s) == 0) {
-        if (s->exchange_first)
-            send_reading(s, p->site, TRUE);
-        session_send(s, p->site, PARCEL_ANSWER, TRUE, answer.data, answer.len);
+        session_send(s, p->site, s->exchange_first ? PARCEL_ANSWER_READING : PARCEL_ANSWER, TRUE, answer.data, answer.len);
     }
     orset_buf_free(&answer);
     return fatal(e) ? FRAME_TEMPORARY : e < 0 && e != ORSET_E_ABSENT ? FRAME_REFUSED : FRAME_OK;
@@ -427,8 +425,9 @@ static enum frame_result parcel(struct session *s, const struct frame_parcel *f)
         session_fail(s, "site %llu is not in the group", (unsigned long long)f->site);
         return FRAME_REFUSED;
     }
-    s->uncounted = s->uncounted || f->kind == PARCEL_BATCH || f->kind == PARCEL_ANSWER;
-    if ((f->kind == PARCEL_BATCH || f->kind == PARCEL_ANSWER || f->kind == PARCEL_BODIES) && end_cut_short(s) < 0)
+    bool answer = f->kind == PARCEL_ANSWER || f->kind == PARCEL_ANSWER_READING;
+    s->uncounted = s->uncounted || f->kind == PARCEL_BATCH || answer;
+    if ((f->kind == PARCEL_BATCH || answer || f->kind == PARCEL_BODIES) && end_cut_short(s) < 0)
         return FRAME_TEMPORARY;
     switch (f->kind) {
     case PARCEL_BATCH: return batch_parcel(s, p, f->body);
@@ -440,6 +439,7 @@ static enum frame_result parcel(struct session *s, const struct frame_parcel *f)
     case PARCEL_UID_DIRTY:
     case PARCEL_UID_ASK:
     case PARCEL_UID_ANSWER: return rounds_parcel(s, f);
+    case PARCEL_ANSWER_READING: return peer_is_reading(s, p) < 0 ? FRAME_TEMPORARY : answer_parcel(s, p, f->body);
     case PARCEL_READING: return reading_parcel(s, p, f->body);
     default:
         session_fail(s, "site %llu sent a parcel of unknown kind %u", (unsigned long long)f->site, f->kind);

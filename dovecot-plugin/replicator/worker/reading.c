@@ -2,7 +2,8 @@
  * docs/replication-protocol.md).
  *
  * A site whose state is new answers before it has read its mailboxes: what it has not told may be
- * there all the same. It says so, and says when it has read them. */
+ * there all the same. The answer itself says so (PARCEL_ANSWER_READING), since it travels in another
+ * lane than the rest. When it has read them the site says that (PARCEL_READING). */
 #include "worker.h"
 
 #include <time.h>
@@ -37,28 +38,37 @@ void wait_for_peers(struct session *s)
     session_want_tick(s, 60000);
 }
 
-void send_reading(struct session *s, uint64_t site, bool reading)
+static int put_peer(struct session *s, struct peer *p)
 {
-    const uint8_t is = reading;
-    session_send(s, site, PARCEL_READING, FALSE, &is, 1); /* behind the batches */
+    if (session_begin(s) < 0)
+        return -1;
+    if (rows_put_peer(s, p) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    return session_commit(s);
+}
+
+/* Once for each state that it reads: said again and again, it would hold new folders back for ever. */
+int peer_is_reading(struct session *s, struct peer *p)
+{
+    if (p->reading_until != 0)
+        return 0;
+    p->reading_until = time(NULL) + READING_SECS;
+    return put_peer(s, p);
 }
 
 int peers_say_read(struct session *s)
 {
+    const uint8_t read = 0;
     for (unsigned i = 0; i < s->npeers && s->read && !s->exchange_first; i++) {
         struct peer *p = &s->peer[i];
         if (!p->told_reading || p->more)
             continue;
         p->told_reading = FALSE;
-        if (session_begin(s) < 0)
+        if (put_peer(s, p) < 0)
             return -1;
-        if (rows_put_peer(s, p) < 0) {
-            session_rollback(s);
-            return -1;
-        }
-        if (session_commit(s) < 0)
-            return -1;
-        send_reading(s, p->site, FALSE);
+        session_send(s, p->site, PARCEL_READING, FALSE, &read, 1); /* behind the batches */
     }
     return 0;
 }
@@ -66,20 +76,11 @@ int peers_say_read(struct session *s)
 enum frame_result reading_parcel(struct session *s, struct peer *p, struct text body)
 {
     const struct frame_ingest all = {.n = 0};
-    if (body.n != 1 || body.p[0] > 1)
+    if (body.n != 1 || body.p[0] != 0)
         return FRAME_REFUSED;
     bool waited = peers_are_reading(s);
-    /* Once for each state that it reads: said again and again, it would hold new folders back for ever. */
-    if (body.p[0] == 1 && p->reading_until != 0)
-        return FRAME_OK;
-    p->reading_until = body.p[0] == 1 ? time(NULL) + READING_SECS : 0;
-    if (session_begin(s) < 0)
-        return FRAME_TEMPORARY;
-    if (rows_put_peer(s, p) < 0) {
-        session_rollback(s);
-        return FRAME_TEMPORARY;
-    }
-    if (session_commit(s) < 0)
+    p->reading_until = 0;
+    if (put_peer(s, p) < 0)
         return FRAME_TEMPORARY;
     return !waited || peers_are_reading(s) || ingest(s, &all) == 0 ? FRAME_OK : FRAME_TEMPORARY;
 }

@@ -435,7 +435,7 @@ bool peers_may_know_older(struct session *);
 /* All is looked at when that is over. */
 void wait_for_peers(struct session *);
 int peers_say_read(struct session *); /* to those who were told that this one has not */
-void send_reading(struct session *, uint64_t site, bool reading);
+int peer_is_reading(struct session *, struct peer *); /* its answer says so */
 enum frame_result reading_parcel(struct session *, struct peer *, struct text body);
 
 /* --- ship.c, peer.c, rounds.c, admin.c ------------------------------------------------------------------------------ */

@@ -185,3 +185,33 @@ def test_so_does_the_time_where_nobody_ever_answers(pair):
     assert not pair[2].firsts
     goes_on_alone(pair[2], WAIT + 1)
     assert pair[2].firsts
+
+
+# --- that a site has not read, and that it has
+
+
+def both_new(world):
+    """A full site and one with younger mailboxes: the states of both are new, and the full one is not answered yet. What it shows."""
+    mailboxes_with_mail(world[1])
+    lose(world[2])
+    younger_mailboxes(world[2])
+    imap(world[2], None, ("create", "Mine"))
+    before = uids(world[1], "INBOX", "Sent")
+    for site in (world[1], world[2]):
+        site.ingest()
+    return before
+
+
+def test_an_answer_of_who_has_not_read_says_so_itself(pair):
+    """The bulk lane, with the answers, may be faster than the other."""
+    before = both_new(pair)
+    exchange(pair, 2, 1)
+    assert pair[2].done["result"] == 0
+    hand_over(pair, 2, 1, BATCH)   # what it says before it hears anything else
+    for _ in range(100):
+        bulk_first(pair)
+        if not pair.carry():
+            break
+    pair.settle()
+    assert uids(pair[1], "INBOX", "Sent") == before == uids(pair[2], "INBOX", "Sent")
+    equal(pair)

@@ -24,7 +24,8 @@ HELLO, OPEN, INGEST, PARCEL, SHIP, TICK, ADMIN, CLOSE, RESERVED, LOOKUP = range(
 READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE, ELSEWHERE, CREDENTIALS = range(64, 73)
 BATCH, QUESTION, ANSWER, WANT, BODY, UID_DIRTY, UID_ASK, UID_ANSWER, BODIES, READING, ANSWER_READING = range(1, 12)
 NEW, CONFIRMED, HELLO_TOO, EXCHANGE, FORGET = range(5)
-KINDS = {1: "batch", 2: "question", 3: "answer", 4: "want", 5: "body", 6: "uid-dirty", 7: "uid-ask", 8: "uid-answer", 9: "bodies"}
+KINDS = {1: "batch", 2: "question", 3: "answer", 4: "want", 5: "body", 6: "uid-dirty", 7: "uid-ask", 8: "uid-answer", 9: "bodies", 10: "reading",
+         11: "answer-reading"}
 
 LOCATION = {"sdbox": "~/sdbox", "mdbox": "~/mdbox", "maildir": "~/Maildir"}
 
