@@ -115,7 +115,7 @@ static const struct hunt {
     {ALONE_SAYS, "alone", false},
     {NO_READING, "full-first", false},
     {READING_OVERTAKEN, "full-first", false},
-    {READ_AHEAD, "full-first", true},
+    {READ_AHEAD, "full-first", false},
     {YOUNGER_WINS, "full-last", false},
     {WAYS_LEFT_LATER, "full-first", false},
     {LOWERED_WITH_MAIL, "mail", false},

@@ -725,6 +725,9 @@ int ingest(struct session *s, const struct frame_ingest *f)
     if (r == 0)
         r = ship_kept(s);
     kept_free(&s->kept);
-    s->read = s->read || (r == 0 && f->n == 0);
+    if (r == 0 && f->n == 0 && !s->read) {
+        s->read = TRUE;
+        s->read_upto = orset_vector_get(s->os, orset_self(s->os));
+    }
     return r < 0 ? -1 : apply(s, 0);
 }

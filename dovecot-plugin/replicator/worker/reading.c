@@ -3,19 +3,29 @@
  *
  * A site whose state is new answers before it has read its mailboxes: what it has not told may be
  * there all the same. The answer itself says so (PARCEL_ANSWER_READING), since it travels in another
- * lane than the rest. When it has read them the site says that (PARCEL_READING). */
+ * lane than the rest. When it has read them the site says that (PARCEL_READING), to a peer that has
+ * confirmed all ops up to there: batches in front of that word may be lost, a full lane refuses
+ * them. So may the word; who waits for it asks. */
 #include "worker.h"
 
 #include <time.h>
 
 /* A site that fell silent is not waited for any longer. */
 #define READING_SECS 600
+#define ASK_SECS 60 /* after which it is asked whether it has read, and asked again */
+
+enum { HAS_READ = 0, HAS_IT_READ = 2 };
+
+static bool is_reading(const struct peer *p)
+{
+    time_t now = time(NULL);
+    return p->reading_until > now && p->reading_until - now <= READING_SECS;
+}
 
 bool peers_are_reading(struct session *s)
 {
-    time_t now = time(NULL);
     for (unsigned i = 0; i < s->npeers; i++)
-        if (s->peer[i].reading_until > now && s->peer[i].reading_until - now <= READING_SECS)
+        if (is_reading(&s->peer[i]))
             return TRUE;
     return FALSE;
 }
@@ -23,8 +33,8 @@ bool peers_are_reading(struct session *s)
 /* It went on without the answers of all. A clock that was set back does not make this longer. */
 static bool is_alone(const struct session *s)
 {
-    time_t left = s->join_until + READING_SECS - time(NULL);
-    return s->unasked && left > 0 && left <= READING_SECS + JOIN_WAIT_SECS;
+    time_t left = s->join_until - time(NULL);
+    return s->unasked && left > -READING_SECS && left <= JOIN_WAIT_SECS;
 }
 
 bool peers_may_know_older(struct session *s)
@@ -32,8 +42,25 @@ bool peers_may_know_older(struct session *s)
     return is_alone(s) || peers_are_reading(s);
 }
 
+static void send_word(struct session *s, const struct peer *p, uint8_t word)
+{
+    session_send(s, p->site, PARCEL_READING, FALSE, &word, 1);
+}
+
+/* At most once in ASK_SECS, and not before they are over since it said that it reads. */
+static void ask_whether_read(struct session *s, struct peer *p)
+{
+    time_t now = time(NULL), since = I_MAX(p->reading_until - READING_SECS, p->asked_whether_read);
+    if (!is_reading(p) || (since <= now && now - since < ASK_SECS))
+        return;
+    p->asked_whether_read = now;
+    send_word(s, p, HAS_IT_READ);
+}
+
 void wait_for_peers(struct session *s)
 {
+    for (unsigned i = 0; i < s->npeers; i++)
+        ask_whether_read(s, &s->peer[i]);
     s->look_again = TRUE;
     session_want_tick(s, 60000);
 }
@@ -58,26 +85,44 @@ int peer_is_reading(struct session *s, struct peer *p)
     return put_peer(s, p);
 }
 
+/* What was read before this session is not known. So where a peer that has confirmed all there is
+ * waits for the word, all is read once more. */
 int peers_say_read(struct session *s)
 {
-    const uint8_t read = 0;
-    for (unsigned i = 0; i < s->npeers && s->read && !s->exchange_first; i++) {
+    for (unsigned i = 0; i < s->npeers && !s->exchange_first; i++) {
         struct peer *p = &s->peer[i];
-        if (!p->told_reading || p->more)
+        uint64_t needed = s->read ? s->read_upto : orset_vector_get(s->os, orset_self(s->os));
+        if (!p->told_reading || p->confirmed < needed)
             continue;
+        if (!s->read) {
+            s->look_again = TRUE;
+            session_want_tick(s, 1000);
+            return 0;
+        }
         p->told_reading = FALSE;
         if (put_peer(s, p) < 0)
             return -1;
-        session_send(s, p->site, PARCEL_READING, FALSE, &read, 1); /* behind the batches */
+        send_word(s, p, HAS_READ);
     }
     return 0;
+}
+
+/* One answer to it, when it can be given (peers_say_read): none follows from that. */
+static enum frame_result asked_whether_read(struct session *s, struct peer *p)
+{
+    if (p->told_reading)
+        return FRAME_OK;
+    p->told_reading = TRUE;
+    return put_peer(s, p) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
 enum frame_result reading_parcel(struct session *s, struct peer *p, struct text body)
 {
     const struct frame_ingest all = {.n = 0};
-    if (body.n != 1 || body.p[0] != 0)
+    if (body.n != 1 || (body.p[0] != HAS_READ && body.p[0] != HAS_IT_READ))
         return FRAME_REFUSED;
+    if (body.p[0] == HAS_IT_READ)
+        return asked_whether_read(s, p);
     bool waited = peers_are_reading(s);
     p->reading_until = 0;
     if (put_peer(s, p) < 0)

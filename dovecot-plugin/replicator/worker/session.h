@@ -170,7 +170,8 @@ struct peer {
     time_t lost_since;  /* it speaks of fewer own numbers than are here */
     bool answered;      /* a new state or epoch asked it, and all that it has came */
     time_t reading_until; /* its state is new, and has not read its mailboxes yet: so long that is believed; 0: it has */
-    bool told_reading;  /* it was told so of this state */
+    time_t asked_whether_read; /* in this session */
+    bool told_reading;  /* it was told so of this state, or asked since: it waits for the word that all was read */
     bool owed;          /* ops of it came, and no batch to it carried the vector since */
     bool more;          /* sending ended before the last op: enough was sent for one question */
     struct orset_exchange *exchange;
@@ -210,7 +211,8 @@ struct session {
     bool exchange_first;         /* a new state or epoch: nothing is ingested before an exchange, or join_until */
     time_t join_until;           /* of a new state or epoch: it waits so long for all to answer */
     bool unasked;                /* that wait ended, and not all have answered since */
-    bool read;                   /* all mailboxes were read since it was opened */
+    bool read;                   /* all mailboxes were read since it was opened, or made anew */
+    uint64_t read_upto;          /* own ops at that time */
     bool redates;                /* rows say that mails are to be redated */
     bool rewound;                /* the state was found to be older than the mailboxes, and not all of them were looked at since */
     struct bodies *bodies;       /* that came with the parcel in work */

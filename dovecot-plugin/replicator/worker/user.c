@@ -409,7 +409,7 @@ static int check_root(struct session *s, const char **error_r)
 static int ask_first(struct session *s)
 {
     s->exchange_first = s->npeers > 0;
-    s->unasked = FALSE;
+    s->unasked = s->read = FALSE;
     for (unsigned i = 0; i < s->npeers; i++) {
         s->peer[i].answered = FALSE;
         if (rows_put_peer(s, &s->peer[i]) < 0)

@@ -434,7 +434,7 @@ bool peers_are_reading(struct session *);
 bool peers_may_know_older(struct session *);
 /* All is looked at when that is over. */
 void wait_for_peers(struct session *);
-int peers_say_read(struct session *); /* to those who were told that this one has not */
+int peers_say_read(struct session *); /* to those who wait for that word and have confirmed what was read */
 int peer_is_reading(struct session *, struct peer *); /* its answer says so */
 enum frame_result reading_parcel(struct session *, struct peer *, struct text body);
 

@@ -215,3 +215,67 @@ def test_an_answer_of_who_has_not_read_says_so_itself(pair):
     pair.settle()
     assert uids(pair[1], "INBOX", "Sent") == before == uids(pair[2], "INBOX", "Sent")
     equal(pair)
+
+
+def test_that_it_has_read_comes_behind_all_that_it_read(pair):
+    """Its batches are refused, since the lane is full; what comes a moment later is not."""
+    before = both_new(pair)
+    exchange(pair, 2, 1)
+    exchange(pair, 1, 2)
+    lane = pair[1].outbox[2]
+    assert BATCH in kinds(pair, 1, 2)
+    lane[:] = [parcel for parcel in lane if parcel[0] != BATCH]
+    hand_over(pair, 1, 2, READING)
+    hand_over(pair, 2, 1, BATCH)
+    pair.settle()
+    assert uids(pair[1], "INBOX", "Sent") == before == uids(pair[2], "INBOX", "Sent")
+    assert exists(pair[1], "Mine")
+    equal(pair)
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed after each question"])
+def test_that_it_has_read_is_asked_for_where_it_was_lost(pair, closed):
+    both_new(pair)
+    exchange(pair, 2, 1)
+    exchange(pair, 1, 2)
+
+    def lost(_, to, kind):
+        for site in pair.sites.values() if closed else ():
+            site.work(CLOSE)
+        return (to, kind) == (2, READING)
+
+    for _ in range(5):
+        while pair.carry(lost):
+            pass
+        for a, b in ((1, 2), (2, 1)):
+            if pair[a].done["sites"].get(b, {}).get("owed"):
+                pair[a].ship(b, 2)
+        pair[1].work(TICK)
+    assert not exists(pair[1], "Mine")
+    assert not kinds(pair, 2, 1)
+
+    def earlier(value):
+        """Its last number is until when that is waited for."""
+        at = num(int(time.time()) + WAIT - ASK - 1)
+        return value[:-len(at)] + at
+
+    change_row(pair[2], b"p", earlier)
+    pair[2].work(TICK)
+    assert kinds(pair, 2, 1).count(READING) == 1
+    pair[2].work(TICK)
+    assert kinds(pair, 2, 1).count(READING) == 1, "asked again at once"
+    pair.settle(ingest=False)
+    assert exists(pair[1], "Mine")
+    equal(pair)
+
+
+def test_no_other_word_is_taken_for_it(pair):
+    """Nor is any in answer to an answer: two sites would never be silent."""
+    pair.settle()
+    for word in (b"", b"\1", b"\3", b"\0\0"):
+        assert pair[1].work(PARCEL, num(2) + num(READING) + text(word))["result"] == 1, word
+    for word, wanted in ((b"\0", 0), (b"\2", 1)):
+        give(pair[1], 2, READING, word)
+        assert kinds(pair, 1, 2).count(READING) == wanted, word
+        give(pair[1], 2, READING, word)
+        assert kinds(pair, 1, 2).count(READING) == 2 * wanted, word
