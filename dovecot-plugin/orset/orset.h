@@ -227,7 +227,7 @@ int orset_epoch_doubt(struct orset *, bool in_doubt);
 uint16_t orset_origins(const struct orset *); /* how many indices there are */
 struct orset_origin orset_origin_get(const struct orset *, uint16_t index);
 uint64_t orset_vector_get(const struct orset *, uint16_t index); /* highest number in the state */
-/* Whether the state covers that number of that origin: what it has not of it was removed, or never was. */
+/* The state covers that number of that origin: what is not in it was removed, or never was. */
 bool orset_knows(const struct orset *, uint64_t site, uint64_t epoch, uint64_t counter);
 uint16_t orset_self(const struct orset *);                       /* index of this replica */
 uint64_t orset_left_out(const struct orset *); /* keywords of mails that orset_local_flags() did not set, since the open: a bound */

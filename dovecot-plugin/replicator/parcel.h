@@ -31,7 +31,7 @@ enum parcel_kind {
     PARCEL_UID_ANSWER,
     PARCEL_BODIES, /* whole ones that were asked for */
     PARCEL_READING, /* u8 0: the sender has read its mailboxes; 2: it asks whether the receiver has */
-    PARCEL_ANSWER_READING, /* as ANSWER; the sender's state is new, and its mailboxes have more than it says */
+    PARCEL_ANSWER_READING, /* as ANSWER, of a new state that has not read its mailboxes yet */
     PARCEL_KINDS
 };
 

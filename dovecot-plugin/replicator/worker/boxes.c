@@ -36,7 +36,7 @@ static bool open_found(struct session *s, struct mailbox **box, const char *vnam
     return session_open_refreshed(*box) == 0 || (undelete(s, box, vname) && session_open_refreshed(*box) == 0);
 }
 
-/* It never had a mail. A Maildir's index does not know those that were delivered since its last sync. */
+/* It never had a mail. A Maildir's index does not know those that came since its last sync. */
 static bool is_unused(struct session *s, struct mailbox *box, uint32_t uidnext)
 {
     struct mailbox_status status = {.uidnext = uidnext};

@@ -2,10 +2,10 @@
  * docs/replication-protocol.md).
  *
  * A site whose state is new answers before it has read its mailboxes: what it has not told may be
- * there all the same. The answer itself says so (PARCEL_ANSWER_READING), since it travels in another
- * lane than the rest. When it has read them the site says that (PARCEL_READING), to a peer that has
- * confirmed all ops up to there: batches in front of that word may be lost, a full lane refuses
- * them. So may the word; who waits for it asks. */
+ * there all the same. The answer itself says so (PARCEL_ANSWER_READING), since it travels in
+ * another lane than the rest. When it has read them the site says that (PARCEL_READING), to a peer
+ * that has confirmed all ops up to there: batches in front of that word may be lost, a full lane
+ * refuses them. So may the word; who waits for it asks. */
 #include "worker.h"
 
 #include <time.h>
@@ -76,7 +76,8 @@ static int put_peer(struct session *s, struct peer *p)
     return session_commit(s);
 }
 
-/* Once for each state that it reads: said again and again, it would hold new folders back for ever. */
+/* Once for each state that it reads: said again and again, it would hold new folders back for
+ * ever. */
 int peer_is_reading(struct session *s, struct peer *p)
 {
     if (p->reading_until != 0)

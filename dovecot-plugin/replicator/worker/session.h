@@ -171,7 +171,7 @@ struct peer {
     bool answered;      /* a new state or epoch asked it, and all that it has came */
     time_t reading_until; /* its state is new, and has not read its mailboxes yet: so long that is believed; 0: it has */
     time_t asked_whether_read; /* in this session */
-    bool told_reading;  /* it was told so of this state, or asked since: it waits for the word that all was read */
+    bool told_reading;  /* it was told so of this state, or asked: it waits to hear of the end */
     bool owed;          /* ops of it came, and no batch to it carried the vector since */
     bool more;          /* sending ended before the last op: enough was sent for one question */
     struct orset_exchange *exchange;

@@ -429,12 +429,13 @@ void identity_refuses(struct session *, struct box *, struct mail *, enum identi
 
 /* A site's state is new, and it has not said yet that it has read its mailboxes: what is not known of it may be there. */
 bool peers_are_reading(struct session *);
-/* A site may have had a mailbox for long of which it has not told here: one is reading, or did not answer this new state. Of a mailbox that never had
- * a mail nothing is said then. */
+/* A site may have had a mailbox for long of which it has not told here: one is reading, or did not
+ * answer this new state. Of a mailbox that never had a mail nothing is said then. */
 bool peers_may_know_older(struct session *);
 /* All is looked at when that is over. */
 void wait_for_peers(struct session *);
-int peers_say_read(struct session *); /* to those who wait for that word and have confirmed what was read */
+/* To those who wait for that word and have confirmed what was read. */
+int peers_say_read(struct session *);
 int peer_is_reading(struct session *, struct peer *); /* its answer says so */
 enum frame_result reading_parcel(struct session *, struct peer *, struct text body);
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 from worker_sites import append, equal, imap, make_world, needs_dovecot
-from worker_world import (ANSWER, ANSWER_READING, BATCH, BODIES, BODY, CLOSE, EXCHANGE, PARCEL, QUESTION,
-                          READING, TICK, USER, WANT, num, text)
+from worker_world import (ANSWER, ANSWER_READING, BATCH, BODIES, BODY, CLOSE, EXCHANGE, PARCEL,
+                          QUESTION, READING, TICK, USER, WANT, num, text)
 
 pytestmark = needs_dovecot
 
@@ -35,8 +35,8 @@ def lose(site):
 
 
 def uids(site, *folders):
-    contents = site.contents()
-    return {f: (contents[f][0], [(uid, body) for uid, _, _, body in contents[f][1]]) for f in folders}
+    found = site.contents()
+    return {f: (found[f][0], [(uid, body) for uid, _, _, body in found[f][1]]) for f in folders}
 
 
 def give(site, of, kind, body):
@@ -72,7 +72,8 @@ def change_row(site, kind, change):
     site.work(CLOSE)
     db = sqlite3.connect(site.state() / "state.db")
     with db:
-        rows = db.execute("SELECT key, value FROM app WHERE substr(key, 1, 1) = ?", (kind,)).fetchall()
+        of_kind = "SELECT key, value FROM app WHERE substr(key, 1, 1) = ?"
+        rows = db.execute(of_kind, (kind,)).fetchall()
         assert rows, kind
         for key, value in rows:
             db.execute("UPDATE app SET value = ? WHERE key = ?", (change(bytes(value)), key))
@@ -191,7 +192,7 @@ def test_so_does_the_time_where_nobody_ever_answers(pair):
 
 
 def both_new(world):
-    """A full site and one with younger mailboxes: the states of both are new, and the full one is not answered yet. What it shows."""
+    """A full site and one with younger mailboxes, both with new states. What the full one shows."""
     mailboxes_with_mail(world[1])
     lose(world[2])
     younger_mailboxes(world[2])
