@@ -52,7 +52,7 @@ static int journal_create(struct mailbox_list *list, const char *dir, const char
         return -1;
     mailbox_list_get_root_permissions(list, &perm);
     old_mask = umask(0);
-    fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, perm.file_create_mode);
+    fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW, perm.file_create_mode);
     umask(old_mask);
     if (fd != -1 && perm.file_create_gid != (gid_t)-1 && fchown(fd, (uid_t)-1, perm.file_create_gid) < 0) {
         /* Then it stays with our own group: it is the owner that must read it. */
@@ -81,7 +81,7 @@ static int journal_open(struct mailbox_list *list, const char **path_r)
     dir = t_strdup_printf("%s/%s", root, INTENT_DIR);
     *path_r = t_strdup_printf("%s/%s", dir, INTENT_FILE);
     for (int i = 0; i < LOCK_TRIES; i++) {
-        int fd = open(*path_r, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+        int fd = open(*path_r, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
 
         if (fd == -1 && errno == ENOENT)
             fd = journal_create(list, dir, *path_r);

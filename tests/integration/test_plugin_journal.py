@@ -1,6 +1,7 @@
 """The plugin's journal of folders that are deleted."""
 import contextlib
 import fcntl
+import os
 import subprocess
 import time
 
@@ -116,6 +117,21 @@ def test_a_journal_that_cannot_be_written_does_not_hinder_a_deletion(started, us
         session.do("delete", "F")
     said = [line for line in world.log.read_text().splitlines() if "journal of intents" in line]
     assert len(said) == 1 and "bring the folder back" in said[0]
+
+
+def test_a_fifo_in_the_place_of_the_journal_holds_nobody_up(started, user):
+    """Its user may put one there, and others delete folders that he shares."""
+    world = started("sdbox")
+    with world.imap(user) as session:
+        session.do("create", "F")
+        place = world.home(user) / "sdbox" / "dovelane"
+        place.mkdir(exist_ok=True)
+        (place / "intents").unlink(missing_ok=True)
+        os.mkfifo(place / "intents")
+        subprocess.run(["chown", "-R", f"--reference={place.parent}", str(place)], check=True)
+        session.do("delete", "F")
+    assert "F" not in world.doveadm("mailbox", "list", "-u", user).split()
+    assert "journal of intents" in world.log.read_text()
 
 
 def test_the_journal_is_locked_while_a_deletion_is_under_way(world, user):
