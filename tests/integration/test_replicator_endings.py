@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from replicator_worker import INGEST, OPEN, Worker
+from replicator_worker import HELLO, INGEST, Worker
 from test_replicator import world  # noqa: F401
 from test_replicator_attack import always_busy
 
@@ -36,7 +36,7 @@ def test_whose_question_waits_for_a_process_of_dovecots_is_not_slow(world, monke
     none, real, most = threading.Event(), Worker.answer, [0]
 
     def answer(self, kind, r):
-        if kind == OPEN and self.site is w[0].site and not none.is_set():
+        if kind == HELLO and self.site is w[0].site and not none.is_set():
             none.wait()
         real(self, kind, r)
     w = world(2, worker_timeout="2s", replicator_workers="4", worker_idle="5s")

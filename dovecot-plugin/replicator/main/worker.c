@@ -322,7 +322,8 @@ static void on_elsewhere(struct worker *w)
  * opening, and with more users than workers never end. */
 static void hold(struct worker *w, const struct frame_done *d)
 {
-    bool was = w->asking, answer = w->job.kind == JOB_PARCEL && w->job.parcel->kind == PARCEL_ANSWER;
+    unsigned kind = w->job.kind == JOB_PARCEL ? w->job.parcel->kind : 0;
+    bool was = w->asking, answer = kind == PARCEL_ANSWER || kind == PARCEL_ANSWER_READING;
     w->asking = false;
     for (size_t i = 0; i < d->nsites; i++)
         w->asking = w->asking || d->site[i].asking;

@@ -164,11 +164,12 @@ void plan_look_again(struct session *s, unsigned item)
         p->item[i].until = 0;
 }
 
-/* A mailbox that cannot take any now holds nobody up. */
+/* A mailbox that cannot take any now holds nobody up, nor does one that has waited long enough, which an earlier
+ * session may have found out. */
 static bool may_go_on(struct session *s, const struct plan_mailbox *m)
 {
     const struct box *x = box_of_folder(s, m->folder);
-    if (x == NULL || x->gone || x->failed)
+    if (x == NULL || x->gone || x->failed || patience_is_over(s, m->folder))
         return FALSE;
     for (unsigned i = m->at; i < m->end; i++) {
         if (s->plan->item[i].row_len > 0 && !s->plan->item[i].given_up)

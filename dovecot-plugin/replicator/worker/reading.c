@@ -47,6 +47,15 @@ static void send_word(struct session *s, const struct peer *p, uint8_t word)
     session_send(s, p->site, PARCEL_READING, FALSE, &word, 1);
 }
 
+static int put_peer(struct session *s, struct peer *p)
+{
+    if (rows_put_peer(s, p) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    return session_commit(s);
+}
+
 /* At most once in ASK_SECS, and not before they are over since it said that it reads. */
 static void ask_whether_read(struct session *s, struct peer *p)
 {
@@ -62,26 +71,25 @@ void wait_for_peers(struct session *s)
     for (unsigned i = 0; i < s->npeers; i++)
         ask_whether_read(s, &s->peer[i]);
     s->look_again = TRUE;
-    session_want_tick(s, 60000);
+    if (s->look_due == 0)
+        s->look_due = clock_msecs() + ASK_SECS * 1000;
+    session_want_tick(s, ASK_SECS * 1000);
 }
 
-static int put_peer(struct session *s, struct peer *p)
+/* Said again and again, it would hold new folders back for ever. So it is believed again when as
+ * much time has passed without it. */
+static bool was_reading_lately(const struct peer *p)
 {
-    if (session_begin(s) < 0)
-        return -1;
-    if (rows_put_peer(s, p) < 0) {
-        session_rollback(s);
-        return -1;
-    }
-    return session_commit(s);
+    time_t over = time(NULL) - p->reading_until;
+    return p->reading_until != 0 && over < READING_SECS && over >= -READING_SECS;
 }
 
-/* Once for each state that it reads: said again and again, it would hold new folders back for
- * ever. */
 int peer_is_reading(struct session *s, struct peer *p)
 {
-    if (p->reading_until != 0)
+    if (was_reading_lately(p))
         return 0;
+    if (session_begin(s) < 0)
+        return -1;
     p->reading_until = time(NULL) + READING_SECS;
     return put_peer(s, p);
 }
@@ -100,6 +108,8 @@ int peers_say_read(struct session *s)
             session_want_tick(s, 1000);
             return 0;
         }
+        if (session_begin(s) < 0)
+            return -1;
         p->told_reading = FALSE;
         if (put_peer(s, p) < 0)
             return -1;
@@ -113,6 +123,8 @@ static enum frame_result asked_whether_read(struct session *s, struct peer *p)
 {
     if (p->told_reading)
         return FRAME_OK;
+    if (session_begin(s) < 0)
+        return FRAME_TEMPORARY;
     p->told_reading = TRUE;
     return put_peer(s, p) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
@@ -125,6 +137,8 @@ enum frame_result reading_parcel(struct session *s, struct peer *p, struct text 
     if (body.p[0] == HAS_IT_READ)
         return asked_whether_read(s, p);
     bool waited = peers_are_reading(s);
+    if (session_begin(s) < 0)
+        return FRAME_TEMPORARY;
     p->reading_until = 0;
     if (put_peer(s, p) < 0)
         return FRAME_TEMPORARY;

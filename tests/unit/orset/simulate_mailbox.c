@@ -1,5 +1,6 @@
 /* simulate_mailbox - users at their mailboxes, ingest of what they did, work that the state asks for. */
 #include "simulate.h"
+#include "uid.h"
 
 static bool in_vain; /* the transaction will be rolled back */
 
@@ -540,8 +541,28 @@ static void no_source(struct site *s, const struct orset_todo *t)
             fail("a mail is to be removed before its copy is made", s);
 }
 
+/* What rounds.c does: a round that came while mails lacked is followed when nothing is waited for. */
+static void follow_rounds(struct site *s)
+{
+    static struct orset_todo t;
+    for (uint32_t i = 0; i < orset_folders(s->os); i++) {
+        bool lacks = false;
+        if (!is_home(s, i) || !orset_uid_dirty(s->os, i, false))
+            continue;
+        t.at_len = 0;
+        while (!lacks && must(s, orset_todo_next(s->os, &t)) > 0 && t.kind <= ORSET_TODO_PLACE)
+            lacks = t.kind == ORSET_TODO_PLACE && t.folder == i;
+        if (lacks && below(4) != 0) /* else they were given up */
+            continue;
+        must(s, orset_begin(s->os));
+        must(s, orset_uid_follow(s->os, i));
+        commit(s);
+    }
+}
+
 bool work(struct site *s, unsigned skip, enum fault crash_at)
 {
+    follow_rounds(s);
     static struct orset_todo t;
     t.at_len = 0;
     do {

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from worker_sites import append, equal, imap, make_world, needs_dovecot
-from worker_world import (ANSWER, ANSWER_READING, BATCH, BODIES, BODY, CLOSE, EXCHANGE, PARCEL,
+from worker_world import (ANSWER, ANSWER_READING, BATCH, BODIES, BODY, CLOSE, EXCHANGE, HELLO_TOO, PARCEL,
                           QUESTION, READING, TICK, USER, WANT, num, text)
 
 pytestmark = needs_dovecot
@@ -280,3 +280,41 @@ def test_no_other_word_is_taken_for_it(pair):
         assert kinds(pair, 1, 2).count(READING) == wanted, word
         give(pair[1], 2, READING, word)
         assert kinds(pair, 1, 2).count(READING) == 2 * wanted, word
+
+
+def test_a_site_that_never_said_that_it_has_read_is_waited_for_again(tmp_path_factory):
+    """Its word was lost for all of ten minutes. Later it loses its state once more, and a login at the other site makes a
+    mailbox that is younger than its own, which has mail."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"])
+
+    def lose_state():
+        world[1].disconnect()
+        shutil.rmtree(world[1].state())
+        world[1].ingest()
+        world[2].ship(1, EXCHANGE)
+        exchange(world, 2, 1)
+    try:
+        append(world[1], "INBOX", "one")
+        world.settle()
+        lose_state()
+        for _ in range(5):
+            while world.carry(lambda a, to, kind: kind == READING):
+                pass
+            for a, b in ((1, 2), (2, 1)):
+                if world[a].done["sites"][b]["owed"] or world[a].done["sites"][b]["unconfirmed"]:
+                    world[a].ship(b, HELLO_TOO)
+        n = len(num(int(time.time())))
+        change_row(world[2], b"p", lambda v: v[:-n] + num(int(time.time()) - 3600))
+        world.settle()
+        world.settle()
+        imap(world[1], None, ("create", "Work"))
+        append(world[1], "Work", "w")
+        before = world[1].contents()["Work"]
+        time.sleep(2)   # or both got their UIDVALIDITY in one second
+        lose_state()
+        imap(world[2], None, ("create", "Work"))
+        world[2].ingest()
+        world.settle()
+        assert world[1].contents()["Work"][0] == before[0]
+    finally:
+        world.stop()

@@ -449,3 +449,54 @@ def test_who_began_to_wait_with_a_clock_ahead_loses_patience_as_soon(tmp_path_fa
             raise AssertionError(world[2].done)
     finally:
         world.stop()
+
+
+def turns(world, secs, until, closed):
+    """Until that holds. closed: site 2 is closed after each question, since more users are busy than there are workers."""
+    def close(site):
+        if site is world[closed] and site.opened:
+            wished = dict(site.done)
+            site.work(CLOSE)
+            site.done = wished
+    end = time.monotonic() + secs
+    while not until():
+        assert time.monotonic() < end, {n: s.done for n, s in world.sites.items()}
+        while world.carry():
+            close(world[closed])
+        for site in world.sites.values():
+            for to, s in list(site.done.get("sites", {}).items()):
+                if s["more"] or s["owed"] or s["unconfirmed"]:
+                    site.ship(to, NEW if s["more"] else HELLO_TOO if s["owed"] else CONFIRMED)
+        time.sleep(1)
+        for site in world.sites.values():
+            if site.done.get("tick", 0) > 0:
+                site.work(TICK)
+                close(site)
+
+
+def test_a_round_is_answered_where_a_mail_was_given_up_in_an_earlier_session(tmp_path_factory):
+    """Nobody can give it. The mails behind it clash with others."""
+    world = make_world(tmp_path_factory, ["sdbox", "sdbox"], crash="nowhere:/nonexistent")   # the build that loses patience soon
+    try:
+        append(world[1], "INBOX", "first")
+        world.settle()
+        append(world[1], "INBOX", "large", size=PARTS)
+        (path,) = world[1].root().rglob("u.2")
+        world[1].ingest()
+        os.chown(path, 0, 0)
+        path.chmod(0o600)
+        append(world[1], "INBOX", "behind")
+        world[1].ingest()
+        turns(world, 120, lambda: b"messages=2" in world[2].doveadm("mailbox", "status", "-u", USER, "messages", "INBOX"), closed=2)
+        append(world[1], "INBOX", "clash")
+        for i in range(2):
+            append(world[2], "INBOX", f"other{i}")
+        for number in 1, 2:
+            world[number].ingest()
+
+        def same():
+            said = [world[n].doveadm("fetch", "-u", USER, "uid hdr.subject", "mailbox", "INBOX", "uid", mails) for n, mails in ((1, "1,3:*"), (2, "1:*"))]
+            return said[0] == said[1] and said[0].count(b"hdr.subject") == 5   # without the large one
+        turns(world, 90, same, closed=2)
+    finally:
+        world.stop()
