@@ -229,7 +229,8 @@ class Worker:
         self.socket.sendall(struct.pack("<IB", len(body) + 1, kind) + body)
 
     def reserve(self, what, counter):
-        self.write(RESERVE, bytes([what]) + struct.pack("<Q", 7) + num(counter))
+        key = (self.user.encode() * 16)[:16] if self.old else b""
+        self.write(RESERVE, bytes([what]) + key + struct.pack("<Q", 7) + num(counter))
         kind, r = self.read()
         assert kind == RESERVED, kind
         ok, new_epoch = r.bytes(2)
