@@ -263,7 +263,8 @@ static int by_order(const void *a, const void *b)
     return orset_dot_order(x->os, x->dot, y->dot);
 }
 
-/* A dot that has not come to the keeper yet is left out; its site stays dirty, and says so again. */
+/* A dot that has not come to the keeper yet is left out; its site stays dirty, and says so
+ * again. */
 static int take_item(struct orset *os, struct folder *home, struct orset_dot d, struct items *t)
 {
     for (uint32_t i = 0; i < os->nfolders; i++) {
@@ -515,7 +516,8 @@ int orset_uids_exec(struct exec *x, struct folder *home)
     if (x->in.bad || a.round == 0 || base == 0 || base + n > ORSET_UID_MAX)
         return orset_fail(os, ORSET_E_MALFORMED, "a UID round's op cannot be read");
     /* A base far above would use up the UIDs (F32): it is believed, but not followed. */
-    bool room = !x->dry && !waits && home->uid_next <= base && base - home->uid_next <= ORSET_UID_JUMP;
+    bool room = !x->dry && !waits && home->uid_next <= base &&
+                base - home->uid_next <= ORSET_UID_JUMP;
     for (uint64_t i = 0; i < n; i++) {
         struct folder *f;
         int r = orset_read_folder(x, &f);

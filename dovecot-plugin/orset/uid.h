@@ -9,8 +9,8 @@
  *     each site   orset_uid_answer(): UIDNEXT, and the mails whose UID is not the agreed one
  *     keeper      orset_uid_settle(): base = highest UIDNEXT + gap; base, base + 1, ... go to the union of those
  *                 mails in the order (agreed or claimed UID, dot). That is an op like any other
- *     each site   applies it: RENUMBER rows if its UIDNEXT is not above base, else it is dirty again. Where mails
- *                 wait to be placed, they get their UIDs first: orset_uid_follow()
+ *     each site   applies it: RENUMBER rows if its UIDNEXT is not above base, else it is dirty
+ *                 again. Mails that wait to be placed get their UIDs first: orset_uid_follow()
  *
  * A round fails at a site only if more than gap mails came there meanwhile; gap doubles while rounds fail. A
  * dirty that comes during a round survives it. Asks and answers may be lost: the keeper starts another round;
@@ -52,11 +52,12 @@ struct orset_answer {
 /* The keeper has the answers of the sites it reached (its own is made here). ORSET_OK: an op was made;
  * ORSET_KNOWN: nothing to settle. Answers to another round are ORSET_E_MALFORMED: leave them out. */
 int orset_uid_settle(struct orset *, uint32_t folder, const struct orset_answer *, size_t n);
-/* Where mails lacked when a round came, its UIDs were not followed: UIDNEXT would have passed those of the mails
- * that lack. Now nothing is waited for any more: RENUMBER rows for those that the mailbox can still give
- * (transaction needed). ORSET_KNOWN: there are none. */
+/* Where mails lacked when a round came, its UIDs were not followed: UIDNEXT would have passed those
+ * of the mails that lack. Now nothing is waited for any more: RENUMBER rows for those that the
+ * mailbox can still give (transaction needed). ORSET_KNOWN: there are none. */
 int orset_uid_follow(struct orset *, uint32_t folder);
-/* No round is followed until this ends: what the mailboxes have is not known yet. In memory only. */
+/* No round is followed until this ends: what the mailboxes have is not known yet. In memory
+ * only. */
 void orset_uid_hold(struct orset *, bool);
 /* An answer's UIDNEXT was more than ORSET_UID_STEP above the one here, and the settle that was last followed it by that much only. Further rounds
  * follow it on: not one at once after the other, or a peer could use up the UIDs. */

@@ -84,7 +84,7 @@ struct user {
     double look_wait, parcel_wait, open_wait;    /* after a failure: the next wait; 0 after a success */
     double unknown_until;                        /* it could not be opened for good: its parcels are dropped */
     double tick_at, sweep_at, active_at;
-    bool tick_kept; /* an earlier session of his wished it: one that did not look does not know of it */
+    bool tick_kept; /* an earlier session wished it, of which the present one does not know */
     double asked_at; /* a worker owes an answer, or its end, since then; 0: none does */
     struct {
         double until, wait; /* the second: for how long, the next time longer */

@@ -20,7 +20,7 @@
 #include "sweep.h"
 
 #define READ_SIZE 65536
-#define UNREAD_MOST (FRAME_MAX + READ_SIZE) /* bytes of a question and of answers that it has not read */
+#define UNREAD_MOST (FRAME_MAX + READ_SIZE) /* bytes of a question and answers, not read yet */
 #define CONNECT_AGAIN 1. /* seconds */
 #define HOLD 2.          /* so long a user's worker waits for the answer of an exchange while others wait for a worker */
 #define ASK_AGAIN 1.     /* an exchange that was lost with its worker's memory begins anew after so long */
@@ -381,7 +381,8 @@ static void on_reply(struct worker *w, const struct frame *f)
         job_reply(&w->job, f->u.reply.text);
 }
 
-/* A worker waits for each answer. One that asks on and reads none would have all of them kept here. */
+/* A worker waits for each answer. One that asks on and reads none would have all of them kept
+ * here. */
 static bool reads_answers(const struct worker *w)
 {
     return w->out.len - w->sent <= UNREAD_MOST;

@@ -141,7 +141,8 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind)
     }
 }
 
-/* It will be free in a moment. One that was asked longer ago may be stopped, and others are given free workers meanwhile. */
+/* It will be free in a moment. One that was asked longer ago may be stopped, and others are given
+ * free workers meanwhile. */
 static bool is_closing_soon(const struct worker *w)
 {
     return w->state == CLOSING && w->user && clock_monotonic() - w->user->asked_at < CLOSES_WITHIN;

@@ -204,9 +204,11 @@ static void take_hello(struct link *l, const struct frame_hello *h)
             i_warning("setpriority(%u): %m", n);
     }
     keep_alive(l);
-    /* While it is root's: a process that its user stops before its first word would be taken for one that Dovecot did not start. */
+    const struct text text = {(const uint8_t *)here, strlen(here)};
+    /* While it is root's: a process that its user stops before its first word would be taken for
+     * one that Dovecot did not start. */
     if (credentials_kept() == 0)
-        (void)link_send(l, &(struct frame){.type = FRAME_NOTE, .u.note = {NOTE_DEBUG, {(const uint8_t *)here, strlen(here)}}});
+        (void)link_send(l, &(struct frame){.type = FRAME_NOTE, .u.note = {NOTE_DEBUG, text}});
 }
 
 /* --- questions ------------------------------------------------------------------------------------------------------ */

@@ -164,8 +164,8 @@ void plan_look_again(struct session *s, unsigned item)
         p->item[i].until = 0;
 }
 
-/* A mailbox that cannot take any now holds nobody up, nor does one that has waited long enough, which an earlier
- * session may have found out. */
+/* A mailbox that cannot take any now holds nobody up, nor does one that has waited long enough,
+ * which an earlier session may have found out. */
 static bool may_go_on(struct session *s, const struct plan_mailbox *m)
 {
     const struct box *x = box_of_folder(s, m->folder);

@@ -307,7 +307,7 @@ void rounds_wanted(struct session *s)
         }
 }
 
-/* --- rounds that came while mails lacked ------------------------------------------------------------------------------ */
+/* --- rounds that came while mails lacked --- */
 
 static int follow(struct session *s, uint32_t folder)
 {

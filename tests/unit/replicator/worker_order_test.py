@@ -346,17 +346,22 @@ def test_the_answer_comes_to_another_session_than_the_question(tmp_path_factory,
         world.stop()
 
 
+def small_behind_large(world):
+    """Site 2 knows of both, has the small one, and has asked for the large one in vain."""
+    append(world[1], "INBOX", "first")
+    world.settle()
+    append(world[1], "INBOX", "large", size=PARTS)
+    append(world[1], "INBOX", "small")
+    world[1].ingest()
+    while world.carry(lambda a, to, kind: to == 1):
+        pass
+
+
 def test_what_is_here_is_shown_when_the_only_other_site_is_dead(tmp_path_factory):
     """It gave a small mail along with its op; the large one before it was to be asked for."""
     world = make_world(tmp_path_factory, ["sdbox", "sdbox"], crash="nowhere:/nonexistent")   # the build that loses patience soon
     try:
-        append(world[1], "INBOX", "first")
-        world.settle()
-        append(world[1], "INBOX", "large", size=PARTS)
-        append(world[1], "INBOX", "small")
-        world[1].ingest()
-        while world.carry(lambda a, to, kind: to == 1):
-            pass
+        small_behind_large(world)
         world[1].disconnect()
         for _ in range(180):
             if b"messages=2" in world[2].doveadm("mailbox", "status", "-u", USER, "messages", "INBOX"):
@@ -374,13 +379,7 @@ def test_who_waited_once_in_vain_waits_the_next_time(tmp_path_factory):
     """All of it was removed; much later there is another large mail, and a small one behind it."""
     world = make_world(tmp_path_factory, ["sdbox", "sdbox"], crash="nowhere:/nonexistent")
     try:
-        append(world[1], "INBOX", "first")
-        world.settle()
-        append(world[1], "INBOX", "large", size=PARTS)
-        append(world[1], "INBOX", "small")
-        world[1].ingest()
-        while world.carry(lambda a, to, kind: to == 1):
-            pass
+        small_behind_large(world)
         imap(world[1], "INBOX", ("store", "2:3", "+FLAGS", "(\\Deleted)"), ("expunge",))
         world.settle()
         time.sleep(31)   # the silence after which that build waits no longer
@@ -426,13 +425,7 @@ def test_who_began_to_wait_with_a_clock_ahead_loses_patience_as_soon(tmp_path_fa
     """The row of patience.c tells of tomorrow, and no other site speaks."""
     world = make_world(tmp_path_factory, ["sdbox", "sdbox"], crash="nowhere:/nonexistent")
     try:
-        append(world[1], "INBOX", "first")
-        world.settle()
-        append(world[1], "INBOX", "large", size=PARTS)
-        append(world[1], "INBOX", "small")
-        world[1].ingest()
-        while world.carry(lambda a, to, kind: to == 1):
-            pass
+        small_behind_large(world)
         world[1].disconnect()
         world[2].work(CLOSE)
         world[2].disconnect()
