@@ -376,6 +376,13 @@ static int take_body(struct orset *os, struct orset_exchange *x, uint8_t kind, s
     return e;
 }
 
+bool orset_is_stale(const struct orset_exchange *x, const uint8_t *answer, size_t len)
+{
+    struct orset_reader r = orset_reader_of(answer, len);
+    uint8_t version = orset_read_u8(&r), kind = orset_read_u8(&r);
+    return !r.bad && version == ORSET_WIRE_VERSION && kind >= X_HELLO && kind <= X_NAMED && (kind == X_HELLO) == x->helloed;
+}
+
 int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer, size_t len,
                struct orset_buf *q)
 {

@@ -59,4 +59,7 @@ int orset_answer(struct orset *, uint64_t site, const uint8_t *question, size_t 
 int orset_take(struct orset *, struct orset_exchange *, const uint8_t *answer, size_t len,
                struct orset_buf *question);
 
+/* It answers a question of an exchange before this one, with the same site: this one waits on. */
+bool orset_is_stale(const struct orset_exchange *, const uint8_t *answer, size_t len);
+
 #endif
