@@ -35,6 +35,11 @@ enum parcel_kind {
     PARCEL_KINDS
 };
 
+static inline bool parcel_is_answer(unsigned kind)
+{
+    return kind == PARCEL_ANSWER || kind == PARCEL_ANSWER_READING;
+}
+
 /* ---- meta ---- */
 
 struct parcel {

@@ -677,9 +677,11 @@ int ingest_marked(struct session *s)
 }
 
 /* A state that is new, or lost numbers, hears what the others know before it says anything (F12, F36). Who has not answered may have been removed
- * from the group since. */
-static bool must_exchange(struct session *s)
+ * from the group since. 1: not yet. */
+static int must_exchange(struct session *s)
 {
+    if (s->exchange_first && s->join_since == 0 && peer_join(s) < 0)
+        return -1;
     bool all_answered = TRUE, in_time = time(NULL) < s->join_until;
     for (unsigned i = 0; s->exchange_first && i < s->npeers; i++) {
         all_answered = all_answered && s->peer[i].answered;
@@ -687,10 +689,10 @@ static bool must_exchange(struct session *s)
             (void)peer_ask(s, s->peer[i].site);
     }
     if (!s->exchange_first)
-        return FALSE;
+        return 0;
     if (in_time && !all_answered) {
         session_want_tick(s, 1000);
-        return TRUE;
+        return 1;
     }
     if (all_answered)
         session_note(s, NOTE_INFO, "the state has what the other sites have; reading the mailboxes");
@@ -699,15 +701,16 @@ static bool must_exchange(struct session *s)
                      "they are: mail that was removed elsewhere meanwhile may come back");
     s->exchange_first = FALSE;
     s->unasked = !all_answered;
-    return FALSE;
+    return 0;
 }
 
 int ingest(struct session *s, const struct frame_ingest *f)
 {
     struct ingest in;
     bool was = s->exchange_first;
-    if (must_exchange(s))
-        return 0;
+    int waits = must_exchange(s);
+    if (waits != 0)
+        return waits < 0 ? -1 : 0;
     s->uncounted = TRUE;
     if (session_begin(s) < 0)
         return -1;

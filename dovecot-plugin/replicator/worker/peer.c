@@ -191,6 +191,26 @@ int peer_ask(struct session *s, uint64_t site)
     return r < 0 ? session_core_failed(s, "exchange") : 0;
 }
 
+/* Of a state that is new: it waits from when it asked, not from when it was made, since many may have had to wait
+ * for their turn, and as long again after each turn that ended without an answer. */
+int peer_join(struct session *s)
+{
+    time_t now = time(NULL);
+    bool first = s->join_since == 0;
+    if (!s->exchange_first || (!first && (now - s->join_since >= JOIN_MOST_SECS || s->join_until - now > JOIN_WAIT_SECS / 2)))
+        return 0;
+    if (session_begin(s) < 0)
+        return -1;
+    if (first)
+        s->join_since = now;
+    s->join_until = now + JOIN_WAIT_SECS;
+    if (rows_put_join(s) < 0) {
+        session_rollback(s);
+        return -1;
+    }
+    return session_commit(s);
+}
+
 int peer_exchanges_run(struct session *s)
 {
     for (unsigned i = 0; i < s->npeers; i++)
@@ -267,6 +287,8 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
     /* To a question of before a restart. Where all waits for an exchange, a site that answers is asked anew at once. */
     if (p->exchange == NULL)
         return s->exchange_first && peer_ask(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    if (orset_is_stale(p->exchange, body.p, body.n))
+        return FRAME_OK;
     if (session_begin(s) < 0)
         return FRAME_TEMPORARY;
     int e = orset_take(s->os, p->exchange, body.p, body.n, &q);
@@ -425,7 +447,7 @@ static enum frame_result parcel(struct session *s, const struct frame_parcel *f)
         session_fail(s, "site %llu is not in the group", (unsigned long long)f->site);
         return FRAME_REFUSED;
     }
-    bool answer = f->kind == PARCEL_ANSWER || f->kind == PARCEL_ANSWER_READING;
+    bool answer = parcel_is_answer(f->kind);
     s->uncounted = s->uncounted || f->kind == PARCEL_BATCH || answer;
     if ((f->kind == PARCEL_BATCH || answer || f->kind == PARCEL_BODIES) && end_cut_short(s) < 0)
         return FRAME_TEMPORARY;

@@ -262,6 +262,7 @@ int rows_put_join(struct session *s)
         return rows_del(s, 'j', "", 0);
     orset_buf_num(&b, (uint64_t)s->join_until);
     orset_buf_u8(&b, s->unasked);
+    orset_buf_num(&b, (uint64_t)s->join_since);
     return put_buf(s, 'j', &k, &b);
 }
 
@@ -420,6 +421,7 @@ int rows_load(struct session *s)
         struct orset_reader in = orset_reader_of(v, len);
         s->join_until = (time_t)orset_read_num(&in, INT64_MAX);
         s->unasked = in.at < in.end && orset_read_u8(&in) != 0;
+        s->join_since = in.at < in.end ? (time_t)orset_read_num(&in, INT64_MAX) : s->join_until; /* one of 0.1.0: it has asked */
     }
     s->exchange_first = r > 0 && !s->unasked;
     s->unasked = s->unasked && s->npeers > 0; /* not where all that could be asked were removed */

@@ -180,6 +180,7 @@ struct peer {
 
 /* A new state waits that long for a peer's, then it goes on with what the mailboxes have (F36). */
 #define JOIN_WAIT_SECS 30
+#define JOIN_MOST_SECS 600 /* after which asking again makes that wait no longer */
 
 /* Which file a path names; born, where the file system knows: an inode's number may come again. */
 struct file_id {
@@ -210,6 +211,7 @@ struct session {
     unsigned npeers;
     bool exchange_first;         /* a new state or epoch: nothing is ingested before an exchange, or join_until */
     time_t join_until;           /* of a new state or epoch: it waits so long for all to answer */
+    time_t join_since;           /* when it asked first; 0: it has not, and waits for its turn */
     bool unasked;                /* that wait ended, and not all have answered since */
     bool read;                   /* all mailboxes were read since it was opened, or made anew */
     uint64_t read_upto;          /* own ops at that time */

@@ -415,7 +415,7 @@ static int ask_first(struct session *s)
         if (rows_put_peer(s, &s->peer[i]) < 0)
             return -1;
     }
-    s->join_until = time(NULL) + JOIN_WAIT_SECS;
+    s->join_until = s->join_since = 0;
     return rows_put_join(s);
 }
 

@@ -80,9 +80,15 @@ def change_row(site, kind, change):
     db.close()
 
 
+def join_row(value, until, since=None):
+    """Until when a new state waits, in its row; since: when it asked first."""
+    nums = [i for i, byte in enumerate(value) if byte < 128]    # last bytes of numbers, and the flag
+    return num(until) + (value[nums[0] + 1:] if since is None else value[nums[1]:nums[1] + 1] + num(since))
+
+
 def goes_on_alone(site, since=1):
     """The time is over in which a new state waits for the others, since so many seconds."""
-    change_row(site, b"j", lambda value: num(int(time.time()) - since) + value[-1:])
+    change_row(site, b"j", lambda value: join_row(value, int(time.time()) - since))
     site.ingest()
     assert any("not all other sites could be asked" in note for _, note in site.notes), site.notes
 
@@ -162,6 +168,48 @@ def test_who_went_on_alone_gives_no_uidvalidity_of_a_mailbox_without_mail(pair):
     pair.settle(ingest=False)
     assert uids(pair[1], "INBOX", "Sent") == before == uids(pair[2], "INBOX", "Sent")
     equal(pair)
+
+
+def is_alone(site):
+    return any("not all other sites could be asked" in note for _, note in site.notes)
+
+
+def test_a_new_state_waits_from_when_it_asked(pair):
+    """With very many new users each waits for its turn; and an answer that comes late is none."""
+    now = int(time.time())
+    lose(pair[2])
+    pair[2].ensure()
+    change_row(pair[2], b"j", lambda value: value)
+    db = sqlite3.connect(pair[2].state() / "state.db")
+    (value,), = db.execute("SELECT value FROM app WHERE substr(key, 1, 1) = 'j' OR substr(key, 1, 1) = X'6a'").fetchall()
+    db.close()
+    assert bytes(value) == bytes(3), "its time runs before it asked"
+    pair[2].ingest()
+    assert QUESTION in kinds(pair, 2, 1) and not is_alone(pair[2])
+    change_row(pair[2], b"j", lambda value: join_row(value, now - 1, now - 100))
+    pair[2].ship(1, EXCHANGE)
+    pair[2].ingest()
+    assert not is_alone(pair[2]), "its turn came after its time"
+    change_row(pair[2], b"j", lambda value: join_row(value, now - 1, now - WAIT))
+    pair[2].ship(1, EXCHANGE)
+    pair[2].ingest()
+    assert is_alone(pair[2]), "it waits for ever"
+
+
+def test_an_answer_to_an_earlier_question_ends_no_exchange(pair):
+    mailboxes_with_mail(pair[1])
+    pair[1].ingest()
+    lose(pair[2])
+    pair[2].ensure()
+    pair[2].outbox[1].clear()
+    pair[2].ship(1, EXCHANGE)
+    hand_over(pair, 2, 1, QUESTION)
+    pair[2].work(CLOSE)
+    pair[2].ship(1, EXCHANGE)
+    hand_over(pair, 2, 1, QUESTION)
+    exchange(pair, 2, 1)
+    assert not any("given up" in note for _, note in pair[2].notes), pair[2].notes
+    assert any("the state has what the other sites have" in note for _, note in pair[2].notes)
 
 
 def test_mail_that_comes_ends_that_wait(pair):
