@@ -165,15 +165,17 @@ static bool unsent(const struct user_peer *p)
     return p->missing || p->more;
 }
 
-/* Whether it would be missed. What a peer has not confirmed stands in the ledger, too, and the sweep of all users comes back to it: so of those, not more
- * than KEEP stay. */
+/* Whether it would be missed. The sweep of all users comes back to those to whom something is to be
+ * done later, but once an hour: of those, not more than KEEP stay. What a peer has not confirmed
+ * stands in the ledger, too; a wish for a TICK, and an exchange that is due, nowhere else. */
 static bool needed(const struct user *u, double now)
 {
     const struct replicator *r = u->r;
     bool work = u->worker || u->ending || u->queued != USER_NOTHING || u->nparcels || user_has_reason(u) || u->sweep || !TAILQ_EMPTY(&u->admin);
+    bool waits = u->tick_at != 0;
     for (size_t i = 0; i < r->group.npeers; i++)
-        work = work || ((u->peer[i].resend_at != 0 || unsent(&u->peer[i])) && u->r->users->n < KEEP);
-    return work || now < u->unknown_until || user_kind(u) != USER_ORDINARY || active(u, now) || now < u->open_after;
+        waits = waits || u->peer[i].resend_at != 0 || u->peer[i].exchange_at != 0 || unsent(&u->peer[i]);
+    return work || (waits && r->users->n < KEEP) || now < u->unknown_until || user_kind(u) != USER_ORDINARY || active(u, now) || now < u->open_after;
 }
 
 static void on_collect(struct ev_loop *loop, ev_timer *t, int events)
