@@ -102,6 +102,8 @@ class Site:
         self.sent_elsewhere, self.always_elsewhere, self.lookups, self.slow_lookups = [], 0, [], 0
         self.unknown, self.failing, self.refusing, self.crashing, self.slow, self.deaf = set(), set(), set(), {}, {}, False
         self.parcels = []  # (user, from, kind) as they came
+        self.wishes, self.ticks = {}, []    # user: milliseconds after which he wishes a TICK, once; who had one
+        self.joining, self.joins_asked = set(), 0   # users whose states are new; questions of theirs
         self.late, self.exchanged = 0, set()    # answers whose question nobody remembered; users who got theirs
         self.reserved, self.opened, self.closed, self.hellos, self.verbs, self.connections = [], [], [], [], [], []
         self.listed = None  # names of the userdb; None: cannot be listed
@@ -239,6 +241,7 @@ class Worker:
 
     def done(self, result=OK, why="", tick=0):
         sites = []
+        tick = tick or self.site.wishes.get(self.user, 0) or 1000 * (self.user in self.site.joining)
         if self.user:
             s = self.site.state(self.user)
             for site in self.peers():
@@ -310,7 +313,7 @@ class Worker:
         self.site.opened.append(user)
         self.reserve(CHECK, len(self.site.state(user).own()))
         s = self.site.state(user)
-        self.write(READY, bytes([0, 0]) + num(len(s.own()) - s.first + 1))
+        self.write(READY, bytes([0, user in self.site.joining]) + num(len(s.own()) - s.first + 1))
 
     def close(self, r):
         r.end()
@@ -322,7 +325,23 @@ class Worker:
         self.user = None
 
     def done_tick(self, r):
+        self.site.ticks.append(self.user)
+        self.site.wishes.pop(self.user, None)
+        self.ask_first()
         self.done()
+
+    def ask_first(self):
+        """Of a new state nothing is read before all have answered."""
+        joins = self.user in self.site.joining
+        for site in self.peers() if joins else []:
+            self.ask(site)
+        return joins
+
+    def ask(self, site):
+        if site not in self.asking:
+            self.site.joins_asked += self.user in self.site.joining
+            self.asking.add(site)
+            self.send(site, QUESTION, {})
 
     def maybe_crash(self):
         if self.site.crashing.get(self.user, 0) > 0:
@@ -338,12 +357,18 @@ class Worker:
         s.looks += not sweep
         s.sweeps += sweep
         self.maybe_crash()
+        if self.ask_first():
+            self.done()
+            return
+        self.read_mailbox(s)
+        self.done()
+
+    def read_mailbox(self, s):
         if s.mailbox:
             self.reserve(RAISE, len(s.own()) + len(s.mailbox))
             s.own().extend(s.mailbox)
             s.mailbox.clear()
             self.batches(0, min((s.sent.get(p, 0) for p in self.peers()), default=0) + 1)
-        self.done()
 
     def batches(self, site, first, always=False, one=False):
         s, own = self.site.state(self.user), self.site.state(self.user).own()
@@ -400,6 +425,7 @@ class Worker:
         elif kind == ANSWER:
             self.asking.discard(site)
             self.site.exchanged.add(self.user)
+            self.site.joining.discard(self.user)
             for other, items in body["items"].items():
                 have = s.items.setdefault(int(other), [])
                 assert have == items[:len(have)] or items == have[:len(items)], "two items under one number"
@@ -416,6 +442,7 @@ class Worker:
             s.behind[site] = any(n > len(s.items.get(int(o), [])) for o, n in body["vector"].items())
         if kind == ANSWER:
             s.behind[site] = False
+            self.read_mailbox(s)
         self.done()
 
     def ship(self, r):
@@ -438,8 +465,7 @@ class Worker:
         elif begin:
             s.sent[site] = max(s.confirmed.get(site, 0), min(s.sent.get(site, 0), begin - 1))
         if how == EXCHANGE:
-            self.asking.add(site)
-            self.send(site, QUESTION, {})
+            self.ask(site)
         elif how == FORGET:
             others = [s.confirmed.get(p, 0) for p in self.peers() if p != site] or [len(s.own())]
             s.first = max(s.first, min(others) + 1)

@@ -37,6 +37,7 @@ static void next_ingest(struct job *j, struct user *u, struct frame *f)
 {
     j->kind = JOB_INGEST;
     j->look = user_has_reason(u);
+    j->asks = u->joins;
     f->type = FRAME_INGEST;
     f->u.ingest.sweep = !u->look_all && !u->nlook;
     f->u.ingest.n = u->look_all ? 0 : u->nlook;
@@ -46,19 +47,20 @@ static void next_ingest(struct job *j, struct user *u, struct frame *f)
     }
 }
 
-static bool next_ship(struct job *j, struct user *u, struct frame *f)
+/* ways: bits 1 << enum frame_ship, those that may be. */
+static bool next_ship(struct job *j, struct user *u, unsigned ways, struct frame *f)
 {
     for (size_t i = 0; i < u->r->group.npeers; i++) {
         struct user_peer *p = &u->peer[i];
         if (!ship_ready(u->r->ship, i))
             put_off(p);
-        if (!p->want)
+        if (!(p->want & ways))
             continue;
         /* A resend says all that a hello and a first send would say. */
         if (p->want & 1u << FRAME_SHIP_CONFIRMED)
             p->want &= ~(1u << FRAME_SHIP_NEW | 1u << FRAME_SHIP_HELLO);
         j->how = FRAME_SHIP_FORGET;
-        while (!(p->want & 1u << j->how))
+        while (!(p->want & ways & 1u << j->how))
             j->how--;
         p->want &= ~(1u << j->how);
         j->kind = JOB_SHIP;
@@ -74,6 +76,7 @@ static bool next_ship(struct job *j, struct user *u, struct frame *f)
         f->type = FRAME_SHIP;
         f->u.ship.site = u->r->group.peer[i].site;
         f->u.ship.how = j->how;
+        j->asks = j->how == FRAME_SHIP_EXCHANGE;
         if (j->how == FRAME_SHIP_CONFIRMED)
             metric_add(replicator_resends, 1);
         if (j->how == FRAME_SHIP_EXCHANGE)
@@ -85,10 +88,11 @@ static bool next_ship(struct job *j, struct user *u, struct frame *f)
     return false;
 }
 
-bool job_next(struct job *j, struct user *u, struct frame *f)
+bool job_next(struct job *j, struct user *u, bool may_ask, struct frame *f)
 {
     double now = clock_monotonic();
-    bool may_look = now >= u->look_after;
+    const unsigned exchange = 1u << FRAME_SHIP_EXCHANGE;
+    bool in_turn = may_ask || !u->joins, may_look = now >= u->look_after && in_turn;
     *j = (struct job){.kind = JOB_NONE};
     memset(f, 0, sizeof *f);
     if (!TAILQ_EMPTY(&u->admin)) {
@@ -97,6 +101,9 @@ bool job_next(struct job *j, struct user *u, struct frame *f)
         admin_frame(j->admin, f);
         return true;
     }
+    /* Before it looks: else a state that waited long for its turn would go on unheard. */
+    if (u->joins && may_ask && next_ship(j, u, exchange, f))
+        return true;
     if (user_has_reason(u) && may_look) {
         next_ingest(j, u, f);
         return true;
@@ -109,10 +116,11 @@ bool job_next(struct job *j, struct user *u, struct frame *f)
         f->u.parcel = (struct frame_parcel){.site = u->r->group.peer[p->peer].site, .kind = p->kind, .body = p->body};
         return true;
     }
-    if (next_ship(j, u, f))
+    if (next_ship(j, u, may_ask ? ~0u : ~exchange, f))
         return true;
-    if (u->tick) {
+    if (u->tick && in_turn) {
         j->kind = JOB_TICK;
+        j->asks = u->joins;
         f->type = FRAME_TICK;
         return true;
     }

@@ -12,11 +12,13 @@ struct job {
     enum frame_ship how;
     uint64_t from; /* of NEW; what was known to be missing in the lane */
     bool look; /* INGEST: not only a sweep */
+    bool asks; /* it begins an exchange */
 };
 
-/* The user's next question, in the order: admin, hints, parcels, ship, tick, sweep. f's texts are the user's and the
- * request's. false: there is nothing to do now. */
-bool job_next(struct job *, struct user *, struct frame *f);
+/* The user's next question, in the order: admin, hints, parcels, ship, tick, sweep; of a state that
+ * is new an exchange comes before hints. may_ask: it may begin an exchange. f's texts are the
+ * user's and the request's. false: there is nothing to do now. */
+bool job_next(struct job *, struct user *, bool may_ask, struct frame *f);
 /* f was written: what the user keeps no longer is let go. */
 void job_asked(struct job *, struct user *);
 

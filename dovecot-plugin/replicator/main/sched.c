@@ -13,8 +13,8 @@ TAILQ_HEAD(user_queue, user);
 
 struct sched {
     struct replicator *r;
-    struct user_queue queue[USER_CLASSES], unknown[USER_CLASSES], apart[USER_KINDS];
-    size_t waiting, napart[USER_KINDS], nunknown; /* in queue; the others */
+    struct user_queue queue[USER_CLASSES], unknown[USER_CLASSES], apart[USER_KINDS], in_turn;
+    size_t waiting, napart[USER_KINDS], nunknown, nin_turn; /* in queue; the others */
     unsigned picks, lookups;
 };
 
@@ -28,6 +28,7 @@ struct sched *sched_open(struct replicator *r)
     }
     for (int k = 0; k < USER_KINDS; k++)
         TAILQ_INIT(&s->apart[k]);
+    TAILQ_INIT(&s->in_turn);
     return s;
 }
 
@@ -36,17 +37,23 @@ void sched_close(struct sched *s)
     free(s);
 }
 
-/* Where it waits: to be looked up first, apart with all slow or lengthy ones, or in its class. */
+/* Where it waits: to be looked up first, for its turn to exchange, apart with all slow or lengthy ones, or in its class. */
 static struct user_queue *queue_of(struct sched *s, const struct user *u, enum user_class c, size_t **n)
 {
     enum user_kind k = u->queued_as;
+    if (c == USER_IN_TURN && u->credentials != 0) {
+        *n = &s->nin_turn;
+        return &s->in_turn;
+    }
+    if (c == USER_IN_TURN)
+        c = USER_SECOND;
     *n = u->credentials == 0 ? &s->nunknown : k != USER_ORDINARY ? &s->napart[k] : &s->waiting;
     return u->credentials == 0 ? &s->unknown[c] : k != USER_ORDINARY ? &s->apart[k] : &s->queue[c];
 }
 
 static void say_waiting(const struct sched *s)
 {
-    metric_set(replicator_waiting, (long long)(s->waiting + s->napart[USER_LENGTHY] + s->napart[USER_SLOW] + s->nunknown));
+    metric_set(replicator_waiting, (long long)(s->waiting + s->napart[USER_LENGTHY] + s->napart[USER_SLOW] + s->nunknown + s->nin_turn));
 }
 
 void sched_dequeue(struct sched *s, struct user *u)
@@ -83,9 +90,20 @@ static struct user *first_apart(const struct sched *s, enum user_kind k)
     return s->napart[k] > 0 && workers_have_room(s->r->workers, k) ? TAILQ_FIRST(&s->apart[k]) : NULL;
 }
 
+/* Whose turn to exchange it is now. */
+static struct user *first_in_turn(const struct sched *s)
+{
+    return s->nin_turn > 0 && workers_may_ask(s->r->workers) ? TAILQ_FIRST(&s->in_turn) : NULL;
+}
+
+size_t sched_in_turn(const struct sched *s)
+{
+    return s->nin_turn;
+}
+
 size_t sched_waiting(const struct sched *s)
 {
-    return s->waiting + (first_apart(s, USER_LENGTHY) ? 1 : 0) + (first_apart(s, USER_SLOW) ? 1 : 0);
+    return s->waiting + (first_in_turn(s) ? 1 : 0) + (first_apart(s, USER_LENGTHY) ? 1 : 0) + (first_apart(s, USER_SLOW) ? 1 : 0);
 }
 
 size_t sched_apart(const struct sched *s, enum user_kind k)
@@ -122,6 +140,10 @@ static struct user *pick(struct sched *s)
     size_t picks = s->picks + 1;
     struct user *lengthy = first_apart(s, USER_LENGTHY), *slow = first_apart(s, USER_SLOW), *apart = lengthy && (!slow || picks / OTHER_WAY % 2) ? lengthy : slow;
     struct user *u = apart && picks % OTHER_WAY == OTHER_WAY / 2 ? NULL : first_of(s->queue, order(picks));
+    /* Every other pick, but never all workers (workers_may_ask). */
+    struct user *in_turn = first_in_turn(s);
+    if (in_turn && (!u || picks % 2))
+        return in_turn;
     return u ? u : apart;
 }
 
@@ -146,8 +168,9 @@ void sched_run(struct sched *s)
         if (!w)
             break;
         s->picks++;
+        bool in_turn = u->queued == USER_IN_TURN;
         sched_dequeue(s, u);
-        worker_open_user(w, u);
+        worker_open_user(w, u, in_turn);
     }
     /* Those who still wait need workers that are warm with somebody else. */
     while (sched_waiting(s) > coming && !s->r->stopping && workers_release_warm(ws))

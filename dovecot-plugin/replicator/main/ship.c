@@ -32,8 +32,9 @@ struct lane_state {
     char *after; /* page of ship_resend_all, NULL: not under way */
     int64_t waiting[LANES]; /* as the node said last; -1: it is not known */
     bool pushed;            /* something was, since the lengths were asked for */
-    int64_t stored;         /* in the live lane, since its length was said */
+    int64_t stored[LANES];  /* since the length was said */
     double progress; /* when the live lane was last seen empty, or with fewer parcels than it had and got */
+    double taken;    /* when either lane was last seen with fewer parcels than it had and got, or both were empty */
     double probed;   /* when something was let through though nobody took */
 };
 
@@ -108,7 +109,7 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
     bool stored = answer && (answer->type == REDIS_REPLY_INTEGER || (answer->str && !strcmp(answer->str, "DONE")));
     if (stored) {
         metric_add(replicator_sent, 1);
-        s->peer[p->peer].stored += p->lane == LANE_LIVE;
+        s->peer[p->peer].stored[p->lane]++;
         s->peer[p->peer].full_wait = 0;
     } else {
         unsent(s, p->user, p->peer, p->first);
@@ -153,6 +154,8 @@ static void push(struct ship *s, struct user *u, size_t peer, const struct frame
         l->pushed = true;
         if (l->waiting[LANE_LIVE] == 0)
             l->progress = clock_monotonic(); /* it was not asked while nothing could have come */
+        if (l->waiting[LANE_LIVE] <= 0 && l->waiting[LANE_BULK] <= 0)
+            l->taken = clock_monotonic();
         if (send->kind == PARCEL_BATCH)
             user_sent(u, peer);
     } else {
@@ -262,7 +265,7 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
     (void)new_life;
     for (size_t i = 0; i < s->r->group.npeers; i++) {
         s->peer[i].waiting[LANE_LIVE] = s->peer[i].waiting[LANE_BULK] = -1;
-        s->peer[i].progress = clock_monotonic();
+        s->peer[i].progress = s->peer[i].taken = clock_monotonic();
     }
     if (!ready)
         return;
@@ -324,10 +327,12 @@ static void on_length(struct wire *w, redisReply *reply, void *arg)
     struct ship *ship = l->ship;
     struct lane_state *s = &ship->peer[l->peer];
     int64_t n = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1;
-    if (l->lane == LANE_LIVE && (n <= 0 || (s->waiting[LANE_LIVE] >= 0 && n < s->waiting[LANE_LIVE] + s->stored)))
+    bool fewer = s->waiting[l->lane] >= 0 && n < s->waiting[l->lane] + s->stored[l->lane];
+    if (l->lane == LANE_LIVE && (n <= 0 || fewer))
         s->progress = clock_monotonic();
-    if (l->lane == LANE_LIVE)
-        s->stored = 0;
+    if (fewer)
+        s->taken = clock_monotonic();
+    s->stored[l->lane] = 0;
     s->waiting[l->lane] = n;
     if (s->full[l->lane])
         look_for_room(ship, l->peer, l->lane);
@@ -375,10 +380,17 @@ bool ship_stalled(const struct ship *s, size_t peer)
     return s->peer[peer].waiting[LANE_LIVE] > 0 && clock_monotonic() - s->peer[peer].progress > STALLED;
 }
 
+bool ship_answered(const struct ship *s, size_t peer)
+{
+    const struct lane_state *l = &s->peer[peer];
+    bool waits = l->waiting[LANE_LIVE] > 0 || l->waiting[LANE_BULK] > 0;
+    return ship_ready(s, peer) && !(waits && clock_monotonic() - l->taken > STALLED);
+}
+
 bool ship_try(struct ship *s, size_t peer)
 {
     double now = clock_monotonic();
-    if (ship_stalled(s, peer) && now < s->peer[peer].probed + SHIP_PROBE)
+    if ((ship_stalled(s, peer) || !ship_answered(s, peer)) && now < s->peer[peer].probed + SHIP_PROBE)
         return false;
     s->peer[peer].probed = now;
     return true;
@@ -395,7 +407,7 @@ struct ship *ship_open(struct replicator *r)
     struct ship *s = mem_zero(sizeof *s + r->group.npeers * sizeof *s->peer);
     s->r = r;
     for (size_t i = 0; i < r->group.npeers; i++)
-        s->peer[i] = (struct lane_state){.waiting = {-1, -1}, .progress = clock_monotonic()};
+        s->peer[i] = (struct lane_state){.waiting = {-1, -1}, .progress = clock_monotonic(), .taken = clock_monotonic()};
     ev_timer_init(&s->pages, on_pages, PAGE_EVERY, PAGE_EVERY);
     ev_timer_init(&s->lengths, on_lengths, LENGTH_EVERY, LENGTH_EVERY);
     s->pages.data = s->lengths.data = s;

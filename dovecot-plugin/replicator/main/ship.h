@@ -22,6 +22,8 @@ bool ship_ready(const struct ship *, size_t peer);
 /* Nobody has taken anything from the lane to that peer for a while, and it is not empty: what was sent is still there,
  * and sending it again would only fill it. */
 bool ship_stalled(const struct ship *, size_t peer);
+/* Nor has it been so with both lanes: a question may be answered. Exchanges go through the bulk lane. */
+bool ship_answered(const struct ship *, size_t peer);
 /* Whether something may be sent that is no change: the lane is not stalled, or it is time to see whether it still is. What is left in a
  * lane may be of one user who cannot take it now, and then nothing else says that the peer takes other users' parcels. */
 bool ship_try(struct ship *, size_t peer);

@@ -207,7 +207,7 @@ static void take_entry(struct from *f, int lane, redisReply *e)
     struct user *u = user_get(t->r->users, (const char *)m.user.p, m.user.n);
     struct text whole = {(const uint8_t *)body->str, (size_t)body->len};
     uint64_t first = m.kind == PARCEL_BATCH ? parcel_batch_first(whole) : 0;
-    if (!u || unwilling(t, u, whole.n) || is_in_hand(u, f->peer, first)) {
+    if (!u || unwilling(t, u, whole.n) || is_in_hand(u, f->peer, first) || (parcel_is_answer(m.kind) && !u->worker)) { /* who asked is gone */
         metric_add(replicator_dropped, 1);
         ack(f, lane, id->str);
         return;

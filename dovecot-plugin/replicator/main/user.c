@@ -344,6 +344,17 @@ void user_drop_parcels(struct user *u)
         user_parcel_done(u, TAILQ_FIRST(&u->parcels));
 }
 
+void user_drop_answers(struct user *u)
+{
+    for (struct parcel_in_hand *p = TAILQ_FIRST(&u->parcels), *next; p; p = next) {
+        next = TAILQ_NEXT(p, in_user);
+        if (!parcel_is_answer(p->kind))
+            continue;
+        metric_add(replicator_dropped, 1);
+        user_parcel_done(u, p);
+    }
+}
+
 static bool is_slow(const struct user *u)
 {
     return u->asked_at != 0 && clock_monotonic() - u->asked_at > USER_LENGTHY_AFTER;
@@ -417,7 +428,7 @@ void user_forget_work(struct user *u)
 {
     user_drop_parcels(u);
     clear_look(u);
-    u->sweep = u->tick = false;
+    u->sweep = u->tick = u->joins = false;
     u->tick_at = u->sweep_at = 0;
     for (size_t i = 0; i < u->r->group.npeers; i++) {
         struct user_peer *p = &u->peer[i];
@@ -499,6 +510,7 @@ void user_done(struct user *u, const struct frame_done *d)
 {
     struct replicator *r = u->r;
     double now = clock_monotonic();
+    bool asked = false, asks = false;
     for (size_t k = 0; k < d->nsites; k++) {
         int i = group_peer(&r->group, d->site[k].site);
         if (i < 0 || r->group.peer[i].removed)
@@ -513,10 +525,13 @@ void user_done(struct user *u, const struct frame_done *d)
         }
         p->behind = d->site[k].behind;
         p->more = d->site[k].more;
+        asked = asked || p->asking;
+        asks = asks || d->site[k].asking;
         p->asking = d->site[k].asking;
         if (d->site[k].owed && (p->hello_at == 0 || p->hello_at > now + CONFIRM))
             p->hello_at = now + CONFIRM;
     }
+    u->joins = u->joins && (asks || !asked);
     user_waits(u, d->unplaced, d->held);
     double tick = d->tick ? now + seconds((int64_t)d->tick) : 0;
     u->tick_at = u->tick_kept ? sooner(u->tick_at, tick) : tick;
@@ -576,6 +591,12 @@ static bool passed(double moment, double now)
     return moment != 0 && moment <= now;
 }
 
+bool user_may_ask(const struct user *u, size_t peer)
+{
+    struct ship *s = u->r->ship;
+    return u->joins ? ship_answered(s, peer) : ship_ready(s, peer) && ship_try(s, peer);
+}
+
 static void due_peer(struct user *u, size_t i, double now)
 {
     struct replicator *r = u->r;
@@ -593,7 +614,7 @@ static void due_peer(struct user *u, size_t i, double now)
         p->resend_at = now + p->resend_wait;
     }
     if (passed(p->exchange_at, now)) {
-        if (ship_ready(r->ship, i) && ship_try(r->ship, i)) {
+        if (user_may_ask(u, i)) {
             p->want |= 1u << FRAME_SHIP_EXCHANGE;
             p->cut_off = false;
             p->exchange_wait = p->exchange_wait * 2 < most ? p->exchange_wait * 2 : most;
@@ -628,18 +649,26 @@ static void due(struct user *u, double now)
     }
 }
 
+/* An exchange waits for its turn, and so does all that would begin one. Of users who are not
+ * ordinary few have a worker at a time anyway. */
 enum user_class user_class(struct user *u, double now)
 {
+    bool may_look = now >= u->look_after, look = user_has_reason(u) && may_look;
+    unsigned want = 0;
     if (now < u->open_after)
         return USER_NOTHING;
-    if (!TAILQ_EMPTY(&u->admin) || (user_has_reason(u) && now >= u->look_after))
-        return u->unproven && TAILQ_EMPTY(&u->admin) ? USER_SECOND : USER_FIRST; /* names that are made up are in nobody's way */
-    if ((u->nparcels && now >= u->parcel_after) || u->tick)
-        return USER_SECOND;
+    if (!TAILQ_EMPTY(&u->admin))
+        return USER_FIRST;
+    if (look && !u->joins)
+        return u->unproven ? USER_SECOND : USER_FIRST; /* names that are made up are in nobody's way */
     for (size_t i = 0; i < u->r->group.npeers; i++)
-        if (u->peer[i].want)
-            return USER_SECOND;
-    return u->sweep && now >= u->look_after ? USER_LAST : USER_NOTHING;
+        want |= u->peer[i].want;
+    if ((u->nparcels && now >= u->parcel_after) || want & ~(1u << FRAME_SHIP_EXCHANGE) || (u->tick && !u->joins))
+        return USER_SECOND;
+    bool sweep = u->sweep && may_look;
+    if (want || (u->joins && (look || sweep || u->tick)))
+        return user_kind(u) == USER_ORDINARY ? USER_IN_TURN : USER_SECOND;
+    return sweep ? USER_LAST : USER_NOTHING;
 }
 
 static double next_moment(struct user *u, double now)

@@ -47,7 +47,9 @@ struct user_peer {
     bool cut_off;          /* it will not come: the next exchange is due, whatever is said meanwhile */
 };
 
-enum user_class { USER_FIRST, USER_SECOND, USER_LAST, USER_CLASSES, USER_NOTHING = USER_CLASSES };
+/* USER_IN_TURN: it waits for its turn to exchange (workers_may_ask). */
+enum user_class { USER_FIRST, USER_SECOND, USER_LAST, USER_CLASSES, USER_IN_TURN = USER_CLASSES,
+                  USER_NOTHING };
 
 /* How long workers were held by its questions: of a slow one until they gave it up, of a lengthy one for long, all together. */
 enum user_kind { USER_ORDINARY, USER_LENGTHY, USER_SLOW, USER_KINDS };
@@ -83,6 +85,7 @@ struct user {
     double look_after, parcel_after, open_after; /* not before */
     double look_wait, parcel_wait, open_wait;    /* after a failure: the next wait; 0 after a success */
     double unknown_until;                        /* it could not be opened for good: its parcels are dropped */
+    bool joins; /* its state is new: whatever looks at its mailboxes first asks the others, in turn */
     double tick_at, sweep_at, active_at;
     bool tick_kept; /* an earlier session wished it, of which the present one does not know */
     double asked_at; /* a worker owes an answer, or its end, since then; 0: none does */
@@ -125,6 +128,8 @@ void user_parcel(struct user *, struct parcel_in_hand *);
 /* Takes it out of the user's list, acks it and frees it. */
 void user_parcel_done(struct user *, struct parcel_in_hand *);
 void user_drop_parcels(struct user *);
+/* The answers among them: what they answer is known to the worker that asked, and it is gone. */
+void user_drop_answers(struct user *);
 /* Parcels of a user who cannot take them now, or whose worker has not answered for long while the hand is half full, wait at their sender: beside the first
  * one, 1 MiB of them stays. They confirm nothing, so all of them come again. crowded: the hand is half full. */
 bool user_has_room(const struct user *, size_t bytes, bool crowded);
@@ -132,6 +137,9 @@ bool user_has_room(const struct user *, size_t bytes, bool crowded);
 void user_trim_parcels(struct user *, bool crowded);
 /* The same where it is time for that. For users_each(), while the hand is crowded. */
 void user_trim_slow(struct user *, void *);
+/* Whether that peer is to be asked for an exchange now. While nobody takes from the lane a new state is
+ * not, though one question in a while would be let through: it waits no longer for that. */
+bool user_may_ask(const struct user *, size_t peer);
 void user_want(struct user *, size_t peer, enum frame_ship);
 
 /* Something was or could not be pushed to that peer: its next hello can wait, or it is to be sent again. first: number of the first own op in

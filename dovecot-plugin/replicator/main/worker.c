@@ -23,6 +23,7 @@
 #define UNREAD_MOST (FRAME_MAX + READ_SIZE) /* bytes of a question and answers, not read yet */
 #define CONNECT_AGAIN 1. /* seconds */
 #define HOLD 2.          /* so long a user's worker waits for the answer of an exchange while others wait for a worker */
+#define HOLD_ONLY 0.2    /* the same of an only worker: nobody else answers the peers meanwhile, so one of two sites gives way */
 #define ASK_AGAIN 1.     /* an exchange that was lost with its worker's memory begins anew after so long */
 
 enum loss {
@@ -89,6 +90,7 @@ void worker_ask(struct worker *w, enum state state, const struct frame *f)
 
 void worker_ask_close(struct worker *w)
 {
+    w->in_turn = false;
     worker_ask(w, CLOSING, &(struct frame){.type = FRAME_CLOSE});
 }
 
@@ -99,7 +101,7 @@ static void forget_exchanges(struct worker *w)
 {
     struct user *u = w->user;
     struct replicator *r = w->all->r;
-    for (size_t i = 0; u && w->asking && i < r->group.npeers; i++) {
+    for (size_t i = 0; u && i < r->group.npeers; i++) {
         /* It was closed before it was answered. */
         struct user_peer *p = &u->peer[i];
         double soon = clock_monotonic() + ASK_AGAIN;
@@ -108,7 +110,9 @@ static void forget_exchanges(struct worker *w)
         p->cut_off = p->cut_off || p->asking;
         p->asking = false;
     }
-    w->asking = false;
+    if (u)
+        user_drop_answers(u);
+    w->asking = w->in_turn = false;
     w->hold = 0;
 }
 
@@ -257,6 +261,7 @@ static void on_ready(struct worker *w, const struct frame *f)
     u->elsewhere = false;
     u->unknown_until = 0;
     user_prove(u);
+    u->joins = f->u.ready.exchange;
     w->state = WARM;
     ev_timer_stop(r->loop, &w->patience);
     for (size_t i = 0; i < r->group.npeers; i++) {
@@ -267,11 +272,11 @@ static void on_ready(struct worker *w, const struct frame *f)
         double now = clock_monotonic();
         if ((f->u.ready.created || f->u.ready.exchange) && p->exchange_at == 0) {
             bool lately = p->exchange_asked != 0 && now - p->exchange_asked < ASK_AGAIN;
-            if (!lately) {
+            first = first || p->exchange_asked == 0;
+            if (!lately && user_may_ask(u, i))
                 p->want |= 1u << FRAME_SHIP_EXCHANGE;
-                first = p->exchange_asked == 0;
+            if (!lately)
                 p->exchange_asked = now;
-            }
             p->exchange_at = now + (lately ? ASK_AGAIN : p->exchange_wait);
         }
         if (f->u.ready.unconfirmed && p->resend_at == 0)
@@ -318,21 +323,34 @@ static void on_elsewhere(struct worker *w)
     release(w);
 }
 
+static double hold_for(const struct worker *w)
+{
+    const struct replicator *r = w->all->r;
+    bool first = r->config->replicator_workers > 1;
+    for (size_t i = 0; i < r->group.npeers && !first; i++)
+        first = r->group.self < r->group.peer[i].site;
+    return first ? HOLD : HOLD_ONLY;
+}
+
 /* An exchange lives in the worker's memory. Closed for somebody else's sake between question and answer it would begin anew with each
- * opening, and with more users than workers never end. */
+ * opening, and with more users than workers never end. A site that takes nothing gives no answer. */
 static void hold(struct worker *w, const struct frame_done *d)
 {
-    unsigned kind = w->job.kind == JOB_PARCEL ? w->job.parcel->kind : 0;
-    bool was = w->asking, answer = kind == PARCEL_ANSWER || kind == PARCEL_ANSWER_READING;
+    const struct replicator *r = w->all->r;
+    double most = hold_for(w);
+    bool was = w->asking, answer = w->job.kind == JOB_PARCEL && parcel_is_answer(w->job.parcel->kind);
     w->asking = false;
-    for (size_t i = 0; i < d->nsites; i++)
-        w->asking = w->asking || d->site[i].asking;
+    for (size_t k = 0; k < d->nsites; k++) {
+        int i = group_peer(&r->group, d->site[k].site);
+        w->asking = w->asking || (d->site[k].asking && i >= 0 && ship_answered(r->ship, (size_t)i));
+    }
     if (!w->asking)
         w->hold = 0;
     else if (!was || answer)
-        w->hold = clock_monotonic() + HOLD;
+        w->hold = clock_monotonic() + most;
+    w->in_turn = w->in_turn || w->asking;
     if (w->asking)
-        worker_set_patience(w, (int64_t)(HOLD * 1000));
+        worker_set_patience(w, (int64_t)(most * 1000));
 }
 
 /* Not all of them, else all wait for answers here and at the peer nobody is left who gives them. */
@@ -517,8 +535,8 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
 {
     (void)loop, (void)events;
     struct worker *w = t->data;
-    if (w->state == WARM && w->asking && sched_waiting(w->all->r->sched) == 0)
-        worker_set_patience(w, (int64_t)(HOLD * 1000));
+    if (w->state == WARM && w->asking && sched_waiting(w->all->r->sched) == 0 && sched_in_turn(w->all->r->sched) == 0)
+        worker_set_patience(w, (int64_t)(hold_for(w) * 1000));
     else if (w->state == WARM)
         worker_ask_close(w); /* idle for long enough */
     else if (owes(w) && ship_full(w->all->r->ship))

@@ -33,7 +33,7 @@ struct worker *workers_free(struct workers *, const struct user *);
  * then on, nothing counts for others. */
 bool workers_may_look_up(struct workers *);
 void workers_look_up(struct workers *, struct user *);
-void worker_open_user(struct worker *, struct user *);
+void worker_open_user(struct worker *, struct user *, bool in_turn);
 /* Closes the user that was idle for longest. false: all are at work. */
 bool workers_release_warm(struct workers *);
 /* Asks a free worker for the list of all users (sweep_name, sweep_listed). false: none is free yet, ask again. */
@@ -54,5 +54,9 @@ size_t workers_count(const struct workers *);
 bool workers_have_room(const struct workers *, enum user_kind);
 bool workers_beyond(const struct workers *, enum user_kind);
 size_t workers_busy(const struct workers *); /* with a user */
+/* One user more may begin an exchange: it keeps its worker until it has its answer (worker_held), so
+ * no more than there are workers, but for one, are at it. All at once, their questions and answers
+ * would lie behind each other for longer than a worker waits, and each would be asked again. */
+bool workers_may_ask(const struct workers *);
 
 #endif

@@ -25,6 +25,7 @@ struct worker {
     double used;  /* when it became warm */
     bool asking;  /* an exchange of its user's goes on in it, which CLOSE would end */
     double hold;  /* until when it is not closed for that */
+    bool in_turn; /* its user may exchange (workers_may_ask) */
     bool heard;   /* it has said something: a process of Dovecot's is there; when last: */
     double heard_at;
     bool old;     /* to be closed when its user is (workers_renew) */

@@ -59,7 +59,7 @@ void workers_look_up(struct workers *ws, struct user *u)
     worker_ask(w, LOOKING, &f);
 }
 
-void worker_open_user(struct worker *w, struct user *u)
+void worker_open_user(struct worker *w, struct user *u, bool in_turn)
 {
     struct frame f = {.type = FRAME_OPEN};
     f.u.open.user = (struct text){(const uint8_t *)u->name, strlen(u->name)};
@@ -67,6 +67,7 @@ void worker_open_user(struct worker *w, struct user *u)
     w->user = u;
     u->worker = w;
     w->slice = clock_monotonic();
+    w->in_turn = in_turn;
     w->job.kind = JOB_NONE;
     w->credentials = u->credentials;
     metric_add(replicator_opens, 1);
@@ -120,17 +121,21 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind)
     struct replicator *r = w->all->r;
     double now = clock_monotonic();
     struct frame f;
-    if (!waiting)
+    bool wanted = waiting > 0 || (w->asking && sched_in_turn(r->sched) > 0);
+    if (!wanted)
         w->slice = now;
-    if (r->stopping || w->old || (waiting && now - w->slice >= SCHED_SLICE && !worker_held(w, now))) {
+    if (r->stopping || w->old || (wanted && now - w->slice >= SCHED_SLICE && !worker_held(w, now))) {
         worker_ask_close(w);
         return;
     }
-    if (job_next(&w->job, w->user, &f)) {
+    bool may_ask = w->in_turn || user_kind(w->user) != USER_ORDINARY || workers_may_ask(w->all);
+    if (job_next(&w->job, w->user, may_ask, &f)) {
+        w->in_turn = w->in_turn || w->job.asks;
         worker_ask(w, BUSY, &f);
         job_asked(&w->job, w->user);
         return;
     }
+    w->in_turn = w->asking;
     if (own_kind && !worker_held(w, now)) {
         worker_ask_close(w);
         return;
@@ -218,6 +223,15 @@ const char *workers_unreachable(const struct workers *ws)
 size_t workers_count(const struct workers *ws)
 {
     return ws->n;
+}
+
+bool workers_may_ask(const struct workers *ws)
+{
+    size_t n = 0, most = (size_t)ws->r->config->replicator_workers;
+    const struct worker *w;
+    TAILQ_FOREACH(w, &ws->list, link)
+    n += w->in_turn;
+    return n == 0 || n + 1 < most;
 }
 
 size_t workers_busy(const struct workers *ws)
