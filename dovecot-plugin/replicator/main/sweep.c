@@ -14,6 +14,7 @@
 
 #define STEP 0.1         /* seconds */
 #define WAITING_MOST 200 /* with so many users waiting for workers, the next ones are not added */
+#define TURNS_MOST 2     /* nor with so many a worker that wait for their turn to exchange: each was opened to learn that */
 #define REST 4.          /* times as long as a sweep took */
 #define LIST_FOR 60.     /* seconds to get a list of users before going on with those known */
 
@@ -76,6 +77,18 @@ static void finish(struct sweep *s)
     s->again = false;
 }
 
+/* So many may be added now. Of users whose state is new not more are begun than exchange soon: both
+ * sites go by names, so that a user is often open at both at a time. */
+static size_t room(const struct sweep *s)
+{
+    struct sched *sched = s->r->sched;
+    size_t waiting = sched_waiting(sched) + sched_unknown(sched), turns = sched_in_turn(sched);
+    size_t most = TURNS_MOST * (size_t)s->r->config->replicator_workers;
+    if (waiting > WAITING_MOST || turns > most)
+        return 0;
+    return turns > 0 ? most + 1 - turns : WAITING_MOST;
+}
+
 static void some_users(struct sweep *s)
 {
     double now = clock_monotonic();
@@ -83,9 +96,11 @@ static void some_users(struct sweep *s)
     s->last = now;
     if (s->credit > (double)s->r->config->sweep_rate)
         s->credit = (double)s->r->config->sweep_rate;
-    if (s->credit < 1 || sched_waiting(s->r->sched) + sched_unknown(s->r->sched) > WAITING_MOST)
+    size_t most = room(s);
+    if (s->credit < 1 || most == 0)
         return;
-    size_t most = (size_t)s->credit, n = ledger_users(s->r->ledger, s->after, most, on_user, s);
+    most = s->credit < (double)most ? (size_t)s->credit : most;
+    size_t n = ledger_users(s->r->ledger, s->after, most, on_user, s);
     s->credit -= (double)n;
     if (n < most)
         finish(s);

@@ -680,20 +680,15 @@ int ingest_marked(struct session *s)
  * from the group since. 1: not yet. */
 static int must_exchange(struct session *s)
 {
-    if (s->exchange_first && s->join_since == 0 && peer_join(s) < 0)
+    if (s->exchange_first && s->join_since == 0 && peer_join(s, NULL) < 0)
         return -1;
     bool all_answered = TRUE, in_time = time(NULL) < s->join_until;
-    for (unsigned i = 0; s->exchange_first && i < s->npeers; i++) {
+    for (unsigned i = 0; s->exchange_first && i < s->npeers; i++)
         all_answered = all_answered && s->peer[i].answered;
-        if (in_time && s->peer[i].exchange == NULL && !s->peer[i].answered)
-            (void)peer_ask(s, s->peer[i].site);
-    }
     if (!s->exchange_first)
         return 0;
-    if (in_time && !all_answered) {
-        session_want_tick(s, 1000);
+    if (in_time && !all_answered)
         return 1;
-    }
     if (all_answered)
         session_note(s, NOTE_INFO, "the state has what the other sites have; reading the mailboxes");
     else

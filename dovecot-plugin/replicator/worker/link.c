@@ -400,8 +400,7 @@ static void serve_user(struct link *l, const struct frame *f)
     if (ship_new(s) < 0 && result == FRAME_OK)
         result = FRAME_TEMPORARY;
     rounds_wanted(s);
-    if (s->exchange_first)
-        session_want_tick(s, 1000);
+    peer_join_waits(s);
     keep_look(s);
     if (array_count(&s->owed_wants) > 0)
         session_want_tick(s, 1); /* whatever was asked in between */

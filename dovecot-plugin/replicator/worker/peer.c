@@ -176,7 +176,7 @@ int peer_ask(struct session *s, uint64_t site)
     struct orset_buf q = {.alloc = session_alloc()};
     if (p == NULL)
         return 0;
-    session_want_tick(s, 1000);
+    session_want_tick(s, EXCHANGE_WAIT_SECS * 1000);
     if (p->exchange != NULL) {
         if (time(NULL) - p->exchange_since < EXCHANGE_WAIT_SECS)
             return 0;
@@ -193,11 +193,11 @@ int peer_ask(struct session *s, uint64_t site)
 
 /* Of a state that is new: it waits from when it asked, not from when it was made, since many may have had to wait
  * for their turn, and as long again after each turn that ended without an answer. */
-int peer_join(struct session *s)
+int peer_join(struct session *s, const struct peer *p)
 {
     time_t now = time(NULL);
     bool first = s->join_since == 0;
-    if (!s->exchange_first || (!first && (now - s->join_since >= JOIN_MOST_SECS || s->join_until - now > JOIN_WAIT_SECS / 2)))
+    if (!s->exchange_first || (p != NULL && p->answered) || (!first && (now - s->join_since >= JOIN_MOST_SECS || s->join_until - now > JOIN_WAIT_SECS / 2)))
         return 0;
     if (session_begin(s) < 0)
         return -1;
@@ -209,6 +209,15 @@ int peer_join(struct session *s)
         return -1;
     }
     return session_commit(s);
+}
+
+/* Main asks, in turn (SHIP EXCHANGE), and with the last answer the mailboxes are read at once. So it
+ * has nothing to do until its wait is over. */
+void peer_join_waits(struct session *s)
+{
+    time_t left = s->join_until - time(NULL);
+    if (s->exchange_first)
+        session_want_tick(s, 1000U * (left < 1 ? 1 : (unsigned)I_MIN(left, JOIN_WAIT_SECS)));
 }
 
 int peer_exchanges_run(struct session *s)
@@ -309,7 +318,7 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
         result = exchanged(s, p);
     } else {
         p->exchange_since = time(NULL);
-        session_want_tick(s, 1000);
+        session_want_tick(s, EXCHANGE_WAIT_SECS * 1000);
         session_send(s, p->site, PARCEL_QUESTION, TRUE, q.data, q.len);
     }
     orset_buf_free(&q);

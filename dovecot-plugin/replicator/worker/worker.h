@@ -448,7 +448,9 @@ int ship_new(struct session *); /* to all */
 /* A peer's parcel. FRAME_REFUSED: it will never be understood. */
 enum frame_result peer_parcel(struct session *, const struct frame_parcel *);
 int peer_ask(struct session *, uint64_t site); /* begins an exchange */
-int peer_join(struct session *); /* all are asked, or asked again: from now on a new state waits for them */
+/* One is asked, or (NULL) all are: from now on a new state waits for those that have not answered. */
+int peer_join(struct session *, const struct peer *);
+void peer_join_waits(struct session *); /* wants a TICK when that wait is over */
 int peer_exchanges_run(struct session *); /* those that got no answer begin anew */
 int peer_drop_confirmed(struct session *);
 int rounds_run(struct session *);

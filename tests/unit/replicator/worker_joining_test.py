@@ -88,7 +88,8 @@ def join_row(value, until, since=None):
 
 def goes_on_alone(site, since=1):
     """The time is over in which a new state waits for the others, since so many seconds."""
-    change_row(site, b"j", lambda value: join_row(value, int(time.time()) - since))
+    over = int(time.time()) - since
+    change_row(site, b"j", lambda value: join_row(value, over, over - WAIT))
     site.ingest()
     assert any("not all other sites could be asked" in note for _, note in site.notes), site.notes
 
@@ -194,6 +195,46 @@ def test_a_new_state_waits_from_when_it_asked(pair):
     pair[2].ship(1, EXCHANGE)
     pair[2].ingest()
     assert is_alone(pair[2]), "it waits for ever"
+
+
+def join_of(site):
+    """Until when a new state waits: its row."""
+    rows = []
+    change_row(site, b"j", lambda value: rows.append(value) or value)
+    return rows
+
+
+def test_who_has_answered_is_waited_for_no_longer(three):
+    """Asked again and again, it would have the new state wait for a dead third site, for minutes."""
+    now = int(time.time())
+    mailboxes_with_mail(three[1])
+    three[1].ingest()
+    lose(three[2])
+    three[2].ingest()
+    exchange(three, 2, 1)
+    change_row(three[2], b"j", lambda value: join_row(value, now - 1, now - 100))
+    row = join_of(three[2])
+    three[2].ship(1, EXCHANGE)
+    assert join_of(three[2]) == row
+    three[2].ship(3, EXCHANGE)
+    assert join_of(three[2]) != row, "who has not may answer yet"
+
+
+def test_a_new_state_asks_only_in_its_turn_and_then_sleeps(pair):
+    """Of many each would put a question into the lane with each TICK, and be opened for nothing each second."""
+    mailboxes_with_mail(pair[1])
+    pair[1].ingest()
+    lose(pair[2])
+    pair[2].ensure()
+    pair[2].ready = (0, 0, 0)   # main does not ask now: the other site is away
+    pair[2].outbox[1].clear()
+    for _ in range(3):
+        tick = pair[2].ingest()["tick"]
+        pair[2].work(CLOSE)
+        pair[2].ensure()
+        pair[2].ready = (0, 0, 0)
+    assert not kinds(pair, 2, 1), "it asked"
+    assert tick > 20000, "it wants to be opened again soon"
 
 
 def test_an_answer_to_an_earlier_question_ends_no_exchange(pair):
