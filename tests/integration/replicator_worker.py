@@ -327,15 +327,7 @@ class Worker:
     def done_tick(self, r):
         self.site.ticks.append(self.user)
         self.site.wishes.pop(self.user, None)
-        self.ask_first()
         self.done()
-
-    def ask_first(self):
-        """Of a new state nothing is read before all have answered."""
-        joins = self.user in self.site.joining
-        for site in self.peers() if joins else []:
-            self.ask(site)
-        return joins
 
     def ask(self, site):
         if site not in self.asking:
@@ -357,7 +349,7 @@ class Worker:
         s.looks += not sweep
         s.sweeps += sweep
         self.maybe_crash()
-        if self.ask_first():
+        if self.user in self.site.joining:     # nothing is read before all have answered
             self.done()
             return
         self.read_mailbox(s)

@@ -852,67 +852,6 @@ def test_resync_exchanges_with_all(world):
     wait_for(lambda: ("u", 2, ANSWER) in w[0].site.parcels, what="an answer")
 
 
-def test_exchanges_of_more_users_than_workers_come_to_their_end(world):
-    """A user who waits for an answer keeps its worker for a while though others wait for one: closed, it would ask anew, for ever."""
-    w = world(2, replicator_workers=3)
-    names = users(30)
-    for name in names:
-        w[0].change(name, "x")
-    w.quiet(names)
-    for name in names:
-        w[1].site.slow[name] = 0.02
-    before = w[0].metric("replicator_exchanges")
-    for name in names:
-        assert w[0].admin("resync", name)[1] == 0
-    wait_for(lambda: w[0].site.exchanged >= set(names), 60, "an answer to each user's question")
-    asked = w[0].metric("replicator_exchanges") - before
-    assert asked <= 10 * len(names)
-
-
-def test_exchanges_of_many_users_wait_for_their_turn(world):
-    """All at once they would lie behind each other for longer than a worker waits for an answer, and be asked again, for ever."""
-    w = world(2, replicator_workers=3)
-    names = users(120)
-    for name in names:
-        w[0].change(name, "x")
-    w.quiet(names)
-    for name in names:
-        w[1].site.slow[name] = 0.02
-    before = w[0].metric("replicator_exchanges")
-    for name in names:
-        assert w[0].admin("resync", name)[1] == 0
-    wait_for(lambda: w[0].site.exchanged >= set(names), 60, "an answer to each user's question")
-    assert w[0].metric("replicator_exchanges") - before <= 3 * len(names)
-
-
-def test_a_wish_for_a_tick_outlives_the_time_as_active(world):
-    """Users leave memory, looked through each 30 s. A new state whose peer is down would never go on."""
-    w = world(2, replicator_workers=1, worker_idle="100ms", active_for="1s")
-    w[0].site.wishes["u"] = 32000
-    w[0].change("u", "x")
-    w.quiet(["u"])
-    wait_for(lambda: w[0].site.ticks == ["u"], 60, "a TICK")
-
-
-def test_many_new_states_wait_for_their_turn(world):
-    """Of a new state nothing is read before its exchange, so none is opened for that until its turn comes."""
-    w = world(2, replicator_workers=3)
-    names = users(120)
-    for name in names:
-        w[0].change(name, "x")
-    w.quiet(names)
-    for name in names:
-        w[1].site.slow[name] = 0.02
-    w[0].site.joining.update(names)
-    opened = len(w[0].site.opened)
-    for name in names:
-        w[0].change(name, "y")
-    wait_for(lambda: not w[0].site.joining, 60, "an answer to each new state")
-    w.quiet(names)
-    assert w[0].site.joins_asked <= 3 * len(names)
-    assert len(w[0].site.opened) - opened <= 15 * len(names)
-
-
 # ---- all of it ----
 
 def test_everything_goes_wrong_at_random(world):

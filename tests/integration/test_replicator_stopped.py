@@ -140,6 +140,38 @@ def test_answers_that_a_worker_does_not_read_do_not_fill_the_memory_of_main(worl
     w.converge(["good"], 60)
 
 
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_worker_that_asks_before_it_was_answered_is_ended(world, monkeypatch, over, reads):  # noqa: F811
+    """Main waits for the disk with each of them, and would do nothing else, also for one that reads its answers."""
+    real, ended = Worker.answer, threading.Event()
+
+    def drain(connection):
+        with contextlib.suppress(OSError):
+            while connection.recv(65536):
+                pass
+
+    def answer(self, kind, r):
+        if kind != INGEST or self.user != "bad":
+            return real(self, kind, r)
+        if reads:
+            threading.Thread(target=drain, args=(self.socket,), daemon=True).start()
+        n = 0
+        with contextlib.suppress(OSError):
+            while not ended.is_set():
+                self.socket.sendall(b"".join(asks(RAISE, 7, (n + i) * 10 ** 6) for i in range(100)))
+                n += 100
+        raise Ended
+    monkeypatch.setattr(Worker, "answer", answer)
+    w = world(2, worker_timeout="60s", replicator_workers="4")
+    try:
+        w[0].change("bad", "x")
+        wait_for(lambda: w[0].says("user=bad: worker: a frame of type"), 20, "a word on it")
+        w[0].change("good", "x")
+        w.converge(["good"], 60)
+    finally:
+        ended.set()
+
+
 def test_a_worker_has_one_record_of_the_reserve(world, monkeypatch, over):  # noqa: F811
     """His own, whatever it says of numbers and epochs."""
     real, done = Worker.answer, threading.Event()

@@ -13,8 +13,9 @@ TAILQ_HEAD(user_queue, user);
 
 struct sched {
     struct replicator *r;
-    struct user_queue queue[USER_CLASSES], unknown[USER_CLASSES], apart[USER_KINDS], in_turn;
-    size_t waiting, napart[USER_KINDS], nunknown, nin_turn; /* in queue; the others */
+    struct user_queue queue[USER_CLASSES], unknown[USER_CLASSES], apart[USER_KINDS];
+    struct user_queue in_turn[2]; /* those who used their last turn up: the second */
+    size_t waiting, napart[USER_KINDS], nunknown, nin_turn[2]; /* in queue; the others */
     unsigned picks, lookups;
 };
 
@@ -28,7 +29,8 @@ struct sched *sched_open(struct replicator *r)
     }
     for (int k = 0; k < USER_KINDS; k++)
         TAILQ_INIT(&s->apart[k]);
-    TAILQ_INIT(&s->in_turn);
+    TAILQ_INIT(&s->in_turn[0]);
+    TAILQ_INIT(&s->in_turn[1]);
     return s;
 }
 
@@ -42,8 +44,8 @@ static struct user_queue *queue_of(struct sched *s, const struct user *u, enum u
 {
     enum user_kind k = u->queued_as;
     if (c == USER_IN_TURN && u->credentials != 0) {
-        *n = &s->nin_turn;
-        return &s->in_turn;
+        *n = &s->nin_turn[u->turns_used > 0];
+        return &s->in_turn[u->turns_used > 0];
     }
     if (c == USER_IN_TURN)
         c = USER_SECOND;
@@ -53,7 +55,7 @@ static struct user_queue *queue_of(struct sched *s, const struct user *u, enum u
 
 static void say_waiting(const struct sched *s)
 {
-    metric_set(replicator_waiting, (long long)(s->waiting + s->napart[USER_LENGTHY] + s->napart[USER_SLOW] + s->nunknown + s->nin_turn));
+    metric_set(replicator_waiting, (long long)(s->waiting + s->napart[USER_LENGTHY] + s->napart[USER_SLOW] + s->nunknown + sched_in_turn(s)));
 }
 
 void sched_dequeue(struct sched *s, struct user *u)
@@ -90,15 +92,18 @@ static struct user *first_apart(const struct sched *s, enum user_kind k)
     return s->napart[k] > 0 && workers_have_room(s->r->workers, k) ? TAILQ_FIRST(&s->apart[k]) : NULL;
 }
 
-/* Whose turn to exchange it is now. */
+/* Whose turn to exchange it is now. Who used one up comes behind all who did not. */
 static struct user *first_in_turn(const struct sched *s)
 {
-    return s->nin_turn > 0 && workers_may_ask(s->r->workers) ? TAILQ_FIRST(&s->in_turn) : NULL;
+    for (int used = 0; used < 2; used++)
+        if (s->nin_turn[used] > 0 && workers_may_ask(s->r->workers, used))
+            return TAILQ_FIRST(&s->in_turn[used]);
+    return NULL;
 }
 
 size_t sched_in_turn(const struct sched *s)
 {
-    return s->nin_turn;
+    return s->nin_turn[0] + s->nin_turn[1];
 }
 
 size_t sched_waiting(const struct sched *s)
@@ -139,9 +144,10 @@ static struct user *pick(struct sched *s)
 {
     size_t picks = s->picks + 1;
     struct user *lengthy = first_apart(s, USER_LENGTHY), *slow = first_apart(s, USER_SLOW), *apart = lengthy && (!slow || picks / OTHER_WAY % 2) ? lengthy : slow;
-    struct user *u = apart && picks % OTHER_WAY == OTHER_WAY / 2 ? NULL : first_of(s->queue, order(picks));
+    struct user *in_turn = first_in_turn(s), *u = first_of(s->queue, order(picks));
+    if (apart && picks % OTHER_WAY == OTHER_WAY / 2)
+        return apart;
     /* Every other pick, but never all workers (workers_may_ask). */
-    struct user *in_turn = first_in_turn(s);
     if (in_turn && (!u || picks % 2))
         return in_turn;
     return u ? u : apart;

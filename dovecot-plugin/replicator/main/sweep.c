@@ -86,7 +86,7 @@ static size_t room(const struct sweep *s)
     size_t most = TURNS_MOST * (size_t)s->r->config->replicator_workers;
     if (waiting > WAITING_MOST || turns > most)
         return 0;
-    return turns > 0 ? most + 1 - turns : WAITING_MOST;
+    return turns > 0 ? most + 1 - turns : WAITING_MOST + 1 - waiting;
 }
 
 static void some_users(struct sweep *s)

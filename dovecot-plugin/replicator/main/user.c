@@ -591,6 +591,15 @@ static bool passed(double moment, double now)
     return moment != 0 && moment <= now;
 }
 
+#define TURNS 20  /* as many first turns take as long as a worker's answer may */
+#define DOUBLED 3 /* times at most */
+
+double user_turn(const struct user *u)
+{
+    unsigned doubled = u->turns_used < DOUBLED ? u->turns_used : DOUBLED;
+    return seconds(u->r->config->worker_timeout) / TURNS * (double)(1U << doubled);
+}
+
 bool user_may_ask(const struct user *u, size_t peer)
 {
     struct ship *s = u->r->ship;

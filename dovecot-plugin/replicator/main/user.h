@@ -85,6 +85,7 @@ struct user {
     double look_after, parcel_after, open_after; /* not before */
     double look_wait, parcel_wait, open_wait;    /* after a failure: the next wait; 0 after a success */
     double unknown_until;                        /* it could not be opened for good: its parcels are dropped */
+    unsigned turns_used; /* turns to exchange that ended before it did, one after the other */
     bool joins; /* its state is new: whatever looks at its mailboxes first asks the others, in turn */
     double tick_at, sweep_at, active_at;
     bool tick_kept; /* an earlier session wished it, of which the present one does not know */
@@ -137,6 +138,8 @@ bool user_has_room(const struct user *, size_t bytes, bool crowded);
 void user_trim_parcels(struct user *, bool crowded);
 /* The same where it is time for that. For users_each(), while the hand is crowded. */
 void user_trim_slow(struct user *, void *);
+/* How long a turn to exchange is, in seconds, while others wait for theirs: twice as long after each that was used up. */
+double user_turn(const struct user *);
 /* Whether that peer is to be asked for an exchange now. While nobody takes from the lane a new state is
  * not, though one question in a while would be let through: it waits no longer for that. */
 bool user_may_ask(const struct user *, size_t peer);

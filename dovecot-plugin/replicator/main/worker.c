@@ -20,7 +20,6 @@
 #include "sweep.h"
 
 #define READ_SIZE 65536
-#define UNREAD_MOST (FRAME_MAX + READ_SIZE) /* bytes of a question and answers, not read yet */
 #define CONNECT_AGAIN 1. /* seconds */
 #define HOLD 2.          /* so long a user's worker waits for the answer of an exchange while others wait for a worker */
 #define HOLD_ONLY 0.2    /* the same of an only worker: nobody else answers the peers meanwhile, so one of two sites gives way */
@@ -54,7 +53,7 @@ void worker_flush(struct worker *w)
         w->sent += (size_t)n;
     }
     ev_io_stop(w->all->r->loop, &w->wr);
-    w->sent = w->out.len = 0;
+    w->sent = w->out.len = w->reserved = 0;
     if (w->out.room > 1024 * 1024)
         orset_buf_free(&w->out);
 }
@@ -338,19 +337,29 @@ static void hold(struct worker *w, const struct frame_done *d)
 {
     const struct replicator *r = w->all->r;
     double most = hold_for(w);
-    bool was = w->asking, answer = w->job.kind == JOB_PARCEL && parcel_is_answer(w->job.parcel->kind);
+    bool was = w->asking;
     w->asking = false;
     for (size_t k = 0; k < d->nsites; k++) {
         int i = group_peer(&r->group, d->site[k].site);
         w->asking = w->asking || (d->site[k].asking && i >= 0 && ship_answered(r->ship, (size_t)i));
     }
-    if (!w->asking)
-        w->hold = 0;
-    else if (!was || answer)
+    if (w->asking && (!was || w->asked_on))
         w->hold = clock_monotonic() + most;
-    w->in_turn = w->in_turn || w->asking;
-    if (w->asking)
-        worker_set_patience(w, (int64_t)(most * 1000));
+    if (!w->asking && was)
+        w->user->turns_used = 0;
+    if (!w->asking) {
+        w->hold = 0;
+        return;
+    }
+    worker_take_turn(w);
+    worker_set_patience(w, (int64_t)(most * 1000));
+}
+
+void worker_take_turn(struct worker *w)
+{
+    if (!w->in_turn)
+        w->turn_until = clock_monotonic() + user_turn(w->user);
+    w->in_turn = true;
 }
 
 /* Not all of them, else all wait for answers here and at the peer nobody is left who gives them. */
@@ -358,13 +367,13 @@ bool worker_held(const struct worker *w, double now)
 {
     const struct worker *o;
     size_t before = 0;
-    if (now >= w->hold)
+    if (now >= w->hold || now >= w->turn_until)
         return false;
     TAILQ_FOREACH(o, &w->all->list, link)
     {
         if (o == w)
             break;
-        before += now < o->hold;
+        before += now < o->hold && now < o->turn_until;
     }
     return before == 0 || before + 1 < (size_t)w->all->r->config->replicator_workers;
 }
@@ -399,11 +408,11 @@ static void on_reply(struct worker *w, const struct frame *f)
         job_reply(&w->job, f->u.reply.text);
 }
 
-/* A worker waits for each answer. One that asks on and reads none would have all of them kept
- * here. */
+/* A worker waits for each answer. One that asks on and reads none would have all of them kept here,
+ * and main, who waits for the disk with each, do nothing else: so one is asked in a turn of its loop. */
 static bool reads_answers(const struct worker *w)
 {
-    return w->out.len - w->sent <= UNREAD_MOST;
+    return w->sent >= w->reserved;
 }
 
 /* Which record it is about is no matter of the worker's: each user has one. */
@@ -426,6 +435,7 @@ static void on_reserve(struct worker *w, const struct frame *f)
     a.u.reserved.ok = got >= 0;
     a.u.reserved.new_epoch = got == RESERVE_NEW_EPOCH && f->u.reserve.what == FRAME_RESERVE_CHECK;
     say(w, &a);
+    w->reserved = w->out.len;
 }
 
 static void on_note(struct worker *w, const struct frame *f)
@@ -480,7 +490,10 @@ static bool on_frame(struct worker *w, const struct frame *f)
     case FRAME_READY: on_ready(w, f); break;
     case FRAME_FAIL: on_fail(w, f); break;
     case FRAME_DONE: on_done(w, f); break;
-    case FRAME_SEND: ship_send(w->all->r->ship, w->user, &f->u.send); break;
+    case FRAME_SEND:
+        w->asked_on = w->asked_on || f->u.send.kind == PARCEL_QUESTION;
+        ship_send(w->all->r->ship, w->user, &f->u.send);
+        break;
     case FRAME_REPLY: on_reply(w, f); break;
     case FRAME_RESERVE: on_reserve(w, f); break;
     case FRAME_ELSEWHERE: on_elsewhere(w); break;

@@ -19,13 +19,16 @@ struct worker {
     struct buf in;
     struct orset_buf out;
     size_t sent; /* of out */
+    size_t reserved; /* of out: the last answer to a RESERVE ends there; 0: it was sent */
     struct user *user;
     struct job job;
     double slice; /* since when its user has it while others wait */
     double used;  /* when it became warm */
     bool asking;  /* an exchange of its user's goes on in it, which CLOSE would end */
     double hold;  /* until when it is not closed for that */
-    bool in_turn; /* its user may exchange (workers_may_ask) */
+    bool asked_on; /* the present question had it ask a site on: an exchange makes progress */
+    bool in_turn;  /* its user may exchange (workers_may_ask), and until then though others wait: */
+    double turn_until;
     bool heard;   /* it has said something: a process of Dovecot's is there; when last: */
     double heard_at;
     bool old;     /* to be closed when its user is (workers_renew) */
@@ -55,6 +58,8 @@ void worker_ask_close(struct worker *);
 void worker_flush(struct worker *);
 /* So long, from now on, an answer is waited for, or an idle user stays open. */
 void worker_set_patience(struct worker *, int64_t ms);
+/* Its user may exchange from now on, for so long as user_turn() says. */
+void worker_take_turn(struct worker *);
 /* Is not closed now for another user's sake: its own one's exchange waits for an answer. */
 bool worker_held(const struct worker *, double now);
 /* Main is done with it. judged: see endings_add. A process that was asked to open nobody is root's:

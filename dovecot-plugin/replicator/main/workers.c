@@ -67,7 +67,9 @@ void worker_open_user(struct worker *w, struct user *u, bool in_turn)
     w->user = u;
     u->worker = w;
     w->slice = clock_monotonic();
-    w->in_turn = in_turn;
+    w->in_turn = false;
+    if (in_turn)
+        worker_take_turn(w);
     w->job.kind = JOB_NONE;
     w->credentials = u->credentials;
     metric_add(replicator_opens, 1);
@@ -125,12 +127,15 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind)
     if (!wanted)
         w->slice = now;
     if (r->stopping || w->old || (wanted && now - w->slice >= SCHED_SLICE && !worker_held(w, now))) {
+        w->user->turns_used += w->asking && now >= w->turn_until;
         worker_ask_close(w);
         return;
     }
-    bool may_ask = w->in_turn || user_kind(w->user) != USER_ORDINARY || workers_may_ask(w->all);
+    bool may_ask = w->in_turn || user_kind(w->user) != USER_ORDINARY || workers_may_ask(w->all, w->user->turns_used > 0);
     if (job_next(&w->job, w->user, may_ask, &f)) {
-        w->in_turn = w->in_turn || w->job.asks;
+        if (w->job.asks)
+            worker_take_turn(w);
+        w->asked_on = false;
         worker_ask(w, BUSY, &f);
         job_asked(&w->job, w->user);
         return;
@@ -225,13 +230,20 @@ size_t workers_count(const struct workers *ws)
     return ws->n;
 }
 
-bool workers_may_ask(const struct workers *ws)
+bool workers_may_ask(const struct workers *ws, bool used)
 {
-    size_t n = 0, most = (size_t)ws->r->config->replicator_workers;
+    size_t n = 0, all = 0, used_up = 0, most = (size_t)ws->r->config->replicator_workers;
     const struct worker *w;
     TAILQ_FOREACH(w, &ws->list, link)
-    n += w->in_turn;
-    return n == 0 || n + 1 < most;
+    {
+        bool ordinary = w->in_turn && user_kind(w->user) == USER_ORDINARY;
+        all += w->in_turn;
+        n += ordinary;
+        used_up += ordinary && w->user->turns_used > 0;
+    }
+    if (used && used_up > 0 && 2 * (used_up + 1) >= most)
+        return false;
+    return n == 0 || all + 1 < most;
 }
 
 size_t workers_busy(const struct workers *ws)

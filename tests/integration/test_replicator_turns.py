@@ -1,0 +1,121 @@
+"""Exchanges of many users: they take turns, and each comes to its end."""
+import threading
+
+from lane_server import wait_for
+from replicator_worker import DONE, INGEST, PARCEL, QUESTION, SHIP, TICK, Worker, num, text
+from replicator_world import users
+from test_replicator import world  # noqa: F401
+
+
+def test_exchanges_of_more_users_than_workers_come_to_their_end(world):  # noqa: F811
+    """A user who waits for an answer keeps its worker for a while though others wait for one: closed, it would ask anew, for ever."""
+    w = world(2, replicator_workers=3)
+    names = users(30)
+    for name in names:
+        w[0].change(name, "x")
+    w.quiet(names)
+    for name in names:
+        w[1].site.slow[name] = 0.02
+    before = w[0].metric("replicator_exchanges")
+    for name in names:
+        assert w[0].admin("resync", name)[1] == 0
+    wait_for(lambda: w[0].site.exchanged >= set(names), 60, "an answer to each user's question")
+    asked = w[0].metric("replicator_exchanges") - before
+    assert asked <= 3 * len(names)
+
+
+def test_exchanges_of_many_users_wait_for_their_turn(world):  # noqa: F811
+    """All at once they would lie behind each other for longer than a worker waits for an answer, and be asked again, for ever."""
+    w = world(2, replicator_workers=3)
+    names = users(120)
+    for name in names:
+        w[0].change(name, "x")
+    w.quiet(names)
+    for name in names:
+        w[1].site.slow[name] = 0.02
+    before = w[0].metric("replicator_exchanges")
+    for name in names:
+        assert w[0].admin("resync", name)[1] == 0
+    wait_for(lambda: w[0].site.exchanged >= set(names), 60, "an answer to each user's question")
+    assert w[0].metric("replicator_exchanges") - before <= 3 * len(names)
+
+
+def test_a_wish_for_a_tick_outlives_the_time_as_active(world):  # noqa: F811
+    """Users leave memory, looked through each 30 s. A new state whose peer is down would never go on."""
+    w = world(2, replicator_workers=1, worker_idle="100ms", active_for="1s")
+    w[0].site.wishes["u"] = 32000
+    w[0].change("u", "x")
+    w.quiet(["u"])
+    wait_for(lambda: w[0].site.ticks == ["u"], 60, "a TICK")
+
+
+def test_many_new_states_wait_for_their_turn(world):  # noqa: F811
+    """Of a new state nothing is read before its exchange, so none is opened for that until its turn comes."""
+    w = world(2, replicator_workers=3)
+    names = users(120)
+    for name in names:
+        w[0].change(name, "x")
+    w.quiet(names)
+    for name in names:
+        w[1].site.slow[name] = 0.02
+    w[0].site.joining.update(names)
+    opened = len(w[0].site.opened)
+    for name in names:
+        w[0].change(name, "y")
+    wait_for(lambda: not w[0].site.joining, 60, "an answer to each new state")
+    w.quiet(names)
+    assert w[0].site.joins_asked <= 3 * len(names)
+    assert len(w[0].site.opened) - opened <= 15 * len(names)
+
+
+def test_a_sweep_begins_no_more_new_states_than_get_their_turn_soon(world):  # noqa: F811
+    """Each is opened to learn that it is new; all at once they are in the way of those whose turn it is."""
+    w = world(2, replicator_workers=3, sweep_rate=10000)
+    names = users(600)
+    for r in w.replicas:
+        r.site.listed = names
+        r.site.joining.update(names)
+    w[1].site.slow.update(dict.fromkeys(names, 0.02))
+    for r in w.replicas:
+        r.mark("+all")
+    wait_for(lambda: len(w[0].site.exchanged) >= 20, 60, "some answers")
+    begun = len(set(w[0].site.opened))
+    assert begun <= len(w[0].site.exchanged) + 300, begun
+    wait_for(lambda: not w[0].site.joining and not w[1].site.joining, 120, "an answer to each new state")
+
+
+def test_who_asks_for_ever_leaves_others_their_turns(world, monkeypatch):  # noqa: F811
+    """A site that never ends an exchange, or workers that were taken over, would have all turns for good."""
+    real, over, began = Worker.answer, threading.Event(), set()
+
+    def answer(self, kind, r):
+        if over.is_set() or not (self.user or "").startswith("bad") or self.site is not w[0].site \
+                or kind not in (INGEST, PARCEL, SHIP, TICK):
+            real(self, kind, r)
+            return
+        began.add(self.user)
+        for site in self.peers() if kind != PARCEL else ():     # after each answer a question anew
+            self.send(site, QUESTION, {})
+        sites = b"".join(num(site) + num(0) + bytes([0, 0, 0, 1]) for site in self.peers())
+        self.write(DONE, bytes([0]) + text("") + num(len(self.peers())) + sites + num(0) + num(0) + num(700))
+
+    w = world(2, replicator_workers=4, worker_timeout="20s")    # a turn takes a second
+    bad, good = [f"bad{i}" for i in range(3)], users(10)
+    for name in good:
+        w[0].change(name, "x")
+    w.quiet(good)
+    monkeypatch.setattr(Worker, "answer", answer)
+    w[0].site.joining.update(bad)
+    for name in bad:
+        w[0].hint(name)
+    wait_for(lambda: began == set(bad), 30, "all three at it")
+    w[0].site.joining.update(good[:5])
+    for name in good[:5]:
+        w[0].change(name, "y")
+    for name in good[5:]:
+        assert w[0].admin("resync", name)[1] == 0
+    try:
+        wait_for(lambda: w[0].site.exchanged >= set(good), 90, "the others' exchanges")
+    finally:
+        over.set()
+        w[0].site.joining.difference_update(bad)
