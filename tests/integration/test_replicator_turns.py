@@ -1,4 +1,5 @@
 """Exchanges of many users: they take turns, and each comes to its end."""
+import contextlib
 import threading
 
 from lane_server import wait_for
@@ -84,13 +85,13 @@ def test_a_sweep_begins_no_more_new_states_than_get_their_turn_soon(world):  # n
     wait_for(lambda: not w[0].site.joining and not w[1].site.joining, 120, "an answer to each new state")
 
 
-def test_who_asks_for_ever_leaves_others_their_turns(world, monkeypatch):  # noqa: F811
-    """A site that never ends an exchange, or workers that were taken over, would have all turns for good."""
+@contextlib.contextmanager
+def asking_for_ever(w, names, monkeypatch):
+    """Workers of these users of the first site say that they wait for an answer, whatever comes."""
     real, over, began = Worker.answer, threading.Event(), set()
 
     def answer(self, kind, r):
-        if over.is_set() or not (self.user or "").startswith("bad") or self.site is not w[0].site \
-                or kind not in (INGEST, PARCEL, SHIP, TICK):
+        if over.is_set() or self.user not in names or self.site is not w[0].site or kind not in (INGEST, PARCEL, SHIP, TICK):
             real(self, kind, r)
             return
         began.add(self.user)
@@ -99,23 +100,43 @@ def test_who_asks_for_ever_leaves_others_their_turns(world, monkeypatch):  # noq
         sites = b"".join(num(site) + num(0) + bytes([0, 0, 0, 1]) for site in self.peers())
         self.write(DONE, bytes([0]) + text("") + num(len(self.peers())) + sites + num(0) + num(0) + num(700))
 
+    monkeypatch.setattr(Worker, "answer", answer)
+    w[0].site.joining.update(names)
+    for name in names:
+        w[0].hint(name)
+    try:
+        wait_for(lambda: began == set(names), 30, "all at it")
+        yield
+    finally:
+        over.set()
+        w[0].site.joining.difference_update(names)
+
+
+def test_who_asks_for_ever_leaves_others_their_turns(world, monkeypatch):  # noqa: F811
+    """A site that never ends an exchange, or workers that were taken over, would have all turns for good."""
     w = world(2, replicator_workers=4, worker_timeout="20s")    # a turn takes a second
-    bad, good = [f"bad{i}" for i in range(3)], users(10)
+    good = users(10)
     for name in good:
         w[0].change(name, "x")
     w.quiet(good)
-    monkeypatch.setattr(Worker, "answer", answer)
-    w[0].site.joining.update(bad)
-    for name in bad:
-        w[0].hint(name)
-    wait_for(lambda: began == set(bad), 30, "all three at it")
-    w[0].site.joining.update(good[:5])
-    for name in good[:5]:
-        w[0].change(name, "y")
-    for name in good[5:]:
-        assert w[0].admin("resync", name)[1] == 0
-    try:
+    with asking_for_ever(w, [f"bad{i}" for i in range(3)], monkeypatch):
+        w[0].site.joining.update(good[:5])
+        for name in good[:5]:
+            w[0].change(name, "y")
+        for name in good[5:]:
+            assert w[0].admin("resync", name)[1] == 0
         wait_for(lambda: w[0].site.exchanged >= set(good), 90, "the others' exchanges")
-    finally:
-        over.set()
-        w[0].site.joining.difference_update(bad)
+
+
+def test_a_sweep_goes_on_while_all_turns_are_taken(world, monkeypatch):  # noqa: F811
+    w = world(2, replicator_workers=4, worker_timeout="24h")    # a turn takes more than an hour
+    names = users(20)
+    for name in names:
+        w[0].change(name, "x")
+    w.quiet(names)
+    with asking_for_ever(w, [f"bad{i}" for i in range(3)], monkeypatch):
+        for name in names:
+            assert w[0].admin("resync", name)[1] == 0
+        w[0].site.listed = ["one", "two", "three"]
+        w[0].mark("+all")
+        wait_for(lambda: all(w[0].site.state(name).sweeps for name in w[0].site.listed), 60, "a look at the others")

@@ -14,7 +14,8 @@
 
 #define STEP 0.1         /* seconds */
 #define WAITING_MOST 200 /* with so many users waiting for workers, the next ones are not added */
-#define TURNS_MOST 2     /* nor with so many a worker that wait for their turn to exchange: each was opened to learn that */
+#define TURNS_MOST 2     /* nor with so many a worker that wait for their turn to exchange */
+#define TRICKLE 1.       /* seconds from one to the next where turns are awaited */
 #define REST 4.          /* times as long as a sweep took */
 #define LIST_FOR 60.     /* seconds to get a list of users before going on with those known */
 
@@ -25,7 +26,7 @@ struct sweep {
     enum phase phase;
     bool again;
     double credit, last, listed_by;
-    double began, ended;
+    double began, ended, added;
     char *after;
     size_t users;
     ev_timer every, step;
@@ -78,14 +79,17 @@ static void finish(struct sweep *s)
 }
 
 /* So many may be added now. Of users whose state is new not more are begun than exchange soon: both
- * sites go by names, so that a user is often open at both at a time. */
-static size_t room(const struct sweep *s)
+ * sites go by names, so that a user is often open at both at a time. But one a second is: turns may
+ * be long, and the others are to be looked at, too. */
+static size_t room(const struct sweep *s, double now)
 {
     struct sched *sched = s->r->sched;
     size_t waiting = sched_waiting(sched) + sched_unknown(sched), turns = sched_in_turn(sched);
     size_t most = TURNS_MOST * (size_t)s->r->config->replicator_workers;
-    if (waiting > WAITING_MOST || turns > most)
+    if (waiting > WAITING_MOST)
         return 0;
+    if (turns > most)
+        return now >= s->added + TRICKLE;
     return turns > 0 ? most + 1 - turns : WAITING_MOST + 1 - waiting;
 }
 
@@ -96,12 +100,13 @@ static void some_users(struct sweep *s)
     s->last = now;
     if (s->credit > (double)s->r->config->sweep_rate)
         s->credit = (double)s->r->config->sweep_rate;
-    size_t most = room(s);
+    size_t most = room(s, now);
     if (s->credit < 1 || most == 0)
         return;
     most = s->credit < (double)most ? (size_t)s->credit : most;
     size_t n = ledger_users(s->r->ledger, s->after, most, on_user, s);
     s->credit -= (double)n;
+    s->added = now;
     if (n < most)
         finish(s);
 }
