@@ -1,13 +1,18 @@
 """What many users cost.
 
     idle       all have changed once, and nothing happens: CPU, Redis commands, bytes written
+    joining    A has all mails, B and both sites' states are lost: until B has them, and all rest
+    turns      one mail to each of many, against as many to one of them: CPU of what replicates
 
 Each part is a group of two sites with the default settings.
 """
 import contextlib
 import os
+import shutil
+import smtplib
 import tempfile
 import time
+from pathlib import Path
 
 import replicas
 from replicas import Timed, cpu_ms, mail
@@ -18,18 +23,21 @@ from stack.group import Group
 
 ABOUT = "what many users cost"
 OPTIONS = {"users": 1000, "settle": 600, "watch": 600, "every": 60, "dir": "/var/tmp",
-           "version": "", "parts": "idle"}
-QUICK = {"users": 300, "settle": 90, "watch": 60, "every": 20}
+           "joining": "300,3000", "mails": 3, "version": "", "parts": "idle,joining,turns"}
+QUICK = {"users": 300, "settle": 90, "watch": 60, "every": 20, "joining": "60"}
 LONG = True
 PATIENCE = 600
+AUTO = "namespace inbox {\n" + "".join(
+    f"  mailbox {name} {{\n    auto = subscribe\n    special_use = \\{name}\n  }}\n"
+    for name in ("Drafts", "Sent", "Junk", "Trash")) + "}\n"
 
 
 @contextlib.contextmanager
-def group(options):
+def group(options, **more):
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir) as directory:
         os.chmod(directory, 0o755)
         specs = ["sdbox" + (f"@{options.version}" if options.version else "")] * 2
-        with Group(*specs, directory=directory, settings={}, links=False) as fresh:
+        with Group(*specs, directory=directory, settings={}, links=False, **more) as fresh:
             yield fresh
 
 
@@ -99,7 +107,112 @@ def idle_part(report, options):
     report.detail("idle_per_second", {"columns": columns, "sites": found})
 
 
-PARTS = {"idle": idle_part}
+# -- a site is filled ----------------------------------------------------------------------------
+
+def append(replica, user, mails):
+    with contextlib.closing(Timed(replica.note["imap"], user)) as session:
+        for number in range(mails):
+            session.one("APPEND INBOX", mail(f"m{number}", 2048))
+
+
+def lose(there, users):
+    """Both sites' states, what lies in lanes, and the second site's mail."""
+    a, b = there.replicas
+    for replica in there.replicas:
+        known = Path(replica.note["base"]) / "replicator"
+        shutil.rmtree(known, ignore_errors=True)
+        known.mkdir()
+        with contextlib.closing(resp.Connection(there.nodes_of[replica.letter])) as redis:
+            redis.call("FLUSHALL")
+    for user in users:
+        shutil.rmtree(a.store(user) / "dovelane", ignore_errors=True)
+        shutil.rmtree(b.home(user), ignore_errors=True)
+
+
+def numbers(replica):
+    """What every client would have to load again if it changed."""
+    rows = replica.doveadm("-f", "tab", "mailbox", "status", "-A", "messages uidvalidity uidnext", "*")
+    return {row for row in rows.decode().splitlines() if "\t0\t" not in row}
+
+
+def wait_filled(replica, users, mails):
+    end, left = time.monotonic() + PATIENCE * 5, list(users)
+    while left:
+        if time.monotonic() > end:
+            raise StackError(f"{len(left)} of {len(users)} users are not there after {PATIENCE * 5} s")
+        left = [user for user in left if len(list((replica.store(user) / "mailboxes").glob("INBOX/dbox-Mails/u.*"))) < mails]
+        time.sleep(0.5)
+
+
+def join(options, count):
+    """Seconds until the mails are there; CPU ms a user of workers and main, per site; mailboxes changed at the full site."""
+    users = [f"u{number}@example.org" for number in range(count)]
+    with group(options, users=users, more={"2.3": AUTO, "2.4": AUTO}) as there:
+        a, b = there.replicas
+        there.end(b.name)
+        for user in users:
+            append(a, user, options.mails)
+        there.end(a.name)
+        lose(there, users)
+        there.start(a.name)
+        before = numbers(a)
+        there.start(b.name)
+        began = time.monotonic()
+        wait_filled(b, users, options.mails)
+        took = time.monotonic() - began
+        cpu = {(replica.name, program): cpu_ms([one.pid for one in replica.processes(program)]) / count
+               for replica in there.replicas for program in replicas.REPLICATION}
+        if not replicas.wait_idle(there, PATIENCE):
+            raise StackError(f"the sites are not quiet {PATIENCE} s after all mails were there")
+        return took, cpu, len(before - numbers(a))
+
+
+def joining_part(report, options):
+    found = {}
+    for count in map(int, options.joining.split(",")):
+        took, cpu, changed = join(options, count)
+        what = f"joining, {count} users with {options.mails} mails"
+        report.row(f"{what}: all mails there", took, "s")
+        for (site, program), ms in cpu.items():
+            report.row(f"{what}: CPU of {program} of {site}", ms, "ms a user", goal="<= 20" if "worker" in program else None)
+        report.row(f"{what}: mailboxes of the full site with other numbers", changed, "", goal="<= 0")
+        found[count] = sum(cpu.values())
+    few, many = min(found), max(found)
+    if few != many:
+        report.row(f"joining, CPU a user, {many} against {few} users", found[many] / found[few], "", goal="<= 1.2")
+
+
+# -- mail for one after the other ----------------------------------------------------------------
+
+def deliver(replica, users):
+    host, _, port = replica.note["lmtp"].rpartition(":")
+    with smtplib.LMTP(host, int(port), timeout=PATIENCE) as session:
+        for number, user in enumerate(users):
+            session.sendmail("sender@stack.example", [user], mail(f"d{number}", 2048))
+
+
+def replication_cpu(there):
+    return sum(sum(used(there, replica)[:2]) for replica in there.replicas)
+
+
+def turns_part(report, options):
+    users = [f"u{number}@example.org" for number in range(options.users)]
+    loads = {"one": [users[0]] * len(users), "each": users}
+    figures = {}
+    with group(options, users=users) as there:
+        for load in (users, *loads.values()):   # first all are new
+            if not replicas.wait_idle(there, PATIENCE):
+                raise StackError(f"the sites are not quiet after {PATIENCE} s")
+            before = replication_cpu(there)
+            deliver(there.replicas[0], load)
+            replicas.wait_idle(there, PATIENCE)
+            figures[tuple(load[:2])] = (replication_cpu(there) - before) / len(load)
+    one, each = (figures[tuple(load[:2])] for load in loads.values())
+    report.row(f"a mail to each of {len(users)} users in turn: CPU of main, workers and Redis of both sites", each,
+               "ms a mail", "to one user", one, goal="<= 2")
+
+
+PARTS = {"idle": idle_part, "joining": joining_part, "turns": turns_part}
 
 
 def run(report, options):
