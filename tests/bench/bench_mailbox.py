@@ -1,11 +1,12 @@
 """M-Store's table: what mailboxes do in a second with replication, against a stock Dovecot.
 
 The sites have the same Dovecot, storage, settings and mail (mailbox_sites.py). Each row (mailbox_rows.py)
-is done by stock and ours by turns, in so many rounds. The verdict is the CPU of the processes imap, lmtp
+is done by stock and ours by turns, part by part, in so many rounds. The verdict is the CPU of the processes imap, lmtp
 and submission: stock's for an operation, divided by ours. Of a rate here no verdict can be made: the
 clients and both sites share this machine's cores. What replication costs beside that is told beside it.
 
     mailboxes, mails, size   the store: so many of them, each with so many mails of so many bytes
+    rounds, parts            each row so often, each time in so many parts, of which the sites do one each
     rows                     groups of rows (mailbox_rows.ROWS)
     storages                 sdbox, mdbox, maildir: one after the other
     files                    memory: a tmpfs, where the least that is added shows; disk: below dir
@@ -21,33 +22,45 @@ from report import median
 from stack.failure import StackError
 
 ABOUT = "mailboxes with replication, against a stock Dovecot: M-Store's table"
-OPTIONS = {"mailboxes": 20, "mails": 11000, "size": 10240, "rounds": 5, "deliveries": 300, "fetches": 1000,
+OPTIONS = {"mailboxes": 20, "mails": 11000, "size": 10240, "rounds": 5, "parts": 5, "deliveries": 300, "fetches": 1000,
            "deletes": 300, "submissions": 200, "sessions": 100, "storages": "sdbox", "files": "memory",
            "dir": "/var/tmp", "variants": "stock,ours", "rows": ",".join(ROWS)}
-QUICK = {"mailboxes": 10, "mails": 55, "rounds": 2, "deliveries": 20, "fetches": 50, "deletes": 20,
+QUICK = {"mailboxes": 10, "mails": 55, "rounds": 2, "parts": 2, "deliveries": 20, "fetches": 50, "deletes": 20,
          "submissions": 20, "sessions": 20}
 LONG = True
 GOAL = ">= 0.95"
 LEAST_BOXES, LEAST_MAILS = 10, 55
 
 
-def measure(site, row, options):
-    """Of one row, once: operations, seconds, and CPU milliseconds an operation by part."""
-    steps = row.steps(site, options)
-    next(steps)
-    site.settle()
+def one_part(site, steps):
+    """(operations, seconds, CPU milliseconds by part of the site); None: there was nothing left to do."""
     before, began = site.cpu(), time.perf_counter()
-    count = next(steps)
-    seconds, mail = time.perf_counter() - began, None
-    for _ in range(2):      # a session that ended is counted a moment later
-        time.sleep(0.05)
-        mail = site.cpu()["mail"]
+    count = next(steps, None)
+    seconds = time.perf_counter() - began
     site.settle()
-    after = dict(site.cpu(), mail=mail)
-    for _ in steps:
-        pass
-    site.settle()
-    return {"rate": count / seconds, **{part: (after[part] - before[part]) / count for part in after}}
+    after = site.cpu()
+    return count and (count, seconds, {part: after[part] - before[part] for part in after})
+
+
+def measure(found, row, options, names):
+    """Of one row, once: name to rate, and CPU milliseconds an operation by part of the site. Sites take turns after
+    each part of the work, a tenth of a second or so, since the machine's speed changes within seconds."""
+    steps, done = {name: row.steps(found[name], options) for name in names}, {name: [] for name in names}
+    for name in names:
+        next(steps[name])
+        found[name].settle()
+    while True:
+        turn = {name: one_part(found[name], steps[name]) for name in names}
+        if None in turn.values():
+            return {name: summed(found[name].parts, done[name]) for name in names}
+        for name in names:
+            done[name].append(turn[name])
+
+
+def summed(kinds, done):
+    """The parts of a row's work as one."""
+    count = sum(one[0] for one in done)
+    return {"rate": count / sum(one[1] for one in done), **{kind: sum(one[2][kind] for one in done) / count for kind in kinds}}
 
 
 def wanted(options, report):
@@ -103,8 +116,8 @@ def turns(found, rows, options):
     for number in range(options.rounds):
         for turn, row in enumerate(rows):
             first = (number + turn) % len(names)
-            for name in names[first:] + names[:first]:
-                rounds[row.name][name].append(measure(found[name], row, options))
+            for name, figures in measure(found, row, options, names[first:] + names[:first]).items():
+                rounds[row.name][name].append(figures)
         print(f"  round {number + 1}: " + "  ".join(
             f"{row.name} " + "/".join(f"{rounds[row.name][name][-1]['mail']:.3f}" for name in names)
             for row in rows), flush=True)

@@ -1,9 +1,9 @@
 """The operations of the bench `mailbox`: those of Isode's M-Store X.400 benchmark (2007), with IMAP,
 LMTP and submission in the place of P7 and P3.
 
-Each is a generator: what it does up to its first yield prepares, what it does up to the second one
-is measured, which yields the number of operations; the rest puts back what the next one expects. A
-mailbox keeps its size: what is delivered is removed, and what is deleted was put there before.
+Each is a generator: what it does up to its first yield prepares; then it does a part of its work each
+time, and yields the number of operations; behind the last part it puts back what the next one expects.
+A mailbox keeps its size: what is delivered is removed, and what is deleted was put there before.
 """
 import contextlib
 import threading
@@ -48,6 +48,20 @@ def each_at_once(tasks):
         raise errors[0]
 
 
+def parts(work, options):
+    """The work in so many parts, each of at least one item."""
+    size = -(-len(work) // options.parts)
+    return [work[at:at + size] for at in range(0, len(work), size)]
+
+
+def together(sessions, work, options, do):
+    """Parts of each session's work, done by all sessions at once; yields how much was done."""
+    for turn in zip(*(parts(items, options) for items in work)):
+        each_at_once([lambda pair=pair: [do(pair[0], item) for item in pair[1]]
+                      for pair in zip(sessions, turn)])
+        yield sum(map(len, turn))
+
+
 def shared(count, clients):
     """How many operations each client does; at least one."""
     return max(1, count // clients)
@@ -81,9 +95,10 @@ def deliver(site, options, boxes, size=None):
     mails = [mail(f"d{n}", size or options.size) for n in range(max(1, count))]
     with contextlib.closing(site.lmtp()) as lmtp:
         yield
-        for n, data in enumerate(mails):
-            lmtp.sendmail(SENDER, [users[n % len(users)]], data)
-        yield len(mails)
+        for part in parts(list(enumerate(mails)), options):
+            for n, data in part:
+                lmtp.sendmail(SENDER, [users[n % len(users)]], data)
+            yield len(part)
     put_back(site, marks)
 
 
@@ -119,7 +134,8 @@ def listing(site, options, what, unread=False, cached=True):
             if cached:
                 look(session)
         yield
-        yield sum(look(session) for session in sessions)
+        for part in parts(sessions, options):
+            yield sum(look(session) for session in part)
 
 
 # -- fetch and delete ----------------------------------------------------------------------------
@@ -133,16 +149,16 @@ def fetch(site, options, clients, unread):
             session.one("SELECT INBOX")
             work.append(session.uids("UNSEEN" if unread else "SEEN")[:each])
 
-        def fetch_all(session, uids):
-            for uid in uids:
-                session.one(f"UID FETCH {uid} BODY[]")
-
         yield
-        each_at_once([lambda pair=pair: fetch_all(*pair) for pair in zip(sessions, work)])
-        yield sum(map(len, work))
+        yield from together(sessions, work, options, lambda session, uid: session.one(f"UID FETCH {uid} BODY[]"))
         if unread:
             for session, uids in zip(sessions, work):
                 session.one(f"UID STORE {ranges(uids)} -FLAGS.SILENT (\\Seen)")
+
+
+def delete_one(session, uid):
+    session.one(f"UID STORE {uid} +FLAGS.SILENT (\\Deleted)")
+    session.one(f"UID EXPUNGE {uid}")
 
 
 def delete(site, options, clients, size=None):
@@ -157,14 +173,8 @@ def delete(site, options, clients, size=None):
             session.one("NOOP")
             work.append(session.uids(f"UID {first}:*"))
 
-        def delete_all(session, uids):
-            for uid in uids:
-                session.one(f"UID STORE {uid} +FLAGS.SILENT (\\Deleted)")
-                session.one(f"UID EXPUNGE {uid}")
-
         yield
-        each_at_once([lambda pair=pair: delete_all(*pair) for pair in zip(sessions, work)])
-        yield sum(map(len, work))
+        yield from together(sessions, work, options, delete_one)
 
 
 def fetch_large(site, options):
@@ -176,9 +186,10 @@ def fetch_large(site, options):
         session.one("NOOP")
         uids = session.uids(f"UID {first}:*")
         yield
-        for uid in uids:
-            session.drain(f"UID FETCH {uid} BODY.PEEK[]")
-        yield len(uids)
+        for part in parts(uids, options):
+            for uid in part:
+                session.drain(f"UID FETCH {uid} BODY.PEEK[]")
+            yield len(part)
         session.remove(f"UID {first}:*")
 
 
@@ -186,25 +197,32 @@ def fetch_large(site, options):
 
 def submit(site, options, clients, copied):
     """By Dovecot's submission service; with a copy, the client puts the mail into Sent, too."""
-    each = shared(options.submissions, clients)
     users, data = site.full[:clients], mail("s", options.size)
+    work = [range(shared(options.submissions, clients))] * clients
     with site.sessions(users if copied else []) as sessions, contextlib.ExitStack() as stack:
         senders = [stack.enter_context(contextlib.closing(site.submission(user))) for user in users]
 
-        def send(number):
-            for _ in range(each):
-                senders[number].sendmail(SENDER, ["to@bench.example"], data)
-                if copied:
-                    sessions[number].one("APPEND Sent (\\Seen)", data)
+        def send(number, _):
+            senders[number].sendmail(SENDER, ["to@bench.example"], data)
+            if copied:
+                sessions[number].one("APPEND Sent (\\Seen)", data)
 
         yield
-        each_at_once([lambda number=number: send(number) for number in range(clients)])
-        yield each * clients
+        yield from together(range(clients), work, options, send)
         for session in sessions:
             session.remove("ALL", "Sent")
 
 
 # -- whole sessions ------------------------------------------------------------------------------
+
+def one_visit(site, user, mark):
+    session = site.session(user)
+    session.one("SELECT INBOX")
+    for uid in session.uids(f"UID {mark}:* UNSEEN"):
+        session.one(f"UID FETCH {uid} BODY[]")
+        delete_one(session, uid)
+    session.logout()
+
 
 def periodic(site, options, empty):
     """A mail comes; a client logs in, lists what is new, fetches and deletes it, and logs out. By
@@ -213,17 +231,12 @@ def periodic(site, options, empty):
     marks, data = marks_of(site, users), mail("p", options.size)
     with contextlib.closing(site.lmtp()) as lmtp:
         yield
-        for n in range(options.sessions):
-            user = users[n % len(users)]
-            lmtp.sendmail(SENDER, [user], data)
-            session = site.session(user)
-            session.one("SELECT INBOX")
-            for uid in session.uids(f"UID {marks[user]}:* UNSEEN"):
-                session.one(f"UID FETCH {uid} BODY[]")
-                session.one(f"UID STORE {uid} +FLAGS.SILENT (\\Deleted)")
-                session.one(f"UID EXPUNGE {uid}")
-            session.logout()
-        yield options.sessions
+        for part in parts(range(options.sessions), options):
+            for n in part:
+                user = users[n % len(users)]
+                lmtp.sendmail(SENDER, [user], data)
+                one_visit(site, user, marks[user])
+            yield len(part)
 
 
 def alert(site, options):
@@ -235,7 +248,7 @@ def alert(site, options):
         for session in sessions:
             session.one("SELECT INBOX")
         yield
-        for turn in range(turns):
+        for turn in range(turns):       # each is a part: a turn takes Dovecot half a second
             for session in sessions:
                 session.idle()
             for user in users:
@@ -244,7 +257,7 @@ def alert(site, options):
                 session.until(b" EXISTS")
                 session.done()
                 session.one(f"UID FETCH {marks[user] + turn}:* BODY[]")
-        yield turns * len(users)
+            yield len(users)
     put_back(site, marks)
 
 
