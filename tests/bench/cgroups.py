@@ -41,7 +41,7 @@ class Cgroup:
     def ms(self):
         """CPU milliseconds of all members so far, user and system."""
         with open(self.path / "cpu.stat") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("usage_usec")) / 1e3
+            return float(next(file).split()[1]) / 1e3 # usage_usec comes first
 
 
 @contextlib.contextmanager
@@ -52,7 +52,7 @@ def cgroups(*names):
         for name in names:
             (parent / name).mkdir(parents=True)
     except OSError as error:
-        raise StackError(f"CPU is counted by control groups, and none can be made: {error}") from None
+        raise StackError(f"CPU is counted by control groups; none can be made: {error}") from None
     try:
         yield {name: Cgroup(parent / name) for name in names}
     finally:

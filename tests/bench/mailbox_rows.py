@@ -1,9 +1,9 @@
-"""The operations of the bench `mailbox`: those of Isode's M-Store X.400 benchmark (2007), with IMAP,
-LMTP and submission in the place of P7 and P3.
+"""The operations of the bench `mailbox`: those of Isode's M-Store X.400 benchmark (2007), with
+IMAP, LMTP and submission in the place of P7 and P3.
 
-Each is a generator: what it does up to its first yield prepares; then it does a part of its work each
-time, and yields the number of operations; behind the last part it puts back what the next one expects.
-A mailbox keeps its size: what is delivered is removed, and what is deleted was put there before.
+Each is a generator. Up to its first yield it prepares. Then it does a part of its work each time,
+and yields the number of operations. Behind the last part it puts back what the next one expects.
+A mailbox keeps its size: what is delivered is removed, what is deleted was put there before.
 """
 import contextlib
 import threading
@@ -116,8 +116,8 @@ def ranges(uids):
 
 
 def listing(site, options, what, unread=False, cached=True):
-    """Each of ten mailboxes by a session; an operation is a mail listed. Not cached: without Dovecot's
-    cache file, so that it opens each mail."""
+    """Each of ten mailboxes by a session; an operation is a mail listed. Not cached: without
+    Dovecot's cache file, so that it opens each mail."""
     users = site.full[:10]
 
     def look(session):
@@ -140,6 +140,10 @@ def listing(site, options, what, unread=False, cached=True):
 
 # -- fetch and delete ----------------------------------------------------------------------------
 
+def fetch_one(session, uid):
+    session.one(f"UID FETCH {uid} BODY[]")
+
+
 def fetch(site, options, clients, unread):
     """One mail after the other, each client in a mailbox of its own. An unread one is read then."""
     each = shared(options.fetches, clients)
@@ -150,7 +154,7 @@ def fetch(site, options, clients, unread):
             work.append(session.uids("UNSEEN" if unread else "SEEN")[:each])
 
         yield
-        yield from together(sessions, work, options, lambda session, uid: session.one(f"UID FETCH {uid} BODY[]"))
+        yield from together(sessions, work, options, fetch_one)
         if unread:
             for session, uids in zip(sessions, work):
                 session.one(f"UID STORE {ranges(uids)} -FLAGS.SILENT (\\Seen)")
@@ -169,7 +173,8 @@ def delete(site, options, clients, size=None):
         for session in sessions:
             session.one("SELECT INBOX")
             first = session.next_uid()
-            multi_append(session, "INBOX", [mail(f"x{n}", size or options.size) for n in range(each)])
+            mails = [mail(f"x{n}", size or options.size) for n in range(each)]
+            multi_append(session, "INBOX", mails)
             session.one("NOOP")
             work.append(session.uids(f"UID {first}:*"))
 
@@ -219,7 +224,7 @@ def one_visit(site, user, mark):
     session = site.session(user)
     session.one("SELECT INBOX")
     for uid in session.uids(f"UID {mark}:* UNSEEN"):
-        session.one(f"UID FETCH {uid} BODY[]")
+        fetch_one(session, uid)
         delete_one(session, uid)
     session.logout()
 
@@ -284,8 +289,10 @@ ROWS = {
     "submit": [
         Row("submit, 1 client", lambda s, o: submit(s, o, 1, False), needs="submission"),
         Row("submit, 10 clients", lambda s, o: submit(s, o, 10, False), needs="submission"),
-        Row("submit with a copy, 1 client", lambda s, o: submit(s, o, 1, True), "188", "submission"),
-        Row("submit with a copy, 10 clients", lambda s, o: submit(s, o, 10, True), "166", "submission")],
+        Row("submit with a copy, 1 client", lambda s, o: submit(s, o, 1, True), "188",
+            "submission"),
+        Row("submit with a copy, 10 clients", lambda s, o: submit(s, o, 10, True), "166",
+            "submission")],
     "session": [
         Row("periodic fetch, large mailbox", lambda s, o: periodic(s, o, False), "14.8"),
         Row("periodic fetch, empty mailbox", lambda s, o: periodic(s, o, True)),

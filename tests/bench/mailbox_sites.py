@@ -1,9 +1,9 @@
 """The Dovecots that the bench `mailbox` compares: alike but for the plugin, with the same mail.
 
-Stock is one Dovecot. Ours is two sites that replicate to each other, of which the first is measured.
-What a mail's or a client's command costs is counted in the processes imap, lmtp and submission. All
-else has groups of its own: the rest of that Dovecot (master, auth, login, log), what replicates at
-the measured site (main, workers, Redis), and the other site as a whole.
+Stock is one Dovecot. Ours is two sites that replicate to each other; the first is measured. What a
+mail's or a client's command costs is counted in the processes imap, lmtp and submission. All else
+has groups of its own: the rest of that Dovecot (master, auth, login, log), what replicates at the
+measured site (main, workers, Redis), and the other site as a whole.
 """
 import contextlib
 import os
@@ -58,9 +58,9 @@ class BenchGroup(Group):
     """Processes join their control group before they become what they are; a next hop swallows
     what is submitted."""
 
-    def __init__(self, *specs, doors, cores, **options):
+    def __init__(self, *specs, doors, **options):
         super().__init__(*specs, links=False, **options)
-        self.doors, self.cores = doors, cores
+        self.doors, self.next_hop = doors, None
 
     def assemble(self):
         port = self.ports.take()
@@ -195,7 +195,7 @@ class Site:
         connection.login(user, dovecot.PASSWORD)
         return connection
 
-    def place(self, processes):
+    def place(self):
         """What runs already joins its groups."""
         for service in self.group.services.values():
             if service.name.startswith("redis-") and service.pid:
@@ -236,7 +236,8 @@ def fill(site, options):
             parts = []
             for n in range(at, min(at + 200, options.mails)):
                 data = mail(f"s{n}", options.size)
-                parts.append(b" (%s) {%d+}\r\n%s" % (b"\\Seen" if n < read else b"", len(data), data))
+                flag = b"\\Seen" if n < read else b""
+                parts.append(b" (%s) {%d+}\r\n%s" % (flag, len(data), data))
             session.socket.sendall(b"x APPEND INBOX" + b"".join(parts) + b"\r\n")
             session.answer()
         session.one("SELECT INBOX")
@@ -282,6 +283,14 @@ def differences(site):
     return [line for line in counts if line[1] != line[2]]
 
 
+def changed(site, options):
+    """[(user, mails)] of those that have not the number of mails that they began with."""
+    wanted = dict.fromkeys(site.users + site.empty, 0)
+    wanted.update(dict.fromkeys(site.full, options.mails))
+    counts = [(user, counted(site.replica, user)) for user in wanted]
+    return [(user, count) for user, count in counts if count != wanted[user]]
+
+
 def wait_equal(site):
     end = time.monotonic() + PATIENCE
     while found := differences(site):
@@ -304,7 +313,8 @@ def check_memory(options, replicas_in_all):
 def cores():
     """Those of the processes that are measured, and those of all else; none: too few."""
     known = sorted(os.sched_getaffinity(0))
-    return (set(known[:len(known) // 2]), set(known[len(known) // 2:])) if len(known) > 1 else (set(), set())
+    half = len(known) // 2
+    return (set(known[:half]), set(known[half:])) if half else (set(), set())
 
 
 def made(name, stack, options, groups):
@@ -323,10 +333,12 @@ def made(name, stack, options, groups):
         there = part if letter == "a" else "peer"
         return parts[there].door, ours if there == "mail" else rest
 
-    specs, replication = ([options.storage] * 2, "dovelane") if name == "ours" else ([options.storage], "off")
-    group = BenchGroup(*specs, doors=doors, cores=cores(), replication=replication, directory=base, settings={})
+    specs, replication = [options.storage], "off"
+    if name == "ours":
+        specs, replication = 2 * specs, "dovelane"
+    group = BenchGroup(*specs, doors=doors, replication=replication, directory=base, settings={})
     site = Site(name, stack.enter_context(group), parts, options)
-    site.place(group)
+    site.place()
     return site
 
 
@@ -336,7 +348,8 @@ def sites(options):
     names = options.variants.split(",")
     check_memory(options, len(names) + ("ours" in names))
     with contextlib.ExitStack() as stack:
-        groups = stack.enter_context(cgroups(*(f"{name}-{part}" for name in names for part in PARTS)))
+        kinds = [f"{name}-{part}" for name in names for part in PARTS]
+        groups = stack.enter_context(cgroups(*kinds))
         found = {name: made(name, stack, options, groups) for name in names}
         first = found[names[0]]
         source = fill(first, options)
