@@ -240,8 +240,10 @@ def fill(site, options):
                 parts.append(b" (%s) {%d+}\r\n%s" % (flag, len(data), data))
             session.socket.sendall(b"x APPEND INBOX" + b"".join(parts) + b"\r\n")
             session.answer()
-        session.one("SELECT INBOX")
+        session.one("SELECT INBOX" + (" (CONDSTORE)" if options.condstore else ""))
         session.drain("FETCH 1:* (UID FLAGS INTERNALDATE RFC822.SIZE ENVELOPE)")
+        for sign in "+-" if options.condstore else "":      # a change is what keeps it for good
+            session.one(f"STORE 1 {sign}FLAGS.SILENT (\\Flagged)")
         session.logout()
     return site.replica.home(user)
 
