@@ -166,6 +166,9 @@ static void put_done(struct orset_buf *b, const struct frame_done *d)
     }
     orset_buf_num(b, d->unplaced);
     orset_buf_num(b, d->held);
+    orset_buf_u8(b, (uint8_t)d->joins);
+    orset_buf_num(b, d->placed);
+    orset_buf_num(b, d->placed_bytes);
     orset_buf_num(b, d->tick);
 }
 
@@ -187,6 +190,12 @@ static void read_done(struct orset_reader *r, struct frame_done *d)
     }
     d->unplaced = orset_read_num(r, UINT64_MAX);
     d->held = orset_read_num(r, UINT64_MAX);
+    uint8_t joins = orset_read_u8(r);
+    if (joins > FRAME_UNASKED)
+        r->bad = true;
+    d->joins = (enum frame_joins)joins;
+    d->placed = orset_read_num(r, UINT64_MAX);
+    d->placed_bytes = orset_read_num(r, UINT64_MAX);
     d->tick = orset_read_num(r, 86400000);
 }
 

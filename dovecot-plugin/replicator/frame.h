@@ -37,7 +37,7 @@
 
 #include "bytes.h"
 
-#define FRAME_VERSION 4
+#define FRAME_VERSION 5
 #define FRAME_HEADER 4                  /* bytes of the length */
 #define FRAME_MAX (16 * 1024 * 1024)    /* bytes behind it */
 #define FRAME_SITES_MAX 64              /* replicas of a group */
@@ -84,6 +84,13 @@ enum frame_result {
     FRAME_REFUSED,   /* the parcel is malformed, of an unknown kind or an alarm (a NOTE says what); it is done with.
                         ADMIN: the verb failed, the last REPLY says why */
     FRAME_TEMPORARY  /* not done, nothing lost: main asks again later */
+};
+
+/* Whether a user's state has what the other sites have. */
+enum frame_joins {
+    FRAME_JOINED,
+    FRAME_JOINING, /* it is new: it asks them all before it looks at the mailboxes */
+    FRAME_UNASKED  /* it did not wait any longer for a site that has not answered since */
 };
 
 enum frame_reserve { FRAME_RESERVE_CHECK, FRAME_RESERVE_RAISE, FRAME_RESERVE_NOTE, FRAME_RESERVE_CLEAN };
@@ -134,6 +141,8 @@ struct frame_done {
     } site[FRAME_SITES_MAX];
     uint64_t unplaced; /* messages in the state that no mailbox holds yet */
     uint64_t held;     /* removals that wait for an admin */
+    enum frame_joins joins;
+    uint64_t placed, placed_bytes; /* mails of other sites that were saved here since the last DONE, and their bytes */
     uint64_t tick;     /* milliseconds until TICK is wanted, 0: none */
 };
 

@@ -14,7 +14,7 @@ import time
 
 HELLO, OPEN, INGEST, PARCEL, SHIP, TICK, ADMIN, CLOSE, RESERVED, LOOKUP = range(1, 11)
 READY, FAIL, SEND, RESERVE, DONE, REPLY, NOTE, ELSEWHERE, CREDENTIALS = range(64, 73)
-BATCH, QUESTION, ANSWER, ANSWER_READING = 1, 2, 3, 11
+BATCH, QUESTION, ANSWER, WANT, BODIES, ANSWER_READING = 1, 2, 3, 4, 9, 11
 OK, REFUSED, TEMPORARY = range(3)
 NEW, CONFIRMED, HELLO_ONLY, EXCHANGE, FORGET = range(5)
 CHECK, RAISE, NOTED, CLEAN = range(4)
@@ -104,6 +104,11 @@ class Site:
         self.parcels = []  # (user, from, kind) as they came
         self.wishes, self.ticks = {}, []    # user: milliseconds after which he wishes a TICK, once; who had one
         self.joining, self.joins_asked = set(), 0   # users whose states are new; questions of theirs
+        self.lacking = {}       # user: [mails that wait for their bytes, bytes of each]
+        self.alone = set()      # users who went on though a site has not answered
+        self.wants, self.came = [], {}  # users who asked for bodies, in order; user: (mails, bytes) that were placed
+        self.body_bytes = 0     # all that came of bodies
+        self.want_most = 1000   # mails asked for at one time
         self.late, self.exchanged = 0, set()    # answers whose question nobody remembered; users who got theirs
         self.reserved, self.opened, self.closed, self.hellos, self.verbs, self.connections = [], [], [], [], [], []
         self.listed = None  # names of the userdb; None: cannot be listed
@@ -172,6 +177,7 @@ class Worker:
         self.old = False
         self.most = 0           # seconds; then the kernel's timer ends one that does not answer
         self.asking = set()     # sites that an exchange waits for; ends with CLOSE
+        self.placed = [0, 0]    # mails and bytes, since the last DONE
 
     def run(self):
         try:
@@ -248,7 +254,11 @@ class Worker:
                 left = max(0, len(s.own()) - max(s.confirmed.get(site, 0), s.first - 1))
                 sites.append(num(site) + num(left) + bytes([s.behind.get(site, False), s.owed.get(site, False), s.more.get(site, False),
                                                            site in self.asking]))
-        self.write(DONE, bytes([result]) + text(why) + num(len(sites)) + b"".join(sites) + num(0) + num(0) + num(tick))
+        unplaced = self.site.lacking.get(self.user, (0, 0))[0]
+        joins = b"" if self.old else bytes([1 if self.user in self.site.joining else 2 if self.user in self.site.alone else 0])
+        placed = b"" if self.old else b"".join(map(num, self.placed))
+        self.placed = [0, 0]
+        self.write(DONE, bytes([result]) + text(why) + num(len(sites)) + b"".join(sites) + num(unplaced) + num(0) + joins + placed + num(tick))
 
     def peers(self):
         return [s for s in self.sites if s != self.site.number]
@@ -267,7 +277,7 @@ class Worker:
         names = [r.text() for _ in range(r.num())]
         settings = {r.text().decode(): r.text().decode() for _ in range(r.num())}
         r.end()
-        assert version in (2, 4) and own == self.site.number
+        assert version in (2, 5) and own == self.site.number
         self.most = 2 * (int(settings["worker_timeout"]) // 1000 + 1)
         self.old = version == 2  # of 0.1.0: a worker served whoever it was given
         self.site.hellos.append((self.sites, digest, names, settings))
@@ -327,7 +337,45 @@ class Worker:
     def done_tick(self, r):
         self.site.ticks.append(self.user)
         self.site.wishes.pop(self.user, None)
+        self.want()
         self.done()
+
+    # -- bodies: a toy mail is so many bytes of its own number --
+
+    def want(self):
+        """Asks the first other site for what is missing."""
+        mails, size = self.site.lacking.get(self.user, (0, 0))
+        if mails and self.user not in self.site.joining:
+            n = min(mails, self.site.want_most)
+            self.site.wants.append(self.user)
+            self.write(SEND, num(self.peers()[0]) + num(WANT) + b"\x01" + num(0) + text(num(n) + b"".join(
+                num(1) + bytes(8) + num(i + 1) + struct.pack("<QQQQ", size, i, 0, 0) + num(0) for i in range(n))))
+
+    def give(self, site, r):
+        """One BODIES with all of them."""
+        mails = []
+        for _ in range(r.num()):
+            r.num(), r.bytes(8), r.num()
+            sha256 = r.bytes(32)
+            r.num()
+            mails.append(sha256 + text(bytes(struct.unpack("<Q", sha256[:8])[0])))
+        r.end()
+        self.write(SEND, num(site) + num(BODIES) + b"\x01" + num(0) + text(num(len(mails)) + b"".join(mails)))
+
+    def place(self, r):
+        n = r.num()
+        for _ in range(n):
+            r.bytes(32)
+            self.site.body_bytes += len(r.text())
+        r.end()
+        left, each = self.site.lacking.pop(self.user, (0, 0))
+        if left > n:
+            self.site.lacking[self.user] = [left - n, each]
+        n = min(n, left)    # what was asked for twice is placed once
+        mails, had = self.site.came.get(self.user, (0, 0))
+        self.site.came[self.user] = (mails + n, had + n * each)
+        self.placed = [self.placed[0] + n, self.placed[1] + n * each]
+        self.want()
 
     def ask(self, site):
         if site not in self.asking:
@@ -361,6 +409,7 @@ class Worker:
             s.own().extend(s.mailbox)
             s.mailbox.clear()
             self.batches(0, min((s.sent.get(p, 0) for p in self.peers()), default=0) + 1)
+        self.want()
 
     def batches(self, site, first, always=False, one=False):
         s, own = self.site.state(self.user), self.site.state(self.user).own()
@@ -401,6 +450,14 @@ class Worker:
         self.maybe_crash()
         if self.user in self.site.refusing:
             self.done(TEMPORARY, "disk full")
+            return
+        if kind == WANT:
+            self.give(site, Reader(body))
+            self.done()
+            return
+        if kind == BODIES:
+            self.place(Reader(body))
+            self.done()
             return
         if kind not in (BATCH, QUESTION, ANSWER):
             self.done(REFUSED, "unknown kind")

@@ -230,6 +230,18 @@ static void send_elsewhere(struct link *l)
 
 #define UNPLACED_AGAIN 10000 /* milliseconds */
 
+/* What main shows an admin, and adds up. */
+static void say_progress(struct session *s, struct frame_done *d)
+{
+    count_waiting(s);
+    d->unplaced = s->unplaced;
+    d->held = s->held;
+    d->joins = s->exchange_first ? FRAME_JOINING : s->unasked ? FRAME_UNASKED : FRAME_JOINED;
+    d->placed = s->placed;
+    d->placed_bytes = s->placed_bytes;
+    s->placed = s->placed_bytes = 0;
+}
+
 static void send_done(struct link *l, enum frame_result result)
 {
     struct session *s = l->session;
@@ -245,9 +257,7 @@ static void send_done(struct link *l, enum frame_result result)
             .site = p->site, .unconfirmed = counter > p->confirmed ? counter - p->confirmed : 0, .behind = p->behind, .owed = p->owed,
             .more = p->more, .asking = p->exchange != NULL};
     }
-    count_waiting(s);
-    d->unplaced = s->unplaced;
-    d->held = s->held;
+    say_progress(s, d);
     /* Their bodies were asked for by another question than this one, perhaps of a session that was closed since. */
     d->tick = s->tick == 0 && s->unplaced > 0 && s->npeers > 0 ? UNPLACED_AGAIN : s->tick;
     (void)link_send(l, &f);

@@ -386,8 +386,11 @@ static int place_done(struct placing *p)
             continue;
         if (p->item[i].spooled) /* or another one of the same bytes waits for its turn */
             spool_drop(s, p->item[i].todo.message.facts.sha256);
-        if (p->item[i].uid != 0)
-            plan_done(s, p->item[i].at);
+        if (p->item[i].uid == 0)
+            continue;
+        s->placed++;
+        s->placed_bytes += p->item[i].todo.message.facts.size;
+        plan_done(s, p->item[i].at);
     }
     return 0;
 }

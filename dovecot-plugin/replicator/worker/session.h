@@ -222,6 +222,7 @@ struct session {
     struct kept *kept;           /* that the ingest in work has read and not sent yet, or NULL */
     uint64_t unplaced, held;     /* as counted last; of unplaced ones, from UNPLACED_COUNTED on, perhaps not all */
     bool uncounted;              /* the state has had others since */
+    uint64_t placed, placed_bytes; /* mails of other sites that were saved since the last DONE, and their bytes */
     uint64_t left_out;           /* keywords that were not set because of a bound, of which the log tells (orset_left_out()) */
     bool no_outside;             /* the last look at all mailboxes found none that is not replicated */
     bool tree_changed;           /* a mailbox was not where it was */

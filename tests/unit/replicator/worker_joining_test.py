@@ -4,7 +4,7 @@ import sqlite3
 import time
 
 import pytest
-from worker_sites import append, equal, imap, make_world, needs_dovecot
+from worker_sites import append, equal, imap, mail, make_world, needs_dovecot
 from worker_world import (ANSWER, ANSWER_READING, BATCH, BODIES, BODY, CLOSE, EXCHANGE, HELLO_TOO, PARCEL,
                           QUESTION, READING, TICK, USER, WANT, num, text)
 
@@ -169,6 +169,54 @@ def test_who_went_on_alone_gives_no_uidvalidity_of_a_mailbox_without_mail(pair):
     pair.settle(ingest=False)
     assert uids(pair[1], "INBOX", "Sent") == before == uids(pair[2], "INBOX", "Sent")
     equal(pair)
+
+
+# --- what DONE says of it
+
+
+def listen(site):
+    """Its answers from now on."""
+    told, real = [], site.work
+
+    def work(kind, body=b""):
+        told.append(real(kind, body))
+        return told[-1]
+    site.work = work
+    return told
+
+
+def test_done_says_whether_a_state_has_joined_and_what_was_placed(pair):
+    """Each mail once: one that comes with its op, those of an exchange, and a copy."""
+    mailboxes_with_mail(pair[1])
+    pair.settle()
+    lose(pair[2])
+    told = listen(pair[2])
+    assert pair[2].ingest()["joins"] == 1
+    pair.settle()
+    assert [done["joins"] for done in told] == sorted((done["joins"] for done in told), reverse=True) and told[-1]["joins"] == 0
+    assert sum(done["placed"] for done in told) == 2
+    assert sum(done["placed_bytes"] for done in told) == len(mail("one")) + len(mail("two"))
+    del told[:]
+    imap(pair[1], "INBOX", ("copy", "1", "Sent"))
+    append(pair[1], "INBOX", "three")
+    pair.settle()
+    assert sum(done["placed"] for done in told) == 2
+    assert sum(done["placed_bytes"] for done in told) == len(mail("one")) + len(mail("three"))
+    assert not any(done["joins"] for done in told)
+    equal(pair)
+
+
+def test_done_says_that_a_site_has_not_answered(pair):
+    lose(pair[2])
+    assert pair[2].ingest()["joins"] == 1
+    pair[2].outbox[1].clear()
+    goes_on_alone(pair[2])
+    assert pair[2].done["joins"] == 2
+    pair[2].work(CLOSE)
+    assert pair[2].ingest()["joins"] == 2
+    pair[2].ship(1, EXCHANGE)
+    exchange(pair, 2, 1)
+    assert pair[2].done["joins"] == 0
 
 
 def is_alone(site):
