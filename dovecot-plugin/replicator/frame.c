@@ -191,7 +191,7 @@ static void read_done(struct orset_reader *r, struct frame_done *d)
     d->unplaced = orset_read_num(r, UINT64_MAX);
     d->held = orset_read_num(r, UINT64_MAX);
     uint8_t joins = orset_read_u8(r);
-    if (joins > FRAME_UNASKED)
+    if (joins > FRAME_READING)
         r->bad = true;
     d->joins = (enum frame_joins)joins;
     d->placed = orset_read_num(r, UINT64_MAX);

@@ -90,7 +90,8 @@ enum frame_result {
 enum frame_joins {
     FRAME_JOINED,
     FRAME_JOINING, /* it is new: it asks them all before it looks at the mailboxes */
-    FRAME_UNASKED  /* it did not wait any longer for a site that has not answered since */
+    FRAME_UNASKED, /* it did not wait any longer for a site that has not answered since */
+    FRAME_READING  /* a site that answered is new itself, and has not read its mailboxes yet */
 };
 
 enum frame_reserve { FRAME_RESERVE_CHECK, FRAME_RESERVE_RAISE, FRAME_RESERVE_NOTE, FRAME_RESERVE_CLEAN };

@@ -236,7 +236,10 @@ static void say_progress(struct session *s, struct frame_done *d)
     count_waiting(s);
     d->unplaced = s->unplaced;
     d->held = s->held;
-    d->joins = s->exchange_first ? FRAME_JOINING : s->unasked ? FRAME_UNASKED : FRAME_JOINED;
+    d->joins = s->exchange_first          ? FRAME_JOINING
+               : s->unasked               ? FRAME_UNASKED
+               : peers_are_reading(s)     ? FRAME_READING
+                                          : FRAME_JOINED;
     d->placed = s->placed;
     d->placed_bytes = s->placed_bytes;
     s->placed = s->placed_bytes = 0;
@@ -260,6 +263,9 @@ static void send_done(struct link *l, enum frame_result result)
     say_progress(s, d);
     /* Their bodies were asked for by another question than this one, perhaps of a session that was closed since. */
     d->tick = s->tick == 0 && s->unplaced > 0 && s->npeers > 0 ? UNPLACED_AGAIN : s->tick;
+    /* The word that it has read may be lost, and main is told when nobody waits for it any longer. */
+    uint64_t read = d->joins == FRAME_READING ? peers_read_within(s) : 0;
+    d->tick = read > 0 && (d->tick == 0 || read < d->tick) ? read : d->tick;
     (void)link_send(l, &f);
 }
 

@@ -30,6 +30,15 @@ bool peers_are_reading(struct session *s)
     return FALSE;
 }
 
+uint64_t peers_read_within(struct session *s)
+{
+    time_t now = time(NULL), last = now;
+    for (unsigned i = 0; i < s->npeers; i++)
+        if (is_reading(&s->peer[i]))
+            last = I_MAX(last, s->peer[i].reading_until);
+    return (uint64_t)(last - now) * 1000;
+}
+
 /* It went on without the answers of all. A clock that was set back does not make this longer. */
 static bool is_alone(const struct session *s)
 {

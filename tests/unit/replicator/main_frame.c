@@ -195,7 +195,7 @@ START_TEST(answers_of_a_worker_come_through)
 
     f = (struct frame){.type = FRAME_DONE};
     f.u.done = (struct frame_done){.result = FRAME_TEMPORARY, .text = TEXT("disk full"), .nsites = 2, .unplaced = 5, .held = 6, .tick = 200,
-                                   .joins = FRAME_UNASKED, .placed = 7, .placed_bytes = 1ULL << 40,
+                                   .joins = FRAME_READING, .placed = 7, .placed_bytes = 1ULL << 40,
                                    .site = {{.site = 2, .unconfirmed = 17, .owed = true}, {.site = 3, .behind = true, .more = true, .asking = true}}};
     round_trip(&f, &g, &b);
     ck_assert_int_eq(g.u.done.result, FRAME_TEMPORARY);
@@ -204,7 +204,7 @@ START_TEST(answers_of_a_worker_come_through)
     ck_assert(g.u.done.site[1].more && !g.u.done.site[0].more);
     ck_assert(g.u.done.site[1].asking && !g.u.done.site[0].asking);
     ck_assert(g.u.done.unplaced == 5 && g.u.done.held == 6 && g.u.done.tick == 200);
-    ck_assert(g.u.done.joins == FRAME_UNASKED && g.u.done.placed == 7 && g.u.done.placed_bytes == 1ULL << 40);
+    ck_assert(g.u.done.joins == FRAME_READING && g.u.done.placed == 7 && g.u.done.placed_bytes == 1ULL << 40);
     orset_buf_free(&b);
 
     f = (struct frame){.type = FRAME_REPLY};

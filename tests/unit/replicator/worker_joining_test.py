@@ -206,7 +206,7 @@ def test_done_says_whether_a_state_has_joined_and_what_was_placed(pair):
     equal(pair)
 
 
-def test_done_says_that_a_site_has_not_answered(pair):
+def test_done_says_that_a_site_has_not_answered_and_that_it_reads(pair):
     lose(pair[2])
     assert pair[2].ingest()["joins"] == 1
     pair[2].outbox[1].clear()
@@ -216,6 +216,8 @@ def test_done_says_that_a_site_has_not_answered(pair):
     assert pair[2].ingest()["joins"] == 2
     pair[2].ship(1, EXCHANGE)
     exchange(pair, 2, 1)
+    assert pair[2].done["joins"] == 3 and 0 < pair[2].done["tick"] <= WAIT * 1000, "the other one is new, too"
+    pair.settle()
     assert pair[2].done["joins"] == 0
 
 
