@@ -40,7 +40,7 @@ const char *doveadm_dovelane_plugin_version = DOVECOT_ABI_VERSION;
 /* Options that take a value, handed on as they are written on the command line. */
 static const char *const options[] = {"remove", NULL};
 /* Options without one. */
-static const char *const switches[] = {"duplicates", NULL};
+static const char *const switches[] = {"duplicates", "status", NULL};
 
 static void add_arg(string_t *line, const char *arg)
 {
@@ -219,8 +219,9 @@ static struct doveadm_cmd_ver2 commands[] = {
     {.name = "dovelane peers", .usage = "[--remove <site id>]", .cmd = run,
      DOVEADM_CMD_PARAMS_START
      DOVEADM_CMD_PARAM('\0', "remove", CMD_PARAM_STR, 0) DOVEADM_CMD_PARAMS_END},
-    {.name = "dovelane join", .usage = "-u <user> | -A", .cmd = run,
-     DOVEADM_CMD_PARAMS_START USER_PARAMS DOVEADM_CMD_PARAMS_END},
+    {.name = "dovelane join", .usage = "-u <user> | -A | --status [-u <user> | -A]", .cmd = run,
+     DOVEADM_CMD_PARAMS_START USER_PARAMS
+     DOVEADM_CMD_PARAM('\0', "status", CMD_PARAM_BOOL, 0) DOVEADM_CMD_PARAMS_END},
 };
 /* clang-format on */
 

@@ -1,4 +1,5 @@
 """`doveadm dovelane` with what cannot be done: each answer names the thing and the way out, and the exit code is not 0."""
+import json
 import re
 import shutil
 import signal
@@ -64,7 +65,7 @@ def test_a_site_that_is_none(pair, words):
     assert "no other replica in dovelane.conf has that id" in told(pair, "peers", *words)
 
 
-@pytest.mark.parametrize("words", [["status", "--nonsense"], ["peers", "extra"]])
+@pytest.mark.parametrize("words", [["status", "--nonsense"], ["peers", "extra"], ["join", "--status", "extra"]])
 def test_words_that_doveadm_does_not_know(pair, words):
     answer = told(pair, *words)
     assert words[-1] in answer.partition(": exit ")[2], answer
@@ -124,6 +125,45 @@ def test_join_leaves_what_is_one_as_it_is(pair):
         site.doveadm("dovelane", "join", "-u", USER, timeout=240)
         site.doveadm("dovelane", "join", "-A", timeout=240)
     assert wait_equal(pair.replicas, [USER], 420)[USER]["dovecot-b"].content() == before
+
+
+def progress(site):
+    """{row: {column: text}} of `join --status`."""
+    rows = json.loads(site.doveadm("-f", "json", "dovelane", "join", "--status", timeout=240))
+    return {row.pop("what"): row for row in rows}
+
+
+def test_how_far_a_site_is_filled(group):
+    """A new site with nothing but its users; the same in each of doveadm's formats, and with words of each user."""
+    users = [f"fills{n}@example.org" for n in range(3)]
+    there = group("sdbox", "maildir", users=users, settings={**FAST, "sweep_all": "1h"})
+    a, b = there.replicas
+    there.end(b.name)
+    shutil.rmtree(Path(b.note["base"]) / "replicator")
+    (Path(b.note["base"]) / "replicator").mkdir()
+    for user in users:
+        shutil.rmtree(b.home(user), ignore_errors=True)
+        with Site(a, user) as site:
+            for n in range(5):
+                site.append("INBOX", f"m{n}")
+    there.start(b.name)
+    deadline = time.monotonic() + 240
+    while [(row["done"], row["left"]) for row in progress(b).values()][:2] != [("3", "0"), ("15", "0")]:
+        assert time.monotonic() < deadline, progress(b)
+        time.sleep(0.2)
+    told = progress(b)
+    assert list(told) == ["users", "mails", "bytes"] and int(told["bytes"]["done"]) > 15 and told["bytes"]["left"] == "0"
+    assert all(row["progress"] == f"[{'#' * 20}] 100 %" and row["time left"] == "0:00:00" for row in told.values())
+    table = b.doveadm("dovelane", "join", "--status").decode().splitlines()
+    assert table[0].split() == ["what", "done", "left", "rate", "time", "left", "progress"] and len(table) == 4
+    assert "what=users done=3 left=0" in b.doveadm("-f", "flow", "dovelane", "join", "--status").decode()
+    assert "mails\t15\t0\t" in b.doveadm("-f", "tab", "dovelane", "join", "--status").decode()
+    (row,) = json.loads(b.doveadm("-f", "json", "dovelane", "join", "--status", "-u", users[0]))
+    assert row == {"state": "joined", "mails left": "0"}
+    rows = json.loads(b.doveadm("-f", "json", "dovelane", "join", "--status", "-A"))
+    assert [(row["user"], row["state"]) for row in rows] == [(user, "joined") for user in users]
+    with pytest.raises(StackError, match="is not known here"):
+        b.doveadm("dovelane", "join", "--status", "-u", "nobody@example.org")
 
 
 def lag_of_all(site):

@@ -8,12 +8,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "answers.h"
 #include "job.h"
 #include "ledger.h"
 #include "log.h"
-#include "sched.h"
-#include "ship.h"
 #include "sweep.h"
 #include "take.h"
 #include "worker.h"
@@ -133,17 +131,6 @@ static void titles(struct client *c, const char *tab_separated)
         put(c, "user\t", 5);
     put(c, tab_separated, strlen(tab_separated));
     put(c, "\n", 1);
-}
-
-static void row(struct client *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void row(struct client *c, const char *format, ...)
-{
-    char text[1024];
-    va_list ap;
-    va_start(ap, format);
-    int n = vsnprintf(text, sizeof text, format, ap);
-    va_end(ap);
-    put(c, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
 }
 
 static void error(struct client *c, const char *user, const char *text, int code)
@@ -330,78 +317,42 @@ void admin_fail(struct admin_requests *list, const char *why, bool later)
 
 /* ---- what is answered here ---- */
 
-static double age(int64_t since)
+static void answer(struct client *c, const char *(*of)(struct replicator *, struct buf *))
 {
-    return since ? (double)(clock_wall() - since) / 1e6 : 0.;
+    struct buf rows = {0};
+    titles(c, of(c->admin->r, &rows));
+    put(c, rows.data, rows.len);
+    buf_free(&rows);
 }
 
-static const char *peer_state(const struct replicator *r, size_t peer)
-{
-    if (r->group.peer[peer].removed)
-        return "removed";
-    return !take_node(r->take, peer) ? "down" : take_foreign(r->take, peer) ? "other group" : "up";
-}
+typedef const char *answer_of_user(struct replicator *, const char *name, const char *before,
+                                   struct buf *rows);
 
-static void status(struct client *c)
+static void answer_user(struct client *c, answer_of_user *of, const char *name)
 {
-    struct replicator *r = c->admin->r;
-    double now = clock_monotonic();
-    titles(c, "replica\tsite\tnode\tin lane\tusers\tchanges\toldest\theard");
-    row(c, "+%s\t%llu\t%s\t-\t%zu in memory, %zu wait\t-\t%zu of %lld workers busy\t%s\n", r->group.name, (unsigned long long)r->group.self,
-        ship_node(r->ship) ? "up" : "down", users_count(r->users), sched_waiting(r->sched), workers_count(r->workers), (long long)r->config->replicator_workers,
-        sweep_running(r->sweep) ? "here, sweeping" : "here");
-    for (size_t i = 0; i < r->group.npeers; i++) {
-        const struct peer *p = &r->group.peer[i];
-        uint64_t users, ops;
-        int64_t since, waiting = ship_waiting(r->ship, i);
-        double heard = take_heard(r->take, i);
-        char lane[24], ago[32];
-        ledger_totals(r->ledger, p->site, &users, &ops, &since);
-        snprintf(lane, sizeof lane, "%lld", (long long)waiting);
-        snprintf(ago, sizeof ago, "%.1fs", now - heard);
-        row(c, "+%s\t%llu\t%s\t%s\t%llu\t%llu\t%.1fs\t%s\n", p->name, (unsigned long long)p->site, peer_state(r, i),
-            waiting < 0 ? "?" : lane, (unsigned long long)users, (unsigned long long)ops, age(since), heard == 0 ? "never" : ago);
+    static const char unheard_of[] =
+        "is not known here: nothing was heard of him yet, and the userdb has not named him "
+        "(iterate_query?); doveadm dovelane resync -u has him looked at";
+    struct buf before = {0}, rows = {0};
+    if (c->all) {
+        add_escaped(&before, name);
+        buf_addc(&before, '\t');
     }
-}
-
-static void lag(struct client *c)
-{
-    struct replicator *r = c->admin->r;
-    titles(c, "replica\tsite\tusers\tchanges\toldest");
-    for (size_t i = 0; i < r->group.npeers; i++) {
-        const struct peer *p = &r->group.peer[i];
-        uint64_t users, ops;
-        int64_t since;
-        ledger_totals(r->ledger, p->site, &users, &ops, &since);
-        row(c, "+%s\t%llu\t%llu\t%llu\t%.1f\n", p->name, (unsigned long long)p->site, (unsigned long long)users, (unsigned long long)ops, age(since));
+    const char *columns = of(c->admin->r, name, before.data ? before.data : "", &rows);
+    if (columns) {
+        titles(c, columns);
+        put(c, rows.data, rows.len);
+    } else {
+        error(c, name, unheard_of, DONE_NO_USER);
     }
-}
-
-static void lag_user(struct client *c, const char *name)
-{
-    struct replicator *r = c->admin->r;
-    struct user *u = user_find(r->users, name, strlen(name));
-    uint64_t unplaced, held;
-    ledger_get_waiting(r->ledger, name, &unplaced, &held);
-    titles(c, "replica\tsite\tchanges\toldest\tbehind\tunplaced\theld\tparcels");
-    for (size_t i = 0; i < r->group.npeers; i++) {
-        const struct peer *p = &r->group.peer[i];
-        uint64_t ops;
-        int64_t since;
-        ledger_get_unconfirmed(r->ledger, p->site, name, &ops, &since);
-        put(c, "+", 1);
-        if (c->all) {
-            put_escaped(c, name);
-            put(c, "\t", 1);
-        }
-        row(c, "%s\t%llu\t%llu\t%.1f\t%s\t%llu\t%llu\t%zu\n", p->name, (unsigned long long)p->site, (unsigned long long)ops, age(since), u && u->peer[i].behind ? "yes" : "no", (unsigned long long)unplaced, (unsigned long long)held, u ? u->nparcels : 0);
-    }
+    buf_free(&before);
+    buf_free(&rows);
 }
 
 static void unwanted(struct user *u, void *arg)
 {
-    struct user_peer *p = &u->peer[*(size_t *)arg];
-    memset(p, 0, sizeof *p);
+    size_t peer = *(size_t *)arg;
+    memset(&u->peer[peer], 0, sizeof u->peer[peer]);
 }
 
 static void peers(struct client *c)
@@ -433,12 +384,7 @@ static void peers(struct client *c)
         error(c, NULL, "usage: doveadm dovelane peers [--remove <site id>]", DONE_USAGE);
         return;
     }
-    titles(c, "replica\tsite\tredis\tstate");
-    row(c, "+%s\t%llu\t%s\t%s\n", r->group.name, (unsigned long long)r->group.self, r->group.link.address, ship_node(r->ship) ? "here" : "here, down");
-    for (size_t i = 0; i < r->group.npeers; i++) {
-        const struct peer *p = &r->group.peer[i];
-        row(c, "+%s\t%llu\t%s\t%s\n", p->name, (unsigned long long)p->site, p->link.address, peer_state(r, i));
-    }
+    answer(c, answer_peers);
 }
 
 /* ---- what a worker answers ---- */
@@ -469,6 +415,21 @@ static void ask_user(struct client *c, const char *name)
     user_plan(u);
 }
 
+static bool is_join_status(const struct client *c)
+{
+    return !strcmp(c->field[0], "join") && c->nfields > 2 && !strcmp(c->field[2], "--status");
+}
+
+static void for_user(struct client *c, const char *name)
+{
+    if (!strcmp(c->field[0], "lag"))
+        answer_user(c, answer_lag_user, name);
+    else if (is_join_status(c))
+        answer_user(c, answer_join_user, name);
+    else
+        ask_user(c, name);
+}
+
 static void on_name(void *arg, const char *name, uint64_t ops, int64_t since)
 {
     struct client *c = arg;
@@ -476,10 +437,7 @@ static void on_name(void *arg, const char *name, uint64_t ops, int64_t since)
     free(c->after);
     c->after = mem_strdup(name);
     c->named = true;
-    if (!strcmp(c->field[0], "lag"))
-        lag_user(c, name);
-    else
-        ask_user(c, name);
+    for_user(c, name);
 }
 
 /* Of "*": the next ones, when few are under way. */
@@ -504,8 +462,7 @@ static bool known_verb(const char *verb)
 static void for_users(struct client *c)
 {
     const char *user = c->field[1];
-    bool lags = !strcmp(c->field[0], "lag");
-    if (!lags && !known_verb(c->field[0])) {
+    if (strcmp(c->field[0], "lag") && !known_verb(c->field[0])) {
         error(c, NULL, "no such verb", DONE_USAGE);
     } else if (!strcmp(user, "*")) {
         c->all = true;
@@ -516,11 +473,17 @@ static void for_users(struct client *c)
                                                              : "no user is known: none had a change yet, and the userdb lists none (iterate_query?), or all are refused here, and Dovecot's log says why; name one with -u", DONE_NO_USER);
     } else if (!frame_user_ok((const uint8_t *)user, strlen(user))) {
         error(c, NULL, "no user has such a name", DONE_NO_USER);
-    } else if (lags) {
-        lag_user(c, user);
     } else {
-        ask_user(c, user);
+        for_user(c, user);
     }
+}
+
+static void surplus(struct client *c)
+{
+    char *text = mem_printf("join --status: %s: no word may follow; usage: doveadm dovelane join --status "
+                            "[-u <user> | -A]", c->field[3]);
+    error(c, NULL, text, DONE_USAGE);
+    free(text);
 }
 
 static void begin(struct client *c)
@@ -531,12 +494,16 @@ static void begin(struct client *c)
     c->code = DONE_OK;
     if (c->nfields < 2)
         error(c, NULL, "a request is verb, user and arguments, separated by tabs", DONE_USAGE);
+    else if (is_join_status(c) && c->nfields > 3)
+        surplus(c);
     else if (*c->field[1])
         for_users(c);
     else if (!strcmp(verb, "status"))
-        status(c);
+        answer(c, answer_status);
     else if (!strcmp(verb, "lag"))
-        lag(c);
+        answer(c, answer_lag);
+    else if (is_join_status(c))
+        answer(c, answer_join);
     else if (!strcmp(verb, "peers"))
         peers(c);
     else

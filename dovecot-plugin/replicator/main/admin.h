@@ -6,8 +6,8 @@
  *     - text                                      an error
  *     = TAB exit code                             ends the reply
  *
- * status, lag and peers without a user and lag with one are answered here; all else goes to the worker that has the user. A row of a
- * worker's REPLY is such a line, with its "+", "#" or "-" (none: "+"), without LF. */
+ * status, lag and peers without a user, lag with one and "join --status" are answered here (answers.h); all else goes to
+ * the worker that has the user. A row of a worker's REPLY is such a line, with its "+", "#" or "-" (none: "+"), without LF. */
 #ifndef REPLICATOR_MAIN_ADMIN_H
 #define REPLICATOR_MAIN_ADMIN_H
 

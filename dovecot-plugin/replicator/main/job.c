@@ -9,6 +9,7 @@
 #include "ledger.h"
 #include "log.h"
 #include "metrics.h"
+#include "progress.h"
 #include "ship.h"
 #include "take.h"
 
@@ -268,8 +269,8 @@ void job_unknown(struct user *u)
 {
     double now = clock_monotonic();
     user_forget_work(u);
-    user_waits(u, 0, 0);
     ledger_forget_user(u->r->ledger, u->name);
+    progress_forget(u);
     u->known = false;
     u->active_at = 0; /* nobody's: a name that was made up stays no longer than that */
     u->unknown_until = now + UNKNOWN_FOR;

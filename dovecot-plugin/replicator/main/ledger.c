@@ -8,15 +8,19 @@
 
 #include "clock.h"
 #include "log.h"
+#include "metrics.h"
 #include "user.h"
 
 #define LOOKS_PAGE 1000
 #define GATHER 1. /* seconds for which writes are gathered */
 
-enum { ADD_USER, KNOWS_USER, DROP_USER, DROP_USERS_OPS, SET_OPS, DROP_OPS, REMOVE_PEER, DROP_PEERS_OPS, SET_META, SET_WAITING, DROP_WAITING, ADD_LOOK, DROP_LOOKS, GET_LOOKS, GET_USERS, GET_OPS, GET_TOTALS, GET_UNCONFIRMED, GET_WAITING, STATEMENTS };
+enum { ADD_USER, ADD_JOINED, DROP_JOINED, HAS_JOINED, KNOWS_USER, DROP_USER, DROP_USERS_OPS, SET_OPS, DROP_OPS, REMOVE_PEER, DROP_PEERS_OPS, SET_META, SET_WAITING, DROP_WAITING, ADD_LOOK, DROP_LOOKS, GET_LOOKS, GET_USERS, GET_OPS, GET_TOTALS, GET_UNCONFIRMED, GET_WAITING, STATEMENTS };
 
 static const char *const sql[STATEMENTS] = {
     "INSERT OR IGNORE INTO users VALUES (?1)",
+    "INSERT OR IGNORE INTO joined VALUES (?1)",
+    "DELETE FROM joined WHERE name = ?1",
+    "SELECT 1 FROM joined WHERE name = ?1",
     "SELECT 1 FROM users WHERE name = ?1",
     "DELETE FROM users WHERE name = ?1",
     "DELETE FROM unconfirmed WHERE name = ?1",
@@ -47,6 +51,11 @@ static const char schema[] =
     "CREATE INDEX IF NOT EXISTS of_user ON unconfirmed (name);"
     "CREATE TABLE IF NOT EXISTS peers (site INTEGER PRIMARY KEY);";
 
+/* In a file of a program that did not have it: an upgrade is no join. Who is new is so by his worker's word. */
+static const char all_joined[] =
+    "BEGIN; CREATE TABLE joined (name TEXT PRIMARY KEY) WITHOUT ROWID;"
+    "INSERT INTO joined SELECT name FROM users; COMMIT;";
+
 struct ledger {
     struct replicator *r;
     sqlite3 *db;
@@ -56,6 +65,7 @@ struct ledger {
     bool fresh;         /* there are new users, or a removed site, not on disk yet */
     bool rewrite;       /* and some of them not even in a transaction: one could not be committed */
     bool undone;        /* that happened in this run */
+    int64_t users, joined; /* rows of these tables; users below 0: to be counted anew */
     ev_timer flush;
     double said;
 };
@@ -85,6 +95,7 @@ static void flush_soon(struct ledger *l)
 static void undone(struct ledger *l)
 {
     l->rewrite = l->undone = true;
+    l->users = -1;
     flush_soon(l);
 }
 
@@ -128,18 +139,18 @@ static sqlite3_stmt *prepared(struct ledger *l, int which)
     return l->statement[which];
 }
 
-/* Binds by the format: s text, n number. */
-static void write_row(struct ledger *l, int which, const char *format, ...)
+/* Binds by the format: s text, n number. Returns how many rows that changed. */
+static int write_row(struct ledger *l, int which, const char *format, ...)
 {
     sqlite3_stmt *s = prepared(l, which);
     if (!s) {
         undone(l);
-        return;
+        return 0;
     }
     if (!gathers(l)) {
         if (!run(l, "BEGIN")) {
             undone(l);
-            return;
+            return 0;
         }
         ev_timer_stop(l->r->loop, &l->gather);
         ev_timer_set(&l->gather, GATHER, 0.);
@@ -154,12 +165,15 @@ static void write_row(struct ledger *l, int which, const char *format, ...)
             sqlite3_bind_int64(s, i + 1, va_arg(ap, int64_t));
     }
     va_end(ap);
-    if (sqlite3_step(s) != SQLITE_DONE) {
+    bool ok = sqlite3_step(s) == SQLITE_DONE;
+    if (!ok) {
         failed(l, sql[which]);
         undone(l);
     }
+    int changed = ok ? sqlite3_changes(l->db) : 0;
     sqlite3_reset(s);
     sqlite3_clear_bindings(s);
+    return changed;
 }
 
 /* A row is there. An error ends the transaction for some of its kinds, also of a statement that only reads. */
@@ -171,6 +185,19 @@ static bool next_row(struct ledger *l, sqlite3_stmt *s)
         undone(l);
     }
     return r == SQLITE_ROW;
+}
+
+static bool finds(struct ledger *l, int which, const char *name)
+{
+    sqlite3_stmt *s = prepared(l, which);
+    bool found = false;
+    if (s) {
+        sqlite3_bind_text(s, 1, name, -1, SQLITE_STATIC);
+        found = next_row(l, s);
+        sqlite3_reset(s);
+        sqlite3_clear_bindings(s);
+    }
+    return found;
 }
 
 /* Where there is none: 0; -1: it cannot be read. */
@@ -197,6 +224,8 @@ static void write_again(struct user *u, void *arg)
 {
     if (u->known)
         write_row(arg, ADD_USER, "s", u->name);
+    if (u->known && u->joining == FRAME_JOINED)
+        write_row(arg, ADD_JOINED, "s", u->name);
 }
 
 bool ledger_flush(struct ledger *l)
@@ -225,6 +254,48 @@ static void on_flush(struct ev_loop *loop, ev_timer *t, int events)
 {
     (void)loop, (void)events;
     ledger_flush(t->data);
+}
+
+/* ---- who has joined ---- */
+
+static void count_users(struct ledger *l)
+{
+    if (l->users >= 0)
+        return;
+    l->users = one_number(l, "SELECT count(*) FROM users");
+    l->joined = one_number(l, "SELECT count(*) FROM joined");
+}
+
+/* Rows of users and of joined that came, or went. */
+static void counted(struct ledger *l, int users, int joined)
+{
+    uint64_t all, have;
+    if (l->users >= 0) {
+        l->users += users;
+        l->joined += joined;
+    }
+    ledger_count(l, &all, &have);
+    metric_set(replicator_joining, (long long)(all - have));
+}
+
+void ledger_count(struct ledger *l, uint64_t *users_r, uint64_t *joined_r)
+{
+    count_users(l);
+    *users_r = l->users > 0 ? (uint64_t)l->users : 0;
+    *joined_r = l->joined > 0 ? (uint64_t)l->joined : 0;
+    if (*joined_r > *users_r) /* rows that an older program left behind */
+        *joined_r = *users_r;
+}
+
+void ledger_joined(struct ledger *l, const char *name, bool joined)
+{
+    int changed = write_row(l, joined ? ADD_JOINED : DROP_JOINED, "s", name);
+    counted(l, 0, joined ? changed : -changed);
+}
+
+bool ledger_has_joined(struct ledger *l, const char *name)
+{
+    return finds(l, HAS_JOINED, name);
 }
 
 static const char site_here[] = "SELECT value FROM meta WHERE key = 'site'";
@@ -274,6 +345,12 @@ static bool is_ours(struct ledger *l, const char *path)
     return site == self || (site == 0 && run(l, text));
 }
 
+static bool has_table_of_joined(struct ledger *l)
+{
+    int64_t there = number_in(l->db, "SELECT count(*) FROM sqlite_master WHERE name = 'joined'");
+    return there > 0 || (there == 0 && sqlite3_exec(l->db, all_joined, NULL, NULL, NULL) == SQLITE_OK);
+}
+
 static void cannot_open(struct ledger *l, const char *path)
 {
     int code = sqlite3_errcode(l->db);
@@ -289,11 +366,12 @@ struct ledger *ledger_open(struct replicator *r)
     struct ledger *l = mem_zero(sizeof *l);
     char *path = mem_printf("%s/replicator.db", r->directory);
     l->r = r;
+    l->users = -1;
     ev_timer_init(&l->gather, on_gather, 0., 0.);
     ev_timer_init(&l->flush, on_flush, 0., GATHER);
     l->gather.data = l->flush.data = l;
     bool ok = sqlite3_open_v2(path, &l->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) == SQLITE_OK &&
-              sqlite3_exec(l->db, schema, NULL, NULL, NULL) == SQLITE_OK;
+              sqlite3_exec(l->db, schema, NULL, NULL, NULL) == SQLITE_OK && has_table_of_joined(l);
     if (!ok)
         cannot_open(l, path);
     r->first = ok && one_number(l, "SELECT count(*) FROM meta") == 0;
@@ -316,6 +394,7 @@ struct ledger *ledger_open(struct replicator *r)
     r->adopted = !r->first && number_in(l->db, "SELECT value FROM meta WHERE key = 'parent'") != (int64_t)r->parent;
     if (!run(l, "INSERT OR REPLACE INTO meta VALUES ('clean', 0)"))
         undone(l);
+    counted(l, 0, 0);
     return l;
 }
 
@@ -335,34 +414,21 @@ void ledger_close(struct ledger *l)
     free(l);
 }
 
-static bool knows(struct ledger *l, const char *name)
-{
-    sqlite3_stmt *s = prepared(l, KNOWS_USER);
-    bool known = false;
-    if (s) {
-        sqlite3_bind_text(s, 1, name, -1, SQLITE_STATIC);
-        known = next_row(l, s);
-        sqlite3_reset(s);
-        sqlite3_clear_bindings(s);
-    }
-    return known;
-}
-
 void ledger_user_listed(struct ledger *l, const char *name)
 {
-    write_row(l, ADD_USER, "s", name);
+    counted(l, write_row(l, ADD_USER, "s", name), 0);
 }
 
 bool ledger_knows(struct ledger *l, const char *name)
 {
-    return knows(l, name);
+    return finds(l, KNOWS_USER, name);
 }
 
 bool ledger_user_seen(struct ledger *l, const char *name)
 {
-    if (knows(l, name))
+    if (ledger_knows(l, name))
         return true;
-    write_row(l, ADD_USER, "s", name);
+    counted(l, write_row(l, ADD_USER, "s", name), 0);
     l->at_once = true;
     flush_soon(l);
     return false;
@@ -370,9 +436,23 @@ bool ledger_user_seen(struct ledger *l, const char *name)
 
 void ledger_forget_user(struct ledger *l, const char *name)
 {
-    write_row(l, DROP_USER, "s", name);
+    int users = write_row(l, DROP_USER, "s", name);
+    counted(l, -users, -write_row(l, DROP_JOINED, "s", name));
     write_row(l, DROP_USERS_OPS, "s", name);
     write_row(l, DROP_WAITING, "s", name);
+}
+
+void ledger_note(struct ledger *l, const char *key, uint64_t value)
+{
+    write_row(l, SET_META, "sn", key, (int64_t)value);
+}
+
+uint64_t ledger_noted(struct ledger *l, const char *key)
+{
+    char text[80];
+    snprintf(text, sizeof text, "SELECT value FROM meta WHERE key = '%s'", key);
+    int64_t v = one_number(l, text);
+    return v > 0 ? (uint64_t)v : 0;
 }
 
 void ledger_unconfirmed(struct ledger *l, uint64_t site, const char *name, uint64_t ops, int64_t since)

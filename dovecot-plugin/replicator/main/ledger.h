@@ -5,7 +5,9 @@
  *     waiting      (name, unplaced, held)        whose mails wait here: for their bytes or a mailbox, for an admin
  *     look         (name)                        who was to be looked at when the last run was stopped
  *     peers        (site)                        removed for ever
- *     meta         (key, value)                  clean: the last run stopped by itself; parent: replicator.h; site: whose it is
+ *     joined       (name)                        whose state has what the other sites have
+ *     meta         (key, value)                  clean: the last run stopped by itself; parent: replicator.h; site: whose it is;
+ *                                                filling, placed, placed_bytes: progress.h
  *
  * It is a memory of where to look, never the truth: that is in the users' states. So writes are gathered in a
  * transaction for a second; what a crash takes back is found again by the sweep that follows it. But the sweep goes by
@@ -33,6 +35,16 @@ void ledger_commit_seen(struct ledger *);
 /* All new users are on disk. False: that failed (logged), and is tried again each second. */
 bool ledger_flush(struct ledger *);
 void ledger_forget_user(struct ledger *, const char *name);
+
+/* His state has what the other sites have; false: not yet. Only of users who are known. */
+void ledger_joined(struct ledger *, const char *name, bool joined);
+bool ledger_has_joined(struct ledger *, const char *name);
+/* Users who are known, and how many of them have joined. */
+void ledger_count(struct ledger *, uint64_t *users_r, uint64_t *joined_r);
+
+/* A number that outlives this run. 0: it is not noted. */
+void ledger_note(struct ledger *, const char *key, uint64_t value);
+uint64_t ledger_noted(struct ledger *, const char *key);
 
 /* ops 0: all is confirmed. since: microseconds since 1970. */
 void ledger_unconfirmed(struct ledger *, uint64_t site, const char *name, uint64_t ops, int64_t since);

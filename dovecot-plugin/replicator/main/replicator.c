@@ -14,6 +14,7 @@
 #include "hints.h"
 #include "ledger.h"
 #include "log.h"
+#include "progress.h"
 #include "reserve.h"
 #include "sched.h"
 #include "ship.h"
@@ -123,11 +124,13 @@ static void on_grace(struct ev_loop *loop, ev_timer *t, int events)
     r->stopped = NULL;
 }
 
-/* Reasons to look that nobody has followed yet outlive a stop; a crash is followed by a sweep of all. */
+/* Reasons to look that nobody has followed yet outlive a stop; a crash is followed by a sweep of all. So do users whose
+ * states are new or whose mails wait: their worker's wish to go on is known to this run alone. */
 static void keep_reasons(struct user *u, void *arg)
 {
     struct replicator *r = arg;
-    if (user_has_reason(u) || u->sweep)
+    bool fills = u->known && (u->joining == FRAME_JOINING || u->unplaced > 0);
+    if (user_has_reason(u) || u->sweep || fills)
         ledger_look(r->ledger, u->name);
 }
 
@@ -171,6 +174,7 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
         replicator_close(r);
         return NULL;
     }
+    r->progress = progress_open(r);
     r->users = users_open(r);
     r->sched = sched_open(r);
     r->workers = workers_open(r, worker_socket);
@@ -223,6 +227,7 @@ void replicator_close(struct replicator *r)
     take_close(r->take);
     ship_close(r->ship);
     users_close(r->users);
+    progress_close(r->progress);
     take_free(r->take);
     sched_close(r->sched);
     ledger_close(r->ledger);

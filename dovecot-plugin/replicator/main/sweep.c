@@ -126,6 +126,11 @@ static void on_step(struct ev_loop *loop, ev_timer *t, int events)
         some_users(s);
 }
 
+bool sweep_is_listing(const struct sweep *s)
+{
+    return s->phase == LISTING_WANTED || s->phase == LISTING_ASKED;
+}
+
 bool sweep_wants_list(const struct sweep *s)
 {
     return s->phase == LISTING_WANTED;

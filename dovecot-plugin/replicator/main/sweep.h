@@ -12,6 +12,7 @@ void sweep_close(struct sweep *);
 /* As soon as may be; once more if one is under way. */
 void sweep_everyone(struct sweep *);
 bool sweep_running(const struct sweep *);
+bool sweep_is_listing(const struct sweep *);  /* who the users are is not known yet */
 bool sweep_wants_list(const struct sweep *); /* of users, as soon as the worker for that is free */
 /* Whoever may ask for one again and again has to wait now: one is under way, or ended less than four times as long ago as it took. */
 bool sweep_rests(const struct sweep *);

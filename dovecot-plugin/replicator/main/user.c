@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "ledger.h"
 #include "metrics.h"
+#include "progress.h"
 #include "sched.h"
 #include "ship.h"
 #include "take.h"
@@ -29,7 +30,6 @@ LIST_HEAD(user_list, user);
 struct users {
     struct replicator *r;
     size_t n, unproven;
-    uint64_t unplaced, held; /* of all users, also those who are not in memory */
     struct user_list all, bucket[BUCKETS];
     ev_timer collect;
 };
@@ -81,30 +81,11 @@ struct user *user_get(struct users *us, const char *name, size_t n)
         p->resend_wait = seconds(us->r->config->resend_after);
         p->exchange_wait = seconds(us->r->config->exchange_after);
     }
-    ledger_get_waiting(us->r->ledger, u->name, &u->unplaced, &u->held);
+    progress_load(u);
     LIST_INSERT_HEAD(&us->all, u, in_all);
     LIST_INSERT_HEAD(&us->bucket[bucket_of(name, n)], u, in_hash);
     metric_set(replicator_users, (long long)++us->n);
     return u;
-}
-
-static void show_waiting(const struct users *us)
-{
-    metric_set(replicator_unplaced, (long long)us->unplaced);
-    metric_set(replicator_held, (long long)us->held);
-}
-
-void user_waits(struct user *u, uint64_t unplaced, uint64_t held)
-{
-    struct users *us = u->r->users;
-    if (u->unplaced == unplaced && u->held == held)
-        return;
-    us->unplaced += unplaced - u->unplaced;
-    us->held += held - u->held;
-    u->unplaced = unplaced;
-    u->held = held;
-    ledger_waiting(u->r->ledger, u->name, unplaced, held);
-    show_waiting(us);
 }
 
 static void user_free(struct user *u)
@@ -200,8 +181,6 @@ struct users *users_open(struct replicator *r)
 {
     struct users *us = mem_zero(sizeof *us);
     us->r = r;
-    ledger_get_waiting(r->ledger, NULL, &us->unplaced, &us->held);
-    show_waiting(us);
     LIST_INIT(&us->all);
     ev_timer_init(&us->collect, on_collect, COLLECT, COLLECT);
     us->collect.data = us;
@@ -532,7 +511,7 @@ void user_done(struct user *u, const struct frame_done *d)
             p->hello_at = now + CONFIRM;
     }
     u->joins = u->joins && (asks || !asked);
-    user_waits(u, d->unplaced, d->held);
+    progress_done(u, d);
     double tick = d->tick ? now + seconds((int64_t)d->tick) : 0;
     u->tick_at = u->tick_kept ? sooner(u->tick_at, tick) : tick;
 }

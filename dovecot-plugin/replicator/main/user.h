@@ -97,7 +97,8 @@ struct user {
     double busy, busy_at;     /* seconds that its questions took lately, as of then */
     bool elsewhere;              /* its last worker said ELSEWHERE */
     double said; /* when its last failure was logged */
-    uint64_t unplaced, held;
+    uint64_t unplaced, held;   /* of its mails: as a worker counted, kept over restarts (progress.c) */
+    enum frame_joins joining;  /* the same of its state */
     bool known;             /* in the ledger */
     bool unproven;          /* a hint named it, and neither the ledger nor a worker has known it yet: perhaps it is made up */
     struct user_peer peer[]; /* npeers */
@@ -178,7 +179,6 @@ enum user_class user_class(struct user *, double now);
 /* Puts it into the queue it belongs to, or sets its timer. To be called whenever something changed. */
 void user_plan(struct user *);
 /* It is in nobody's hand any more: no parcels, no requests, nothing wanted. */
-void user_waits(struct user *, uint64_t unplaced, uint64_t held); /* what a worker counted; kept over restarts */
 void user_forget_work(struct user *);
 
 #endif

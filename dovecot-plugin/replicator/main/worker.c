@@ -13,6 +13,7 @@
 #include "hello.h"
 #include "log.h"
 #include "metrics.h"
+#include "progress.h"
 #include "reserve.h"
 #include "sched.h"
 #include "ship.h"
@@ -261,6 +262,8 @@ static void on_ready(struct worker *w, const struct frame *f)
     u->unknown_until = 0;
     user_prove(u);
     u->joins = f->u.ready.exchange;
+    if (u->joins)
+        progress_joins(u, FRAME_JOINING);
     w->state = WARM;
     ev_timer_stop(r->loop, &w->patience);
     for (size_t i = 0; i < r->group.npeers; i++) {

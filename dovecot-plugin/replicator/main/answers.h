@@ -1,0 +1,22 @@
+/* answers - the rows of `doveadm dovelane` that main makes itself, without a worker.
+ *
+ * Each function adds lines of a reply to rows (admin.h), and returns their titles. */
+#ifndef REPLICATOR_MAIN_ANSWERS_H
+#define REPLICATOR_MAIN_ANSWERS_H
+
+#include "user.h"
+
+const char *answer_status(struct replicator *, struct buf *rows);
+const char *answer_lag(struct replicator *, struct buf *rows);
+const char *answer_peers(struct replicator *, struct buf *rows);
+/* How far this site is filled. */
+const char *answer_join(struct replicator *, struct buf *rows);
+
+/* Of one user. before: what stands in front of each row, escaped, with its tab. */
+const char *answer_lag_user(struct replicator *, const char *name, const char *before,
+                            struct buf *rows);
+/* NULL: no such user is known here. */
+const char *answer_join_user(struct replicator *, const char *name, const char *before,
+                             struct buf *rows);
+
+#endif

@@ -1,0 +1,39 @@
+/* progress - how far this site is filled: what `doveadm dovelane join --status` shows.
+ *
+ * A filling begins with a user whose state is new, or when many mails wait for their bytes. It ends
+ * when all users have joined and no mail waits. What is placed meanwhile is counted, over restarts
+ * too; the numbers stay until the next filling begins. Ordinary changes begin none. Nothing here
+ * has a timer: rates are made from moments when somebody asks. */
+#ifndef REPLICATOR_MAIN_PROGRESS_H
+#define REPLICATOR_MAIN_PROGRESS_H
+
+#include "user.h"
+
+#define PROGRESS_MANY 100 /* mails that wait; fewer are ordinary */
+
+enum { PROGRESS_USERS, PROGRESS_MAILS, PROGRESS_BYTES, PROGRESS_KINDS };
+
+struct progress_row {
+    uint64_t done, left;
+    bool known;  /* left is: of users not before they were listed once. Of bytes it is an estimate,
+                    made from the mails that were placed */
+    bool more;   /* users are left, and may have mails that are in no number yet */
+    double rate; /* a second, within the last half minute */
+};
+
+struct progress *progress_open(struct replicator *); /* behind the ledger, before the users */
+void progress_close(struct progress *);
+
+/* What is known of a user who comes into memory. */
+void progress_load(struct user *);
+/* It is nobody's, and the ledger has let it go: nothing waits for it. */
+void progress_forget(struct user *);
+/* What its worker says. */
+void progress_joins(struct user *, enum frame_joins);
+void progress_done(struct user *, const struct frame_done *);
+
+void progress_rows(const struct progress *, struct progress_row row[PROGRESS_KINDS]);
+/* A user's state in words, and how many of its mails wait. NULL: no such user is known. */
+const char *progress_of(struct replicator *, const char *name, uint64_t *left_r);
+
+#endif
