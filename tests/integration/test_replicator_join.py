@@ -1,14 +1,15 @@
-"""How far a site is filled, as `doveadm dovelane join --status` shows it."""
+"""How far a site is filled, as `doveadm dovelane join --status` shows it, and join_rate."""
 import contextlib
 import re
 import sqlite3
 import threading
+import time
 
 import pytest
 from lane_server import wait_for
-from replicator_worker import ADMIN, Worker
+from replicator_worker import ADMIN, WANT, Worker
 from replicator_world import users
-from test_replicator import world  # noqa: F401
+from test_replicator import BULK, world  # noqa: F401
 
 pytestmark = pytest.mark.core
 TITLES = ["what", "done", "left", "rate", "time left", "progress"]
@@ -37,6 +38,12 @@ def state(replica, user):
 def lacks(replica, user, mails, size=1000):
     replica.site.lacking[user] = [mails, size]
     replica.change(user, "x")
+
+
+def asked(w):
+    """The users of the requests that lie in the lane to the other site, in their order."""
+    entries = w[0].redis.client().read(BULK.format("site-a", "site-b"))
+    return [re.search(rb"user\d", entry[5])[0].decode() for entry in entries]
 
 
 # ---- the table ----
@@ -134,6 +141,32 @@ def test_mails_are_counted_while_they_come(world):  # noqa: F811
     wait_for(lambda: counts(w[0]) == [("2", "0"), ("1", "0"), ("1000", "0")], 60, "the next one's first")
 
 
+def test_what_is_left_is_estimated_from_what_came(world):  # noqa: F811
+    w = world(2, join_rate="1", **NEVER)
+    w[0].site.want_most = 100
+    lacks(w[0], "user1", 500, 2000)
+    wait_for(lambda: counts(w[0])[1:] == [("100", "400"), ("200000", "800000")], 60, "a first part")
+    assert {table(w[0])[row]["progress"] for row in ("mails", "bytes")} == {"[####----------------] 20 %"}
+    assert re.fullmatch(r"\d+:\d\d:\d\d", table(w[0])["mails"]["time left"])
+
+
+def test_a_restart_keeps_who_has_joined_and_what_was_placed(world):  # noqa: F811
+    w = world(2, join_rate="1", **NEVER)
+    w[0].site.want_most = 100
+    w[0].change("user2", "one")
+    wait_for(lambda: counts(w[0])[0] == ("1", "0"), 60, "a first user")
+    lacks(w[0], "user1", 500)
+    told = [("2", "0"), ("100", "400"), ("100000", "400000")]
+    wait_for(lambda: counts(w[0]) == told, 60, "a first part")
+    w[0].stop()
+    w[0].site.lacking.pop("user1")      # so that its next word is another one
+    w[0].site.failing.add("user1")
+    w[0].start()
+    assert counts(w[0]) == told
+    w[0].site.failing.clear()
+    wait_for(lambda: counts(w[0]) == [("2", "0"), ("100", "0"), ("100000", "0")], 120, "its end")
+
+
 def test_an_upgrade_is_no_join(world):  # noqa: F811
     w = world(2, **NEVER)
     for name in users(3):
@@ -168,3 +201,84 @@ def test_what_is_asked_wrongly(world):  # noqa: F811
     rows, code, errors = w[0].admin("join", "nobody", "--status")
     assert (rows, code) == ([], 67) and "nobody" in errors[0] and "resync -u" in errors[0]
     assert w[0].admin("join", "*", "--status")[1] == 67 and {words[0] for _, words in w[0].site.verbs} <= {"users"}
+
+
+# ---- join_rate ----
+
+def test_requests_of_who_is_filled_wait_for_the_rate(world):  # noqa: F811
+    """One byte a second: after the first answer nobody is asked for more within this test. The newest request of each is kept."""
+    w = world(2, join_rate="1", **NEVER)
+    site, names = w[0].site, users(3)
+    site.want_most = 100
+    w[0].change(names[2], "one")
+    w.quiet(names[2:])
+    lacks(w[0], names[0], 500)
+    wait_for(lambda: site.came.get(names[0]) == (100, 100_000), 60, "the first answer")
+    wait_for(lambda: w[0].metric("replicator_held_requests") == 1, 60, "its next request is held")
+    for times in range(1, 4):
+        lacks(w[0], names[1], 500)
+        wait_for(lambda times=times: site.wants.count(names[1]) == times, 60, "a request")
+    wait_for(lambda: w[0].metric("replicator_held_requests") == 2, 60, "another one that is held")
+    lacks(w[0], names[2], 5)            # few: it is ordinary
+    wait_for(lambda: site.came.get(names[2]) == (5, 5000), 60, "an answer")
+    assert site.came == {names[0]: (100, 100_000), names[2]: (5, 5000)} and w[0].metric("replicator_held_requests") == 2
+    assert sum(kind == WANT for _, _, kind in w[1].site.parcels) == 2
+
+
+def test_a_restart_loses_no_request_and_may_have_another_rate(world):  # noqa: F811
+    w = world(2, join_rate="1", **NEVER)
+    site, names = w[0].site, users(3)
+    site.want_most = 100
+    for name in names:
+        lacks(w[0], name, 300)
+    wait_for(lambda: w[0].metric("replicator_held_requests") == 3, 60, "requests that are held")
+    assert len(site.came) == 1
+    w[0].stop()
+    w[0].start(join_rate="0")
+    wait_for(lambda: site.came == dict.fromkeys(names, (300, 300_000)), 60, "all of it")
+    wait_for(lambda: counts(w[0]) == [("3", "0"), ("900", "0"), ("900000", "0")], 60, "and it is told")
+
+
+def test_requests_go_in_the_order_in_which_they_came(world):  # noqa: F811
+    w = world(2, up=False, join_rate="50MB", **NEVER)
+    w[0].start()
+    site, names = w[0].site, [f"user{n}" for n in range(6)]
+    for name in names:      # 33 MB each, as far as is known
+        lacks(w[0], name, 1000)
+        wait_for(lambda name=name: name in site.wants, 60, "a request")
+    wait_for(lambda: set(asked(w)) == set(names), 60, "all of them, one after the other")
+    assert list(dict.fromkeys(asked(w))) == names
+
+
+def test_no_more_comes_than_the_rate_allows(world):  # noqa: F811
+    """Whatever the host's speed: the slower this test, the more may have come."""
+    rate, size, most = 1_000_000, 10_000, 50
+    w = world(2, join_rate=str(rate), **NEVER)
+    site, names, began = w[0].site, users(4), time.monotonic()
+    site.want_most = most
+    for name in names:
+        lacks(w[0], name, 300, size)
+
+    def ended():
+        had = site.body_bytes
+        bound = (time.monotonic() - began) * rate   # of a later moment: too high, never too low
+        # Beside it: the bucket, the last request that was let go, and of each user one when little was left.
+        assert had <= bound + rate + (1 + len(names)) * most * size, (had, bound)
+        return len(site.came) == len(names) and not site.lacking
+
+    wait_for(ended, 120, "all of it")
+
+
+def test_what_is_held_goes_with_its_user_or_its_site(world):  # noqa: F811
+    w = world(2, join_rate="1", **NEVER)
+    site, names = w[0].site, users(3)
+    site.want_most = 100
+    for name in names:
+        lacks(w[0], name, 500)
+    wait_for(lambda: w[0].metric("replicator_held_requests") == 3, 60, "requests that are held")
+    site.unknown.add(names[2])
+    site.kill_workers()
+    w[0].hint(names[2])
+    wait_for(lambda: w[0].metric("replicator_held_requests") == 2, 60, "two of them")
+    assert w[0].admin("peers", "", "--remove", "2")[1] == 0
+    assert w[0].metric("replicator_held_requests") == 0

@@ -12,6 +12,7 @@
 #include "job.h"
 #include "ledger.h"
 #include "log.h"
+#include "pace.h"
 #include "sweep.h"
 #include "take.h"
 #include "worker.h"
@@ -352,6 +353,7 @@ static void answer_user(struct client *c, answer_of_user *of, const char *name)
 static void unwanted(struct user *u, void *arg)
 {
     size_t peer = *(size_t *)arg;
+    pace_forget(u->r->pace, u, peer);
     memset(&u->peer[peer], 0, sizeof u->peer[peer]);
 }
 

@@ -11,6 +11,9 @@
 
 #define WINDOW 30               /* seconds of which a rate is made */
 #define NOTE_EVERY 1.           /* seconds */
+#define MAIL_SIZE 32768.        /* where none was placed yet */
+#define MAIL_LEAST 1024.        /* whatever a worker counts, */
+#define MAIL_MOST (1024. * 1024) /* ... an average is within these */
 
 struct progress {
     struct replicator *r;
@@ -147,7 +150,18 @@ void progress_forget(struct user *u)
     end_if_full(u->r->progress);
 }
 
+bool progress_fills(const struct user *u)
+{
+    return u->joining != FRAME_JOINED || u->unplaced >= PROGRESS_MANY;
+}
+
 /* ---- what is shown ---- */
+
+double progress_mail_size(const struct progress *p)
+{
+    double size = p->mails ? (double)p->bytes / (double)p->mails : MAIL_SIZE;
+    return size < MAIL_LEAST ? MAIL_LEAST : size > MAIL_MOST ? MAIL_MOST : size;
+}
 
 static double rate_of(const struct progress *p, int kind)
 {

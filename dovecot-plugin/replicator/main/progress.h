@@ -32,6 +32,11 @@ void progress_forget(struct user *);
 void progress_joins(struct user *, enum frame_joins);
 void progress_done(struct user *, const struct frame_done *);
 
+/* Its state is new, or many of its mails wait. */
+bool progress_fills(const struct user *);
+/* Bytes of one mail: the average of those that were placed. */
+double progress_mail_size(const struct progress *);
+
 void progress_rows(const struct progress *, struct progress_row row[PROGRESS_KINDS]);
 /* A user's state in words, and how many of its mails wait. NULL: no such user is known. */
 const char *progress_of(struct replicator *, const char *name, uint64_t *left_r);

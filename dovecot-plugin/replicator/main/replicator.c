@@ -14,6 +14,7 @@
 #include "hints.h"
 #include "ledger.h"
 #include "log.h"
+#include "pace.h"
 #include "progress.h"
 #include "reserve.h"
 #include "sched.h"
@@ -175,6 +176,7 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
         return NULL;
     }
     r->progress = progress_open(r);
+    r->pace = pace_open(r);
     r->users = users_open(r);
     r->sched = sched_open(r);
     r->workers = workers_open(r, worker_socket);
@@ -227,6 +229,7 @@ void replicator_close(struct replicator *r)
     take_close(r->take);
     ship_close(r->ship);
     users_close(r->users);
+    pace_close(r->pace);
     progress_close(r->progress);
     take_free(r->take);
     sched_close(r->sched);

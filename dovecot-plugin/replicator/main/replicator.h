@@ -3,7 +3,7 @@
  *     hints, sweep ─▶ user (what is to be done for whom) ─▶ sched (who is next) ─▶ worker (frames)
  *     take ──────────▶   ▲                                                           │ SEND
  *                        └── DONE: what is unconfirmed, behind, due ◀────────────────┤
- *     ledger (replicator.db), progress, reserve                                      └──▶ ship (lanes)
+ *     ledger (replicator.db), progress, reserve                                      └──▶ pace ─▶ ship (lanes)
  *
  * All of it runs on one libev loop and one thread, and knows nothing of Dovecot: service.c embeds the loop in Dovecot's
  * own, so tests run the same code with sockets of their own. Times are seconds of clock_monotonic unless noted. */
@@ -44,6 +44,7 @@ struct replicator {
     struct ledger *ledger;
     struct reserve *reserve;
     struct progress *progress;
+    struct pace *pace;
     struct users *users;
     struct sched *sched;
     struct workers *workers;

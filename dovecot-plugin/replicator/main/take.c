@@ -8,6 +8,7 @@
 #include "log.h"
 #include "metrics.h"
 #include "node.h"
+#include "pace.h"
 
 #define BLOCK 10000 /* ms; READY then says "nothing", so that a dead connection is found */
 #define PATIENCE 5. /* seconds beyond that */
@@ -207,6 +208,7 @@ static void take_entry(struct from *f, int lane, redisReply *e)
     struct user *u = user_get(t->r->users, (const char *)m.user.p, m.user.n);
     struct text whole = {(const uint8_t *)body->str, (size_t)body->len};
     uint64_t first = m.kind == PARCEL_BATCH ? parcel_batch_first(whole) : 0;
+    pace_came(t->r->pace, u, f->peer, m.kind, whole);
     if (!u || unwilling(t, u, whole.n) || is_in_hand(u, f->peer, first) || (parcel_is_answer(m.kind) && !u->worker)) { /* who asked is gone */
         metric_add(replicator_dropped, 1);
         ack(f, lane, id->str);

@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "ledger.h"
 #include "metrics.h"
+#include "pace.h"
 #include "progress.h"
 #include "sched.h"
 #include "ship.h"
@@ -155,7 +156,8 @@ static bool needed(const struct user *u, double now)
     bool work = u->worker || u->ending || u->queued != USER_NOTHING || u->nparcels || user_has_reason(u) || u->sweep || !TAILQ_EMPTY(&u->admin);
     bool waits = u->tick_at != 0;
     for (size_t i = 0; i < r->group.npeers; i++)
-        waits = waits || u->peer[i].resend_at != 0 || u->peer[i].exchange_at != 0 || unsent(&u->peer[i]);
+        waits = waits || u->peer[i].resend_at != 0 || u->peer[i].exchange_at != 0 || unsent(&u->peer[i]) ||
+                u->peer[i].held;
     return work || (waits && r->users->n < KEEP) || now < u->unknown_until || user_kind(u) != USER_ORDINARY || active(u, now) || now < u->open_after;
 }
 
@@ -418,6 +420,7 @@ void user_forget_work(struct user *u)
         p->resend_at = p->hello_at = p->exchange_at = 0;
         p->resends = 0;
     }
+    pace_forget_all(u->r->pace, u);
     admin_fail(&u->admin, "the user cannot be opened", false);
 }
 
@@ -512,6 +515,8 @@ void user_done(struct user *u, const struct frame_done *d)
     }
     u->joins = u->joins && (asks || !asked);
     progress_done(u, d);
+    if (d->unplaced == 0)
+        pace_forget_all(r->pace, u);
     double tick = d->tick ? now + seconds((int64_t)d->tick) : 0;
     u->tick_at = u->tick_kept ? sooner(u->tick_at, tick) : tick;
 }

@@ -11,6 +11,7 @@
 
 struct worker;
 struct ending;
+struct held_request;
 struct admin_request;
 
 /* A parcel in hand: taken from a peer's lane, not acked yet. */
@@ -45,6 +46,8 @@ struct user_peer {
     double exchange_asked; /* of a new state */
     bool asking;           /* its answer is waited for */
     bool cut_off;          /* it will not come: the next exchange is due, whatever is said meanwhile */
+    double expected, each;     /* bytes of mails that were asked for and are charged; of one of them (pace.c) */
+    struct held_request *held; /* a request for mails that waits; NULL: none does */
 };
 
 /* USER_IN_TURN: it waits for its turn to exchange (workers_may_ask). */

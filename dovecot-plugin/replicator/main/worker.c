@@ -13,6 +13,7 @@
 #include "hello.h"
 #include "log.h"
 #include "metrics.h"
+#include "pace.h"
 #include "progress.h"
 #include "reserve.h"
 #include "sched.h"
@@ -495,7 +496,7 @@ static bool on_frame(struct worker *w, const struct frame *f)
     case FRAME_DONE: on_done(w, f); break;
     case FRAME_SEND:
         w->asked_on = w->asked_on || f->u.send.kind == PARCEL_QUESTION;
-        ship_send(w->all->r->ship, w->user, &f->u.send);
+        pace_send(w->all->r->pace, w->user, &f->u.send);
         break;
     case FRAME_REPLY: on_reply(w, f); break;
     case FRAME_RESERVE: on_reserve(w, f); break;
