@@ -8,6 +8,7 @@
 #include <hostpid.h>
 #include <maildir-storage.h>
 #include <maildir-uidlist.h>
+#include <mail-index-alloc-cache.h>
 #include <mail-index-private.h>
 #include <mail-storage-hooks.h>
 #include <mail-storage-private.h>
@@ -179,6 +180,18 @@ bool session_sync_whole(struct session *s, struct mailbox *box)
     return r > 0;
 }
 
+/* The library keeps the index of a mailbox that was open in memory. It is brought up to date before anybody looks into it: what was expunged
+ * since then would otherwise have all of its records copied, as those of a view that has not seen that yet. */
+static void refresh_kept(struct mailbox *box)
+{
+    const char *path;
+    if (mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_INDEX, &path) <= 0)
+        return;
+    struct mail_index *index = mail_index_alloc_cache_find(path);
+    if (index != NULL && index->open_count > 0 && null_strcmp(index->dir, path) == 0)
+        (void)mail_index_refresh(index); /* what fails fails again when the mailbox is open */
+}
+
 static int open_whole(struct mailbox *box)
 {
     struct opened *o = MODULE_CONTEXT_REQUIRE(box, open_module);
@@ -186,6 +199,7 @@ static int open_whole(struct mailbox *box)
         mail_storage_set_error(box->storage, MAIL_ERROR_INUSE, "it is not there, or being made");
         return -1;
     }
+    refresh_kept(box);
     return is_maildir(box) ? open_maildir(box, o->module_ctx.super.open) : o->module_ctx.super.open(box);
 }
 

@@ -27,11 +27,11 @@ def mail(subject, size=0):
     return b"From: a@example.org\r\nSubject: %s\r\n\r\nhello %s\r\n" % (subject.encode(), subject.encode()) + body
 
 
-def make_world(_, formats, crash=None, public=False, acl=False, more=None, ids=None):
+def make_world(_, formats, crash=None, public=False, acl=False, more=None, ids=None, env=None):
     # Not below pytest's own directory, which each run of pytest takes the rights from that other users have.
     base = Path(tempfile.mkdtemp(prefix="worker-"))
     base.chmod(0o711)
-    worker, env = WORKER, None
+    worker = WORKER
     if crash:
         worker, env = WORKER.with_name("dovelane-worker-crashing"), {"DOVELANE_CRASH_AT": crash}
     return World(base, formats, worker.resolve(), env, public, acl, more, ids)
