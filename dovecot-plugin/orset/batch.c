@@ -113,6 +113,7 @@ static int read_modseqs(struct orset *os, struct orset_reader *r, struct peer *p
         uint64_t highest = orset_read_num(r, ORSET_MODSEQ_MAX);
         if (f && !r->bad && highest > f->peer_modseq) {
             f->peer_modseq = highest;
+            os->modseqs_risen++;
             if ((e = orset_folder_touch(os, f)) < 0)
                 return e;
         }

@@ -231,6 +231,11 @@ uint64_t orset_left_out(const struct orset *os)
     return os->left_out;
 }
 
+uint64_t orset_modseqs_risen(const struct orset *os)
+{
+    return os->modseqs_risen;
+}
+
 size_t orset_keywords(const struct orset *os)
 {
     return os->nkeywords;

@@ -130,6 +130,7 @@ struct orset {
     uint64_t clock;         /* highest Lamport clock seen */
     struct orset_sum named; /* of subscriptions and attributes */
     uint64_t left_out;      /* keywords that were not set, since it was opened */
+    uint64_t modseqs_risen; /* how often a folder's peer_modseq did, since it was opened */
     size_t subscriptions;   /* their bytes + 1; 0: not counted yet */
     uint64_t remembered;
     uint64_t shared;       /* own number up to which a peer has the same ops (epoch.c) */

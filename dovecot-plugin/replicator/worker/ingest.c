@@ -230,6 +230,8 @@ static int choose_uids(struct look *l)
     l->messages = status.messages;
     if (l->scan.verdict != SCAN_UNBROKEN || l->x->all || l->x->saver != 0)
         l->all = TRUE;
+    if (l->all || l->x->adopted != 0)
+        l->s->redates_anew++;
     if (!l->all) {
         array_append_array(&l->uids, &l->scan.touched);
         return 0;

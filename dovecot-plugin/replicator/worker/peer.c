@@ -125,7 +125,7 @@ static enum frame_result take_batch(struct session *s, struct peer *p, struct te
         session_rollback(s);
         return batch_refused(s, p, e, text);
     }
-    if (fatal(e) || heard(s, p, &r) < 0 || (r.applied > 0 && redate_say(s, r.confirmed) < 0)) {
+    if (fatal(e) || heard(s, p, &r) < 0 || (r.applied > 0 && redate_say(s, p, r.confirmed) < 0)) {
         session_core_failed(s, "batch");
         session_rollback(s);
         return FRAME_TEMPORARY;
@@ -133,6 +133,8 @@ static enum frame_result take_batch(struct session *s, struct peer *p, struct te
     crash_at("batch");
     if (session_commit(s) < 0)
         return FRAME_TEMPORARY;
+    if (r.applied > 0)
+        redate_said(s, p, r.confirmed);
     if (!r.lost)
         p->lost_since = 0;
     else if (p->lost_since == 0)

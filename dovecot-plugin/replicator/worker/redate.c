@@ -18,6 +18,7 @@ ARRAY_DEFINE_TYPE(touched, struct touched);
 struct changes {
     ARRAY_TYPE(touched) list;
     uint64_t last; /* number of the last one */
+    unsigned n;    /* all that were found */
 };
 
 static struct orset_key key_of(uint32_t folder)
@@ -65,6 +66,7 @@ static int collect_touched(void *arg, uint64_t number, uint32_t folder, const st
     struct changes *c = arg;
     struct touched t = {folder, m->uid};
     c->last = number;
+    c->n++;
     array_push_back(&c->list, &t);
     return array_count(&c->list) >= TOUCHED_AT_ONCE;
 }
@@ -112,9 +114,27 @@ static int say_mails(struct session *s, ARRAY_TYPE(touched) *list)
     return r;
 }
 
-int redate_say(struct session *s, uint64_t confirmed)
+static uint64_t redate_when(const struct session *s)
 {
-    struct changes c = {.last = confirmed};
+    return orset_modseqs_risen(s->os) + s->redates_anew;
+}
+
+/* Else each batch of a long series would look at all that waits to go the other way: as many times as many. */
+static bool is_redated(const struct session *s, const struct peer *p, uint64_t confirmed)
+{
+    const struct redated *r = &p->redated;
+    return r->self == orset_self(s->os) && r->when == redate_when(s) && r->from <= confirmed && confirmed <= r->upto;
+}
+
+void redate_said(struct session *s, struct peer *p, uint64_t confirmed)
+{
+    uint64_t from = is_redated(s, p, confirmed) ? p->redated.from : confirmed;
+    p->redated = (struct redated){orset_self(s->os), from, orset_vector_get(s->os, orset_self(s->os)), redate_when(s)};
+}
+
+int redate_say(struct session *s, const struct peer *p, uint64_t confirmed)
+{
+    struct changes c = {.last = is_redated(s, p, confirmed) ? p->redated.upto : confirmed};
     int r, more;
     i_array_init(&c.list, 16);
     do {
@@ -123,6 +143,9 @@ int redate_say(struct session *s, uint64_t confirmed)
         r = more < 0 ? session_core_failed(s, "own changes") : say_mails(s, &c.list);
     } while (r == 0 && more > 0);
     array_free(&c.list);
+    if (c.n > 0)
+        session_explain(s, "%u changes of this site that site %llu had not heard of are to be seen behind its own", c.n,
+                        (unsigned long long)p->site);
     return r;
 }
 

@@ -160,6 +160,14 @@ struct wanted_body {
     unsigned item;   /* 1 and the number in the plan; 0: not known, or more than one */
 };
 
+/* Own changes that have modseqs above those that a peer told, or a row says that they are to get them: no batch of its needs to look at them
+ * again. They hold as long as no modseq that a peer told has risen, and no mail has got another UID or index. */
+struct redated {
+    uint16_t self; /* whose numbers these are */
+    uint64_t from, upto; /* numbers behind from, up to upto */
+    uint64_t when; /* redate_when() */
+};
+
 /* What is known of a peer; a row of its own each. */
 struct peer {
     uint64_t site;
@@ -168,6 +176,7 @@ struct peer {
     bool behind;        /* it has what this state has not */
     bool forgotten;     /* its backlog was dropped: it will have to exchange */
     time_t lost_since;  /* it speaks of fewer own numbers than are here */
+    struct redated redated; /* in memory only */
     bool answered;      /* a new state or epoch asked it, and all that it has came */
     time_t reading_until; /* its state is new, and has not read its mailboxes yet: so long that is believed; 0: it has */
     time_t asked_whether_read; /* in this session */
@@ -215,6 +224,7 @@ struct session {
     bool unasked;                /* that wait ended, and not all have answered since */
     bool read;                   /* all mailboxes were read since it was opened, or made anew */
     uint64_t read_upto;          /* own ops at that time */
+    uint64_t redates_anew;       /* how often mails got another UID or index: what was redated before may not be any more */
     bool redates;                /* rows say that mails are to be redated */
     bool rewound;                /* the state was found to be older than the mailboxes, and not all of them were looked at since */
     struct bodies *bodies;       /* that came with the parcel in work */
