@@ -373,13 +373,15 @@ static int named_pass(struct session *s)
 {
     struct orset_todo *t = i_new(struct orset_todo, 1);
     int got, e = 0, wait = 0;
-    todo_from(t, ORSET_TODO_SUBSCRIPTION);
+    if (subscriptions_apply(s) < 0) {
+        i_free(t);
+        return -1;
+    }
+    todo_from(t, ORSET_TODO_ATTRIBUTE);
     while (e == 0 && (got = orset_todo_next(s->os, t)) > 0) {
         T_BEGIN {
             const char *name = p_memdup(pool_datastack_create(), t->name, t->name_len);
-            if (t->kind == ORSET_TODO_SUBSCRIPTION)
-                e = subscription_apply(s, name, t->name_len);
-            else if (t->kind == ORSET_TODO_ATTRIBUTE)
+            if (t->kind == ORSET_TODO_ATTRIBUTE)
                 e = attribute_apply(s, t->folder, name, t->name_len);
             wait |= e > 0;
             e = I_MIN(e, 0);

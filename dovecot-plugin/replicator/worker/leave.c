@@ -9,19 +9,28 @@
 
 /* --- what has to wait ----------------------------------------------------------------------------------------------- */
 
-static bool is_among(const ARRAY_TYPE(mail_guid) *guids, const uint8_t guid[16])
+static int by_guid(const struct mail_guid *a, const struct mail_guid *b)
 {
-    const struct mail_guid *g;
-    array_foreach(guids, g)
-    {
-        if (memcmp(g->guid, guid, sizeof g->guid) == 0)
-            return TRUE;
-    }
-    return FALSE;
+    return memcmp(a->guid, b->guid, sizeof a->guid);
+}
+
+/* They are sorted. */
+static bool is_among(ARRAY_TYPE(mail_guid) *guids, const uint8_t guid[16])
+{
+    struct mail_guid wanted;
+    memcpy(wanted.guid, guid, sizeof wanted.guid);
+    return array_bsearch(guids, &wanted, by_guid) != NULL;
+}
+
+static void sort_unread(struct ingest *in)
+{
+    if (in->unread_sorted != array_count(&in->unread))
+        array_sort(&in->unread, by_guid);
+    in->unread_sorted = array_count(&in->unread);
 }
 
 struct search {
-    const ARRAY_TYPE(mail_guid) *guids;
+    ARRAY_TYPE(mail_guid) *guids;
     bool found;
 };
 
@@ -34,7 +43,7 @@ static int find_among(void *arg, const struct orset_message *m, const struct ors
 }
 
 /* 1: a mail of the mailbox was found elsewhere, and could not be read there; 0; -1 */
-static int any_unread(struct session *s, const struct ingest *in, const struct box *x)
+static int any_unread(struct session *s, struct ingest *in, const struct box *x)
 {
     struct search search = {.guids = &in->unread};
     for (uint32_t i = 0; array_count(&in->unread) > 0 && !search.found && i < orset_folders(s->os); i++) {
@@ -137,10 +146,7 @@ static int read_beyond(struct session *s, struct ingest *in, struct box *x)
     return 0;
 }
 
-/* A mail that was moved to where it is not replicated, into a mailbox that is not or beyond a bound
- * of one that is, is removed nowhere else: the peers would have it no more. Read when something is to
- * be removed, and else not. */
-static int read_outside(struct session *s, struct ingest *in)
+static int read_those_outside(struct session *s, struct ingest *in)
 {
     char **name;
     struct box *const *x;
@@ -161,6 +167,16 @@ static int read_outside(struct session *s, struct ingest *in)
             return -1;
     }
     return 0;
+}
+
+/* A mail that was moved to where it is not replicated, into a mailbox that is not or beyond a bound
+ * of one that is, is removed nowhere else: the peers would have it no more. Read when something is to
+ * be removed, and else not. */
+static int read_outside(struct session *s, struct ingest *in)
+{
+    int r = read_those_outside(s, in);
+    sort_unread(in);
+    return r;
 }
 
 /* --- removals ------------------------------------------------------------------------------------------------------- */
@@ -230,7 +246,7 @@ int mails_leave(struct session *s, struct ingest *in)
 /* --- the INBOX that was renamed ------------------------------------------------------------------------------------- */
 
 /* stay: what was moved back stays, and is bound by its GUID; so does what cannot be read where it is. */
-static int inbox_mails_leave(struct session *s, struct box *x, const ARRAY_TYPE(mail_guid) *stay)
+static int inbox_mails_leave(struct session *s, struct box *x, ARRAY_TYPE(mail_guid) *stay)
 {
     ARRAY_TYPE(seq_range) uids;
     struct seq_range_iter iter;
@@ -279,6 +295,7 @@ int inbox_leave(struct session *s, struct ingest *in)
         in->locked = TRUE; /* where its mails are could not be read */
         return 0;
     }
+    array_sort(&stay, by_guid);
     if (inbox_mails_leave(s, x, &stay) < 0 || forget_removes(s, x) < 0)
         return -1;
     box_set_guid(s, x, NULL);

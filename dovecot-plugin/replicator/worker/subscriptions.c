@@ -5,11 +5,13 @@
  * again when the plugin wrote so; else it is unsubscribed again. A name that was never there is the user's. */
 #include "worker.h"
 
+#include <bsearch-insert-pos.h>
 #include <mail-storage-private.h>
 #include <mailbox-list-iter.h>
 
 #define LISTED ""  /* row: the names seen last */
 #define FORMER "-" /* row: those that went from the list on somebody's word */
+#define APPLIED_AT_ONCE 100 /* names in one commit */
 
 /* INBOX has no name as a folder, but one to subscribe to. */
 static bool subscription_name(struct session *s, const char *vname, buffer_t *name)
@@ -67,17 +69,16 @@ static bool has(ARRAY_TYPE(const_string) *names, const char *vname)
 
 static void add(ARRAY_TYPE(const_string) *names, const char *vname)
 {
-    if (has(names, vname))
-        return;
-    array_push_back(names, &vname);
-    array_sort(names, by_name);
+    unsigned at;
+    if (!array_bsearch_insert_pos(names, &vname, by_name, &at))
+        array_insert(names, at, &vname, 1);
 }
 
 static void drop(ARRAY_TYPE(const_string) *names, const char *vname)
 {
-    for (unsigned i = 0; i < array_count(names); i++)
-        if (strcmp(array_idx_elem(names, i), vname) == 0)
-            array_delete(names, i--, 1);
+    unsigned at;
+    while (array_bsearch_insert_pos(names, &vname, by_name, &at))
+        array_delete(names, at, 1);
 }
 
 static int load_names(struct session *s, const char *row, ARRAY_TYPE(const_string) *names)
@@ -196,35 +197,79 @@ int subscriptions_ingest(struct session *s, struct ingest *in, struct journal *j
 
 /* --- apply ---------------------------------------------------------------------------------------------------------- */
 
-/* It is seen now as a peer, or the state, has it. */
-static int put_applied(struct session *s, const char *vname, bool on)
+/* A name that the mailbox list has, or has not any more, by the state's word. */
+struct applied {
+    const char *name, *vname;
+    size_t len;
+    bool on;
+};
+ARRAY_DEFINE_TYPE(applied, struct applied);
+
+/* They are seen now as a peer, or the state, has them. */
+static int put_applied(struct session *s, const ARRAY_TYPE(applied) *list)
 {
     ARRAY_TYPE(const_string) seen, former;
+    const struct applied *a;
     if (load_names(s, LISTED, &seen) < 0 || load_names(s, FORMER, &former) < 0)
         return -1;
-    add(on ? &seen : &former, vname);
-    drop(on ? &former : &seen, vname);
+    array_foreach(list, a)
+    {
+        add(a->on ? &seen : &former, a->vname);
+        drop(a->on ? &former : &seen, a->vname);
+        if (orset_done_subscription(s->os, a->name, a->len) < 0)
+            return session_core_failed(s, a->vname);
+    }
     return put_names(s, LISTED, &seen) < 0 ? -1 : put_names(s, FORMER, &former);
 }
 
-int subscription_apply(struct session *s, const char *name, size_t len)
+static int commit_applied(struct session *s, const ARRAY_TYPE(applied) *list)
 {
-    const char *vname = subscription_vname(s, name, len);
-    bool on = orset_subscribed(s->os, name, len);
-    if (vname == NULL)
-        return 0;
-    struct mailbox *box = session_mailbox(s, vname, 0);
-    int r = mailbox_set_subscribed(box, on);
-    if (r < 0)
-        session_note(s, NOTE_WARNING, "%s: cannot be %ssubscribed: %s", vname, on ? "" : "un", mailbox_get_last_internal_error(box, NULL));
-    mailbox_free(&box);
-    if (r < 0)
+    if (array_count(list) == 0)
         return 0;
     if (session_begin(s) < 0)
         return -1;
-    if (put_applied(s, vname, on) < 0 || orset_done_subscription(s->os, name, len) < 0) {
+    if (put_applied(s, list) < 0) {
         session_rollback(s);
-        return session_core_failed(s, vname);
+        return -1;
     }
     return session_commit(s);
+}
+
+static void apply_one(struct session *s, const struct orset_todo *t, ARRAY_TYPE(applied) *list)
+{
+    struct applied a = {.name = p_memdup(pool_datastack_create(), t->name, t->name_len), .len = t->name_len};
+    a.vname = subscription_vname(s, a.name, a.len);
+    a.on = orset_subscribed(s->os, a.name, a.len);
+    if (a.vname == NULL)
+        return;
+    struct mailbox *box = session_mailbox(s, a.vname, 0);
+    if (mailbox_set_subscribed(box, a.on) == 0)
+        array_push_back(list, &a);
+    else
+        session_note(s, NOTE_WARNING, "%s: cannot be %ssubscribed: %s", a.vname, a.on ? "" : "un", mailbox_get_last_internal_error(box, NULL));
+    mailbox_free(&box);
+}
+
+/* The rows have all names, and are written anew for each commit. */
+int subscriptions_apply(struct session *s)
+{
+    struct orset_todo *t = i_new(struct orset_todo, 1);
+    int got, r;
+    t->at[0] = ORSET_TODO_SUBSCRIPTION;
+    t->at_len = 1;
+    do {
+        T_BEGIN {
+            ARRAY_TYPE(applied) list;
+            t_array_init(&list, APPLIED_AT_ONCE);
+            while ((got = orset_todo_next(s->os, t)) > 0 && t->kind == ORSET_TODO_SUBSCRIPTION) {
+                apply_one(s, t, &list);
+                if (array_count(&list) == APPLIED_AT_ONCE)
+                    break;
+            }
+            r = got < 0 ? session_core_failed(s, "todo") : commit_applied(s, &list);
+        }
+        T_END;
+    } while (r == 0 && got > 0 && t->kind == ORSET_TODO_SUBSCRIPTION);
+    i_free(t);
+    return r;
 }

@@ -149,6 +149,7 @@ struct ingest {
     ARRAY_TYPE(spare_log) spare;    /* that were read */
     ARRAY(char *) outside;          /* names of mailboxes that are not replicated */
     ARRAY_TYPE(mail_guid) unread;   /* new mails whose bytes could not be read: what they are copies of stays */
+    unsigned unread_sorted;         /* how many of them there were when they were sorted */
     unsigned pending;               /* changes since the last commit */
     bool ships;                     /* its parts go to the peers as they are committed, with the bodies of session.kept */
     bool locked;                    /* a mailbox could not be looked at: nothing is removed, since what was moved may be there */
@@ -363,7 +364,7 @@ int journal_settle(struct session *, const ARRAY_TYPE(guid_128_t) *waiting, bool
 void journal_free(struct journal **);
 
 int subscriptions_ingest(struct session *, struct ingest *, struct journal *);
-int subscription_apply(struct session *, const char *name, size_t len);
+int subscriptions_apply(struct session *);
 
 /* --- apply.c, tree.c, place.c, attributes.c -------------------------------------------------------------------------- */
 

@@ -13,6 +13,7 @@
 static struct {
     uint64_t uids;   /* asked of an index by a mail's number */
     uint64_t steps;  /* of SQLite's statements */
+    uint64_t written; /* bytes of rows that they are given */
     uint64_t copied; /* bytes put into buffers, as a copy of all index records is */
 } * counts, nowhere;
 
@@ -40,6 +41,7 @@ static void *next(const char *name)
 
 void mail_index_lookup_uid(void *view, uint32_t seq, uint32_t *uid_r);
 int sqlite3_step(void *statement);
+int sqlite3_bind_blob(void *statement, int at, const void *data, int size, void (*destroy)(void *));
 void buffer_append(void *buf, const void *data, size_t size);
 
 void mail_index_lookup_uid(void *view, uint32_t seq, uint32_t *uid_r)
@@ -58,6 +60,15 @@ int sqlite3_step(void *statement)
         *(void **)&real = next("sqlite3_step");
     counts->steps++;
     return real(statement);
+}
+
+int sqlite3_bind_blob(void *statement, int at, const void *data, int size, void (*destroy)(void *))
+{
+    static int (*real)(void *, int, const void *, int, void (*)(void *));
+    if (real == NULL)
+        *(void **)&real = next("sqlite3_bind_blob");
+    counts->written += (uint64_t)(size > 0 ? size : 0);
+    return real(statement, at, data, size, destroy);
 }
 
 void buffer_append(void *buf, const void *data, size_t size)

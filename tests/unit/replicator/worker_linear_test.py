@@ -10,12 +10,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from worker_sites import BUILD, guid_of, imap, mail, make_world, needs_dovecot
+from worker_sites import BUILD, guid_of, imap, mail, make_world, needs_dovecot, subscribe
+from worker_world import USER
 
 pytestmark = needs_dovecot
 
 LIBRARY = BUILD / "tests" / "unit" / "replicator" / "count_calls.so"
-NAMES = "uids", "steps", "copied"
+NAMES = "uids", "steps", "written", "copied"
+SIZE = 8 * len(NAMES)
 
 
 class Counted:
@@ -28,10 +30,10 @@ class Counted:
         self.dir = here
         for number in (1, 2):
             path = here / f"site{number}"
-            path.write_bytes(bytes(24))
+            path.write_bytes(bytes(SIZE))
             path.chmod(0o666)
             with path.open("r+b") as file:
-                self.files[number] = mmap.mmap(file.fileno(), 24)
+                self.files[number] = mmap.mmap(file.fileno(), SIZE)
         library = here / LIBRARY.name
         shutil.copy(LIBRARY, library)
         library.chmod(0o644)
@@ -39,7 +41,7 @@ class Counted:
                                 env=lambda number: {"LD_PRELOAD": library, "DOVELANE_COUNTS": here / f"site{number}"})
 
     def counts(self, number):
-        return dict(zip(NAMES, struct.unpack("<3Q", self.files[number][:24])))
+        return dict(zip(NAMES, struct.unpack(f"<{len(NAMES)}Q", self.files[number][:SIZE])))
 
     def spent(self, number, work):
         before = self.counts(number)
@@ -90,6 +92,10 @@ CHANGES = {"flag": [("uid", "store", "{uid}", "+FLAGS", "(\\Flagged)")],
            "expunge": [("uid", "store", "{uid}", "+FLAGS.SILENT", "(\\Deleted)"), ("expunge",)]}
 
 
+def imap_names(site):
+    return site.doveadm("mailbox", "list", "-u", USER, "-s").decode().split()
+
+
 def cost_of(sites, change, uid):
     """Of the third change of a kind: what is read once in a session is read by then. {site: counts}"""
     world, here = sites.world, sites.world[1]
@@ -128,3 +134,22 @@ def test_stores_that_meet_cost_as_much_as_they_hold(counted):
         give_to_both(sites.world, number)
         cost[number] = sites.spent(1, sites.world.settle)["steps"] / number
     assert cost[6000] <= 1.2 * cost[1000], cost
+
+
+def test_many_subscriptions_are_written_a_hundred_at_a_time(counted):
+    """The row that has all names is written anew for each commit."""
+    cost = {}
+    for number in (100, 800):
+        sites = counted("sdbox")
+        world = sites.world
+        world.settle()
+        names = [f"Folder{n:06}" for n in range(number)]
+        subscribe(world[1], *names)
+        world[1].ingest()
+        cost[number] = sites.spent(2, lambda world=world: world.settle(ingest=False))["written"] / number
+        assert len(imap_names(world[2])) == number
+        subscribe(world[1], *names, on=False)
+        world[1].ingest()
+        world.settle(ingest=False)
+        assert not imap_names(world[2])
+    assert cost[800] <= cost[100] + 800, cost
