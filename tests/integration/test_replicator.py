@@ -607,6 +607,32 @@ def test_a_change_that_is_in_hand_is_not_held_once_more_when_it_comes_again(worl
     w.quiet(["full"])
 
 
+def resident(process):
+    """Bytes of its own memory."""
+    with open(f"/proc/{process.pid}/status") as file:
+        return next(1024 * int(line.split()[1]) for line in file if line.startswith("RssAnon"))
+
+
+def test_what_is_in_hand_keeps_to_the_setting_and_is_given_back(world):
+    w = world(2, replicator_memory="16MB", exchange_after="1h", worker_timeout="10min")
+    some = [f"u{n}" for n in range(40)]
+    w[1].site.slow.update(dict.fromkeys(some, 20))
+    for n in range(5):
+        for user in some:
+            w[0].change(user, f"{n}{'x' * 100_000}")
+        wait_for(lambda: w[0].admin("status")[0][1][4].endswith(", 0 wait"), what="changes that are shipped")
+
+    def in_hand():
+        return w[1].metric("replicator_in_hand_bytes")
+    wait_for(lambda: in_hand() > 16_600_000, 60, "a hand that is full")
+    assert in_hand() < (16 << 20) + 110_000    # and a parcel
+    full = resident(w[1].process)
+    w[1].site.slow.clear()
+    w.quiet(some, 120)
+    wait_for(lambda: in_hand() == 0, 60, "an empty hand")
+    assert resident(w[1].process) < full - (8 << 20)
+
+
 def test_many_users_who_cannot_take_anything_fill_the_hand_of_nobody(world):
     """A file system that is full: each keeps one parcel at most, and all together half of the hand."""
     w = world(2, replicator_memory="16MB", exchange_after="1h")

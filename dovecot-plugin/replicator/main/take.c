@@ -1,6 +1,9 @@
 /* take - see take.h. */
 #include "take.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +20,7 @@
 #define COUNT 256
 #define PARCEL_COSTS 512 /* bytes, besides its body: at least what one takes in memory */
 #define TAKE_BYTES (2 * 1024 * 1024)
+#define TRIM_ABOVE (8 * 1024 * 1024)
 #define SAME_LOOKED_AT 64 /* parcels of a user among which a batch is looked for that came before */
 #define ACKS_MAX 1000       /* ids of one ACK */
 #define BUCKETS 16384
@@ -41,7 +45,9 @@ struct from {
 
 struct take {
     struct replicator *r;
-    size_t bytes; /* in hand */
+    size_t bytes;  /* in hand */
+    size_t coming; /* that were asked for */
+    bool swollen;  /* it had more than TRIM_ABOVE in hand, and memory was not given back since */
     struct hand_list bucket[BUCKETS];
     ev_timer again;
     struct from from[];
@@ -51,6 +57,7 @@ struct request {
     struct from *from;
     int lane;
     unsigned told;
+    size_t bytes;
 };
 
 /* ---- in hand ---- */
@@ -78,6 +85,17 @@ static void ack(struct from *f, int lane, const void *id)
         buf_add(&f->acks[lane], id, 16);
 }
 
+/* The C library keeps what was freed for the next hand that is as full, which may come in weeks. */
+static void give_back(struct take *t)
+{
+    if (!t->swollen || t->bytes > 0)
+        return;
+    t->swollen = false;
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
+}
+
 void take_done(struct take *t, struct parcel_in_hand *p)
 {
     ack(&t->from[p->peer], p->lane, p->id);
@@ -86,6 +104,7 @@ void take_done(struct take *t, struct parcel_in_hand *p)
     metric_set(replicator_in_hand_bytes, (long long)t->bytes);
     freeReplyObject(p->reply);
     free(p);
+    give_back(t);
 }
 
 static void on_acked(struct wire *w, redisReply *reply, void *arg)
@@ -224,6 +243,7 @@ static void take_entry(struct from *f, int lane, redisReply *e)
     p->first = first;
     e->element[6] = NULL;
     t->bytes += p->body.n + PARCEL_COSTS;
+    t->swollen = t->swollen || t->bytes > TRIM_ABOVE;
     metric_set(replicator_in_hand_bytes, (long long)t->bytes);
     LIST_INSERT_HEAD(bucket_of(t, p->id), p, in_hash);
     user_parcel(u, p);
@@ -236,6 +256,7 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
     struct from *f = q.from;
     free(arg);
     f->taking = false;
+    f->take->coming -= q.bytes;
     if (!reply)
         return;
     if (reply->type != REDIS_REPLY_ARRAY) {
@@ -264,12 +285,15 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
     }
 }
 
-static void take_lane(struct from *f, int lane)
+/* room: bytes. One parcel more may come. */
+static void take_lane(struct from *f, int lane, size_t room)
 {
     struct request *q = mem_alloc(sizeof *q);
-    *q = (struct request){f, lane, f->told[lane]};
-    f->taking = wire_sendf(node_wire(f->drain), on_take, q, "LANE.TAKE 1 %s COUNT %d BYTES %d LEASE %d", f->take->r->group.peer[f->peer].in[lane], COUNT, TAKE_BYTES, LEASE);
-    if (!f->taking)
+    *q = (struct request){f, lane, f->told[lane], room < TAKE_BYTES ? room : TAKE_BYTES};
+    f->taking = wire_sendf(node_wire(f->drain), on_take, q, "LANE.TAKE 1 %s COUNT %d BYTES %d LEASE %d", f->take->r->group.peer[f->peer].in[lane], COUNT, (int)q->bytes, LEASE);
+    if (f->taking)
+        f->take->coming += q->bytes;
+    else
         free(q);
 }
 
@@ -282,10 +306,11 @@ void take_run(struct take *t)
         struct from *f = &t->from[i];
         if (!f->drain || f->taking || !node_ready(f->drain) || now < f->pause)
             continue;
-        if (f->waiting[LANE_LIVE] && t->bytes < most)
-            take_lane(f, LANE_LIVE);
-        else if (!f->waiting[LANE_LIVE] && f->waiting[LANE_BULK] && t->bytes < most / 2)
-            take_lane(f, LANE_BULK);
+        size_t had = t->bytes + t->coming;
+        if (f->waiting[LANE_LIVE] && had < most)
+            take_lane(f, LANE_LIVE, most - had);
+        else if (!f->waiting[LANE_LIVE] && f->waiting[LANE_BULK] && had < most / 2)
+            take_lane(f, LANE_BULK, most / 2 - had);
     }
 }
 
