@@ -230,7 +230,8 @@ uint64_t orset_vector_get(const struct orset *, uint16_t index); /* highest numb
 /* The state covers that number of that origin: what is not in it was removed, or never was. */
 bool orset_knows(const struct orset *, uint64_t site, uint64_t epoch, uint64_t counter);
 uint16_t orset_self(const struct orset *);                       /* index of this replica */
-uint64_t orset_modseqs_risen(const struct orset *); /* how often a peer told a folder's HIGHESTMODSEQ above its peer_modseq, since the open */
+/* How often a peer told a HIGHESTMODSEQ above a folder's peer_modseq, since the open. */
+uint64_t orset_modseqs_risen(const struct orset *);
 uint64_t orset_left_out(const struct orset *); /* keywords of mails that orset_local_flags() did not set, since the open: a bound */
 size_t orset_keywords(const struct orset *);   /* different ones */
 bool orset_must_roll_back(const struct orset *); /* a call has failed half done: the transaction cannot be committed */

@@ -1,10 +1,12 @@
-"""What a change costs in a mailbox of many mails against one of few, and a MOVE of many against dsync's: CPU of the workers.
+"""What a change costs in a large mailbox, and a MOVE of many mails against dsync's: CPU of the workers.
 
-    changes  two pairs of sites, one with a mailbox of `small` mails and one of `large`, the same at both sites of a pair, where nobody but
-             one client has ever logged in. A flag, an append and an expunge, one at a time, in turn in the small and in the large one: CPU of
-             the worker where the client is, of the peer's, and of the client's own imap process, which does the same to the same index
-    move     a client moves `moved` mails of a Maildir to another folder: CPU of both workers; and `doveadm sync` of the same move between
-             two Maildirs, with its own processes' CPU
+    changes  two pairs of sites, one with a mailbox of `small` mails and one of `large`, the same at
+             both sites of a pair, where nobody but one client has ever logged in. A flag, an append
+             and an expunge, one at a time, in turn in the small and in the large one: CPU of the
+             worker where the client is, of the peer's, and of the client's own imap process, which
+             does the same to the same index
+    move     a client moves `moved` mails of a Maildir to another folder: CPU of both workers; and
+             `doveadm sync` of the same move between two Maildirs, with its processes' CPU
 """
 import contextlib
 import imaplib

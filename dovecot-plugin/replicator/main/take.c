@@ -290,7 +290,9 @@ static void take_lane(struct from *f, int lane, size_t room)
 {
     struct request *q = mem_alloc(sizeof *q);
     *q = (struct request){f, lane, f->told[lane], room < TAKE_BYTES ? room : TAKE_BYTES};
-    f->taking = wire_sendf(node_wire(f->drain), on_take, q, "LANE.TAKE 1 %s COUNT %d BYTES %d LEASE %d", f->take->r->group.peer[f->peer].in[lane], COUNT, (int)q->bytes, LEASE);
+    const char *key = f->take->r->group.peer[f->peer].in[lane];
+    f->taking = wire_sendf(node_wire(f->drain), on_take, q,
+                           "LANE.TAKE 1 %s COUNT %d BYTES %d LEASE %d", key, COUNT, (int)q->bytes, LEASE);
     if (f->taking)
         f->take->coming += q->bytes;
     else

@@ -180,8 +180,9 @@ bool session_sync_whole(struct session *s, struct mailbox *box)
     return r > 0;
 }
 
-/* The library keeps the index of a mailbox that was open in memory. It is brought up to date before anybody looks into it: what was expunged
- * since then would otherwise have all of its records copied, as those of a view that has not seen that yet. */
+/* The library keeps the index of a mailbox that was open in memory. It is brought up to date before
+ * anybody looks into it: what was expunged since then would otherwise have all of its records
+ * copied, as those of a view that has not seen that yet. */
 static void refresh_kept(struct mailbox *box)
 {
     const char *path;

@@ -119,17 +119,19 @@ static uint64_t redate_when(const struct session *s)
     return orset_modseqs_risen(s->os) + s->redates_anew;
 }
 
-/* Else each batch of a long series would look at all that waits to go the other way: as many times as many. */
+/* Else each batch of a long series would look at all that waits to go the other way. */
 static bool is_redated(const struct session *s, const struct peer *p, uint64_t confirmed)
 {
     const struct redated *r = &p->redated;
-    return r->self == orset_self(s->os) && r->when == redate_when(s) && r->from <= confirmed && confirmed <= r->upto;
+    return r->self == orset_self(s->os) && r->when == redate_when(s) && r->from <= confirmed &&
+           confirmed <= r->upto;
 }
 
 void redate_said(struct session *s, struct peer *p, uint64_t confirmed)
 {
     uint64_t from = is_redated(s, p, confirmed) ? p->redated.from : confirmed;
-    p->redated = (struct redated){orset_self(s->os), from, orset_vector_get(s->os, orset_self(s->os)), redate_when(s)};
+    uint64_t upto = orset_vector_get(s->os, orset_self(s->os));
+    p->redated = (struct redated){orset_self(s->os), from, upto, redate_when(s)};
 }
 
 int redate_say(struct session *s, const struct peer *p, uint64_t confirmed)
@@ -144,8 +146,8 @@ int redate_say(struct session *s, const struct peer *p, uint64_t confirmed)
     } while (r == 0 && more > 0);
     array_free(&c.list);
     if (c.n > 0)
-        session_explain(s, "%u changes of this site that site %llu had not heard of are to be seen behind its own", c.n,
-                        (unsigned long long)p->site);
+        session_explain(s, "%u changes that site %llu had not heard of are to be seen behind its own",
+                        c.n, (unsigned long long)p->site);
     return r;
 }
 

@@ -160,8 +160,9 @@ struct wanted_body {
     unsigned item;   /* 1 and the number in the plan; 0: not known, or more than one */
 };
 
-/* Own changes that have modseqs above those that a peer told, or a row says that they are to get them: no batch of its needs to look at them
- * again. They hold as long as no modseq that a peer told has risen, and no mail has got another UID or index. */
+/* Own changes that have modseqs above those that a peer told, or a row says that they are to get
+ * them: no batch of its needs to look at them again. That holds as long as no modseq that a peer
+ * told has risen, and no mail has got another UID or index. */
 struct redated {
     uint16_t self; /* whose numbers these are */
     uint64_t from, upto; /* numbers behind from, up to upto */
@@ -224,7 +225,7 @@ struct session {
     bool unasked;                /* that wait ended, and not all have answered since */
     bool read;                   /* all mailboxes were read since it was opened, or made anew */
     uint64_t read_upto;          /* own ops at that time */
-    uint64_t redates_anew;       /* how often mails got another UID or index: what was redated before may not be any more */
+    uint64_t redates_anew;       /* how often mails got another UID or index (struct redated) */
     bool redates;                /* rows say that mails are to be redated */
     bool rewound;                /* the state was found to be older than the mailboxes, and not all of them were looked at since */
     struct bodies *bodies;       /* that came with the parcel in work */

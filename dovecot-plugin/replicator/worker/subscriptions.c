@@ -237,7 +237,8 @@ static int commit_applied(struct session *s, const ARRAY_TYPE(applied) *list)
 
 static void apply_one(struct session *s, const struct orset_todo *t, ARRAY_TYPE(applied) *list)
 {
-    struct applied a = {.name = p_memdup(pool_datastack_create(), t->name, t->name_len), .len = t->name_len};
+    const char *name = p_memdup(pool_datastack_create(), t->name, t->name_len);
+    struct applied a = {.name = name, .len = t->name_len};
     a.vname = subscription_vname(s, a.name, a.len);
     a.on = orset_subscribed(s->os, a.name, a.len);
     if (a.vname == NULL)
@@ -246,7 +247,8 @@ static void apply_one(struct session *s, const struct orset_todo *t, ARRAY_TYPE(
     if (mailbox_set_subscribed(box, a.on) == 0)
         array_push_back(list, &a);
     else
-        session_note(s, NOTE_WARNING, "%s: cannot be %ssubscribed: %s", a.vname, a.on ? "" : "un", mailbox_get_last_internal_error(box, NULL));
+        session_note(s, NOTE_WARNING, "%s: cannot be %ssubscribed: %s", a.vname, a.on ? "" : "un",
+                     mailbox_get_last_internal_error(box, NULL));
     mailbox_free(&box);
 }
 

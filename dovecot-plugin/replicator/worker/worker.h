@@ -385,7 +385,8 @@ int renumber_unfinished(struct session *, uint32_t folder);
 int bodies_apply(struct session *, uint64_t ask); /* mails whose bytes are not those agreed on */
 /* Ends a change of UIDs that a crash cut short; row: what it left. uids: old ones, added to. 1; 0: not now, the mailbox is locked; -1 */
 int renumber_recover(struct session *, struct mailbox *, struct box *, const uint8_t *row, size_t len, ARRAY_TYPE(seq_range) *uids);
-/* redate.c: own changes that a batch's sender had not heard of. Inside the batch's transaction; and when that is committed. */
+/* redate.c: own changes that a batch's sender had not heard of. Inside the batch's transaction; and
+ * when that is committed. */
 int redate_say(struct session *, const struct peer *, uint64_t confirmed);
 void redate_said(struct session *, struct peer *, uint64_t confirmed);
 int redate_apply(struct session *);

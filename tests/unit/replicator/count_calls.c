@@ -1,5 +1,6 @@
-/* Loaded before the libraries of a dovelane-worker: counts what it reads of index records and rows of its state, into the file that
- * DOVELANE_COUNTS names. Tests compare these counts between a small mailbox and a large one. */
+/* Loaded before the libraries of a dovelane-worker: counts what it reads of index records and rows
+ * of its state, into the file that DOVELANE_COUNTS names. Tests compare these counts between a
+ * small mailbox and a large one. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,9 @@ __attribute__((constructor)) static void begin(void)
     if (path == NULL || strncmp(program_invocation_short_name, "dovelane-worker", 15) != 0)
         return;
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    void *map = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *map = MAP_FAILED;
+    if (fd >= 0)
+        map = mmap(NULL, sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map != MAP_FAILED)
         counts = map;
     if (fd >= 0)

@@ -1,6 +1,8 @@
-"""What a change costs does not depend on how many mails its mailbox holds, and what many cost grows as their number does.
+"""What a change costs does not depend on how many mails its mailbox holds, and what many cost grows
+as their number does.
 
-Costs are counted, not timed: index records and rows of the state that the worker reads (count_calls.c).
+Costs are counted, not timed: index records and rows of the state that the worker reads, bytes that
+it writes into rows, or copies (count_calls.c).
 """
 import mmap
 import shutil
@@ -10,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from worker_sites import BUILD, guid_of, imap, mail, make_world, needs_dovecot, subscribe
-from worker_world import USER
+from worker_sites import BUILD, append, fetch_changed, guid_of, imap, mail, make_world, needs_dovecot, subscribe
+from worker_world import PARCEL, USER, num, text
 
 pytestmark = needs_dovecot
 
@@ -37,8 +39,11 @@ class Counted:
         library = here / LIBRARY.name
         shutil.copy(LIBRARY, library)
         library.chmod(0o644)
-        self.world = make_world(None, [storage, storage],
-                                env=lambda number: {"LD_PRELOAD": library, "DOVELANE_COUNTS": here / f"site{number}"})
+
+        def env(number):
+            return {"LD_PRELOAD": library, "DOVELANE_COUNTS": here / f"site{number}"}
+
+        self.world = make_world(None, [storage, storage], env=env)
 
     def counts(self, number):
         return dict(zip(NAMES, struct.unpack(f"<{len(NAMES)}Q", self.files[number][:SIZE])))
@@ -71,8 +76,8 @@ def fill(site, number):
     box = site.imap()
     parts = []
     for n in range(number):
-        text = mail(f"old{n}")
-        parts.append(b" () {%d+}\r\n%s" % (len(text), text))
+        one = mail(f"old{n}")
+        parts.append(b" () {%d+}\r\n%s" % (len(one), one))
     box.send(b"x APPEND INBOX" + b"".join(parts) + b"\r\n")
     while not (line := box.readline()).startswith(b"x "):
         pass
@@ -97,11 +102,13 @@ def imap_names(site):
 
 
 def cost_of(sites, change, uid):
-    """Of the third change of a kind: what is read once in a session is read by then. {site: counts}"""
+    """{site: counts} of the third change of a kind: what is read once in a session is read by then."""
     world, here = sites.world, sites.world[1]
     guid = guid_of(here, "INBOX")
     for turn in range(3):
-        imap(here, "INBOX", *(tuple(str(uid + turn) if word == "{uid}" else word for word in command) for command in CHANGES[change]))
+        commands = [[str(uid + turn) if word == "{uid}" else word for word in command]
+                    for command in CHANGES[change]]
+        imap(here, "INBOX", *commands)
         spent = {1: sites.spent(1, lambda: here.ingest((guid, "INBOX")))}
         spent[2] = sites.spent(2, lambda: world.settle(ingest=False))
     return spent
@@ -122,7 +129,7 @@ def test_a_change_costs_the_same_in_a_large_mailbox(counted, storage, change):
         assert large["uids"] <= small["uids"] + 100, cost
         assert large["steps"] <= small["steps"] + 100, cost
     if storage != "maildir" and change == "expunge":
-        # The site that carries it out copies all records, as the library does for any client; the one that reads of it does not.
+        # Where it is carried out the library copies all records; where it is read of, it need not.
         assert cost[3000][1]["copied"] < cost[100][1]["copied"] + 2900 * 8, cost
 
 
@@ -153,3 +160,25 @@ def test_many_subscriptions_are_written_a_hundred_at_a_time(counted):
         world.settle(ingest=False)
         assert not imap_names(world[2])
     assert cost[800] <= cost[100] + 800, cost
+
+
+def test_what_a_peer_has_not_heard_of_stays_behind_each_number_that_it_tells(world):
+    """Each own change is looked at once for a number, and again for a higher one."""
+    here, there = world[1], world[2]
+    for name in ("mine", "theirs"):
+        append(here, "INBOX", name)
+    world.settle()
+    imap(here, "INBOX", ("store", "1", "+FLAGS", "(\\Flagged)"))
+    here.ingest()
+    for turn in range(3):
+        for how in ("+FLAGS", "-FLAGS") * 4:
+            imap(there, "INBOX", ("store", "2", how, "(\\Answered)"))
+        imap(there, "INBOX", ("store", "2", "+FLAGS", f"(turn{turn})"))
+        _, highest = fetch_changed(there, 1)
+        there.ingest()
+        for kind, _, body in there.outbox[1]:
+            here.work(PARCEL, num(2) + num(kind) + text(body))
+        there.outbox[1].clear()
+        changed, _ = fetch_changed(here, highest)
+        assert 1 in changed, (turn, highest, changed)
+    world.settle()
