@@ -492,7 +492,7 @@ void user_done(struct user *u, const struct frame_done *d)
 {
     struct replicator *r = u->r;
     double now = clock_monotonic();
-    bool asked = false, asks = false;
+    bool joins = d->joins == FRAME_JOINING;
     for (size_t k = 0; k < d->nsites; k++) {
         int i = group_peer(&r->group, d->site[k].site);
         if (i < 0 || r->group.peer[i].removed)
@@ -500,20 +500,18 @@ void user_done(struct user *u, const struct frame_done *d)
         struct user_peer *p = &u->peer[i];
         count_unconfirmed(u, (size_t)i, d->site[k].unconfirmed);
         if (d->site[k].behind && !p->behind)
-            p->exchange_at = now + p->exchange_wait;
+            p->exchange_at = joins ? now : now + p->exchange_wait; /* also where it is new since it was opened */
         if (!d->site[k].behind && !p->cut_off) {
             p->exchange_at = 0;
             p->exchange_wait = seconds(r->config->exchange_after);
         }
         p->behind = d->site[k].behind;
         p->more = d->site[k].more;
-        asked = asked || p->asking;
-        asks = asks || d->site[k].asking;
         p->asking = d->site[k].asking;
         if (d->site[k].owed && (p->hello_at == 0 || p->hello_at > now + CONFIRM))
             p->hello_at = now + CONFIRM;
     }
-    u->joins = u->joins && (asks || !asked);
+    u->joins = joins;
     progress_done(u, d);
     if (d->unplaced == 0)
         pace_forget_all(r->pace, u);

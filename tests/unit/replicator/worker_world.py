@@ -408,6 +408,14 @@ class Site:
         for site in self.outbox if new else ():
             self.ship(site, EXCHANGE)
 
+    def ask_where_new(self):
+        """As main does where a state was made anew since its user was opened."""
+        new = self.opened and self.done.get("joins") == 1 and not any(s["asking"] for s in self.done["sites"].values())
+        behind = [site for site, s in self.done.get("sites", {}).items() if s["behind"]] if new else []
+        for site in behind:
+            self.ship(site, EXCHANGE)
+        return bool(behind)
+
     def work(self, kind, body=b""):
         self.ensure()
         if kind in (INGEST, TICK):
@@ -519,6 +527,7 @@ class World:
                 moved = True
             again = moved
             for site in self.sites.values():
+                again = site.ask_where_new() or again
                 for to, s in list(site.done.get("sites", {}).items()):
                     if s["more"]:
                         site.ship(to, NEW)
