@@ -81,7 +81,7 @@ const char *envelope_decode(const void *data, size_t len, struct envelope *out);
 void envelope_free(struct envelope *);
 
 /* The value of an ESMTP argument ("NOTIFY") in "A=b NOTIFY=SUCCESS,FAILURE"; malloc'd, NULL when it is not there, "" when it has
- * no value. Keywords compare without case (RFC 5321 section 4.1.1.11). */
+ * no value. Keywords compare without case (RFC 5321 section 2.4). */
 char *envelope_arg(const char *args, const char *keyword);
 
 #endif

@@ -91,7 +91,7 @@ bool liveness_others_hear(const struct liveness *, size_t node, double now);
 /* Seconds for which nobody at all was heard. */
 double liveness_alone(const struct liveness *, double now);
 
-/* Rules 2, 3 and 5 of "Who is dead". */
+/* docs/takeover.md, "Who is dead", 2, 3 and 5. */
 bool liveness_dead(const struct liveness *, size_t node, double now);
 
 /* Another relay beats in our name. */

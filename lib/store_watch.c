@@ -1,4 +1,4 @@
-/* Who may be owner of a new mail, with takeover = automatic (docs/takeover.md, "Return", "New mail"): the nodes' beats are read from every server, with what
+/* Who may be owner of a new mail, with takeover = automatic (docs/takeover.md, "Return"): the nodes' beats are read from every server, with what
  * each is whole for. A milter leaves no beats itself. */
 #include "store_work.h"
 

@@ -1,6 +1,7 @@
 /* ownership - whether a lane is ours to drain (docs/design.md, "Mail in" 1). Pure.
  *
- * The view of who is alive is static for now: the config's `dead` list and its node sections. */
+ * For takeover = manual: who is alive is what the config says, its `dead` list and its node sections. With automatic
+ * takeover voice.c decides by the nodes' beats. */
 #ifndef DOVELANE_RELAY_OWNERSHIP_H
 #define DOVELANE_RELAY_OWNERSHIP_H
 

@@ -7,7 +7,8 @@
  * 2011 (OR-Set); Bieniusa et al., "An optimized conflict-free replicated set", INRIA RR-8083, 2012 (dots and
  * one vector instead of tombstones).
  *
- * THE RULES, each with the reason's number in docs/replication-protocol.md
+ * THE RULES. "Rule N" in a comment of this folder means these; docs/replication-protocol.md has them as users see
+ * them, with numbers of its own. F1 ... are rows of docs/failure-catalogue.md.
  *
  *  1 Dots. Each op of a replica takes the next numbers of its origin (site, epoch), without gaps. A thing that an
  *    op adds (a message, one flag on one message, a folder's presence, a subscription) is marked by one of the op's

@@ -287,7 +287,7 @@ static int transaction_commit(struct mailbox_transaction_context *t, struct mail
 {
     struct mailbox *box = t->box;
     struct plugin_mailbox *pbox = PLUGIN_MAILBOX(box);
-    /* A Maildir whose uidlist is locked takes the mail but not into its log (M5). */
+    /* A Maildir whose uidlist is locked takes the mail but not into its log (F5). */
     bool saved = t->save_count > 0;
     int ret = pbox->module_ctx.super.transaction_commit(t, changes_r);
 

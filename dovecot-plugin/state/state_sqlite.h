@@ -1,5 +1,4 @@
-/* state_sqlite - the OR-Set core's storage interface on SQLite: one file per user beside the mail index
- * (DESIGN 8).
+/* state_sqlite - the OR-Set core's storage interface on SQLite: one file per user beside the mail index.
  *
  * One table per enum orset_table, each (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID; of message, uid and
  * out the rows with keys of at most 7 bytes are in (number INTEGER PRIMARY KEY, value BLOB), the others in

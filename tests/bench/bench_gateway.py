@@ -290,7 +290,7 @@ def compare(report, way, load, against, results):
 
 
 def cores_for_paper(result):
-    """Of Postfix, milter or proxy, nodes and relays, for the rate of the paper."""
+    """Of Postfix, milter or proxy, nodes and relays, for the rate of Kinoshita et al."""
     return PAPER_RATE / 1000 * sum(value for group, value in result["cpu"].items() if group not in OTHERS_OF_CORES)
 
 

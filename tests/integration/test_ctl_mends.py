@@ -1,4 +1,5 @@
-"""Every mend that `dovelane check` names, tried: of dovelane.conf, Postfix and the next hops. test_ctl_mends_nodes.py and _host.py have the others."""
+"""Every mend that `dovelane check` names, tried: of dovelane.conf, Postfix and the next hops. test_ctl_mends_nodes.py and test_ctl_mends_host.py have
+the others."""
 import re
 import shutil
 import socket
@@ -500,7 +501,7 @@ def test_nobody_behind_the_proxy(proxied):
     proxied.postfix.lacks("proxy-next-missing")
     assert "`systemctl reload postfix`" in proxied.postfix.finds("proxy-next-silent").mend
     host, _, port = address.partition(":")
-    with socket.create_server((host, int(port))):  # what a reload makes of the running Postfix: test_a_port_that_is_not_there
+    with socket.create_server((host, int(port))):  # what a reload makes of it: test_a_port_that_is_not_there_and_then_not_yet
         proxied.postfix.lacks("proxy-next-silent")
 
 

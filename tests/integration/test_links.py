@@ -1,4 +1,4 @@
-"""Links to nodes: TLS with verified certificates, a user for each program with its own rights, two addresses per node (docs/design.md, "Links")."""
+"""Links to nodes: TLS with verified certificates, a user for each program with its own rights, two addresses per node (docs/design.md, "Mail in" 3)."""
 import os
 import re
 import subprocess

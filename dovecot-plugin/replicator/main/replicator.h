@@ -5,7 +5,7 @@
  *                        └── DONE: what is unconfirmed, behind, due ◀────────────────┤
  *     ledger (replicator.db), progress, reserve                                      └──▶ pace ─▶ ship (lanes)
  *
- * All of it runs on one libev loop and one thread, and knows nothing of Dovecot: service.c embeds the loop in Dovecot's
+ * All of it runs on one libev loop and one thread, and knows nothing of Dovecot: bridge.c embeds the loop in Dovecot's
  * own, so tests run the same code with sockets of their own. Times are seconds of clock_monotonic unless noted. */
 #ifndef REPLICATOR_MAIN_REPLICATOR_H
 #define REPLICATOR_MAIN_REPLICATOR_H

@@ -275,7 +275,7 @@ static int raise_uid_validity(struct session *s, struct box *x, const struct ors
     if (mailbox_update(box, &update) < 0) {
         session_note(s, NOTE_WARNING, "%s: %s", x->vname, mailbox_get_last_internal_error(box, NULL));
     } else {
-        /* A Maildir's index is made anew by this, without the keywords that only it had (M7). */
+        /* A Maildir's index is made anew by this, without the keywords that only it had (F29). */
         if (is_maildir(box))
             i_zero(&x->at);
         x->at.uid_validity = f->uid_validity;

@@ -12,7 +12,7 @@
  *     below all of them: open.c (mailboxes), rows.c and box.c (what this program itself remembers), names.c (folder names), flags.c, body.c and
  *     wants.c (mails as bytes)
  *
- * Reasons in the comments (F1 ...) are numbered as in docs/replication-protocol.md; the order of commits is that of
+ * Reasons in the comments (F1 ...) are rows of docs/failure-catalogue.md; the order of commits is that of
  * docs/replicator.md. Everything here runs with the user's privileges. Functions return 0 (or more) or -1; then why is in
  * session_error(). What concerns one mail, folder or name only is logged and retried, it stops nobody else (F14). */
 #ifndef WORKER_WORKER_H

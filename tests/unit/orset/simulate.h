@@ -32,9 +32,9 @@ enum { SITES = 4, NAMESPACES = 2, BOXES = 28, MAILS = 220, LANE = 64 };
     X(CRASH_INGESTED, "crash after the ingest commit, before the push (F11)")                                      \
     X(CRASH_PUSHED, "crash after the push to some lanes (F11)")                                                    \
     X(CRASH_TAKEN, "crash after a batch was taken, before its commit (F13)")                                       \
-    X(CRASH_UNPLACED, "crash with ops in the state, unplaced (F13, A1)")                                           \
-    X(CRASH_PLACED, "crash after the mailbox commit, before the UID is bound (F13, A2)")                           \
-    X(CRASH_BOUND, "crash after the UID was bound, before the ack (F13, A3)")                                      \
+    X(CRASH_UNPLACED, "crash with ops in the state, unplaced (F13)")                                               \
+    X(CRASH_PLACED, "crash after the mailbox commit, before the UID is bound (F13)")                               \
+    X(CRASH_BOUND, "crash after the UID was bound, before the ack (F13)")                                          \
     X(CRASH_EXCHANGE, "crash of an asker between two answers")                                                     \
     X(CRASH_ROUND, "crash of a keeper in its UID round")                                                           \
     X(BATCH_LOST, "batch lost")                                                                                    \
