@@ -2,7 +2,7 @@
 PYTHON := /usr/bin/python3
 BUILD  := build
 
-.PHONY: all install uninstall deb run test test-unit test-asan test-integration test-long test-machines test-packages chaos fuzz bench \
+.PHONY: all install uninstall deb run test test-long test-machines test-packages chaos fuzz bench \
 	matrix compatibility clean format
 
 all: $(BUILD)/build.ninja
