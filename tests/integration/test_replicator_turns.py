@@ -1,11 +1,13 @@
 """Exchanges of many users: they take turns, and each comes to its end."""
 import contextlib
+import os
 import threading
 
+import pytest
 from lane_server import wait_for
-from replicator_worker import DONE, INGEST, PARCEL, QUESTION, SHIP, TICK, Worker, num, text
+from replicator_worker import ANSWER, DONE, INGEST, PARCEL, QUESTION, SHIP, TICK, Worker, num, text
 from replicator_world import users
-from test_replicator import world  # noqa: F401
+from test_replicator import meta, world  # noqa: F401
 
 
 def test_exchanges_of_more_users_than_workers_come_to_their_end(world):  # noqa: F811
@@ -98,7 +100,7 @@ def asking_for_ever(w, names, monkeypatch):
         for site in self.peers() if kind != PARCEL else ():     # after each answer a question anew
             self.send(site, QUESTION, {})
         sites = b"".join(num(site) + num(0) + bytes([0, 0, 0, 1]) for site in self.peers())
-        self.write(DONE, bytes([0]) + text("") + num(len(self.peers())) + sites + num(0) + num(0) + num(700))
+        self.write(DONE, bytes([0]) + text("") + num(len(self.peers())) + sites + num(0) * 2 + b"\1" + num(0) * 2 + num(700))
 
     monkeypatch.setattr(Worker, "answer", answer)
     w[0].site.joining.update(names)
@@ -112,20 +114,93 @@ def asking_for_ever(w, names, monkeypatch):
         w[0].site.joining.difference_update(names)
 
 
-def test_who_asks_for_ever_leaves_others_their_turns(world, monkeypatch):  # noqa: F811
-    """A site that never ends an exchange, or workers that were taken over, would have all turns for good."""
-    w = world(2, replicator_workers=4, worker_timeout="20s")    # a turn takes a second
-    good = users(10)
+@contextlib.contextmanager
+def parcels_for(w, names):
+    """Of the second site, a few bytes each, so that they are opened at the first all the time."""
+    over, digest, lane = threading.Event(), w[0].site.hellos[0][1], "dovelane:replica:site-b>site-a"
+
+    def push():
+        call = w[1].redis.client()
+        while not over.wait(0.05):
+            entries = [[1, os.urandom(16), meta(digest, name, kind=99, sender=2, to=1), b""] for name in names]
+            call("LANE.PUSH", 1, lane, "ENTRIES", len(names), *sum(entries, []))
+    pushing = threading.Thread(target=push)
+    pushing.start()
+    try:
+        yield
+    finally:
+        over.set()
+        pushing.join()
+
+
+@pytest.mark.parametrize("workers,opened", [(2, False), (4, False), (4, True)])
+def test_who_asks_for_ever_leaves_others_their_turns(world, monkeypatch, workers, opened):  # noqa: F811
+    """A site that never ends an exchange, or workers that were taken over, would have all turns for good. opened: each
+    time that they are, for something else, they would go before those who wait."""
+    w = world(2, replicator_workers=workers, worker_timeout="20s")    # a turn takes a second
+    good, bad = users(10), [f"bad{i}" for i in range(8 if opened else 3)]
     for name in good:
         w[0].change(name, "x")
     w.quiet(good)
-    with asking_for_ever(w, [f"bad{i}" for i in range(3)], monkeypatch):
+    with asking_for_ever(w, bad, monkeypatch), parcels_for(w, bad if opened else []):
         w[0].site.joining.update(good[:5])
         for name in good[:5]:
             w[0].change(name, "y")
         for name in good[5:]:
             assert w[0].admin("resync", name)[1] == 0
         wait_for(lambda: w[0].site.exchanged >= set(good), 90, "the others' exchanges")
+
+
+def test_a_long_exchange_ends_though_others_wait_for_turns(world, monkeypatch):  # noqa: F811
+    """It takes more than one turn. Users whom the other site does not know are asked about again and again."""
+    real, left, names = Worker.parcel, {"long": 6}, users(40)
+
+    def parcel(self, r):
+        at, site, kind, _ = r.at, r.num(), r.num(), r.text()
+        if kind == ANSWER and self.user == "long" and site in self.asking and self.site is w[0].site and left["long"] > 0:
+            left["long"] -= 1       # what was answered stands in the state, whoever has it open
+            self.send(site, QUESTION, {})
+            self.done()
+            return
+        r.at = at
+        real(self, r)
+    monkeypatch.setattr(Worker, "parcel", parcel)
+    w = world(2, replicator_workers=4, worker_timeout="60s", hello_every="1h")      # a turn takes 3 s
+    w[0].change("long", "x")
+    w.quiet(["long"])
+    w[1].site.unknown.update(names)
+    for name in names:
+        w[0].hint(name)
+        assert w[0].admin("resync", name)[1] == 0
+    w[1].site.slow["long"] = 0.9
+    w[0].site.joining.add("long")
+    w[0].hint("long")
+    wait_for(lambda: "long" not in w[0].site.joining, 120, "the end of the long exchange")
+
+
+class Ghosts(set):
+    def __contains__(self, name):
+        return name.startswith("ghost")
+
+
+def test_a_site_that_makes_names_up_keeps_nobody_from_others(world):  # noqa: F811
+    """Nor are they kept in memory without end."""
+    w = world(3, hello_every="1h")
+    for r in w.replicas:
+        r.site.unknown = Ghosts()
+    w[0].change("known@example.net", "x")
+    w.quiet(["known@example.net"])
+    digest, call = w[0].site.hellos[0][1], w[1].redis.client()
+    for n in range(0, 20000, 200):
+        entries = [[1, os.urandom(16), meta(digest, f"ghost{n + i}", sender=2, to=1), b""] for i in range(200)]
+        call("LANE.PUSH", 1, "dovelane:replica:site-b>site-a", "ENTRIES", 200, *sum(entries, []))
+    wait_for(lambda: w[0].metric("replicator_dropped") > 10000, 60, "names that are dropped")
+    for name in ("known@example.net", "new@example.net"):
+        w[0].change(name, "hinted")
+    wait_for(lambda: all("hinted" in w[2].site.items(name).get(1, []) for name in ("known@example.net", "new@example.net")),
+             60, "both at the third site")
+    assert w[0].metric("replicator_users") < 1100
+    assert w[0].says("names too many users")
 
 
 def test_a_sweep_goes_on_while_all_turns_are_taken(world, monkeypatch):  # noqa: F811

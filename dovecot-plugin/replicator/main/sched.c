@@ -7,6 +7,7 @@
 #include "metrics.h"
 #include "worker.h"
 
+#define USED_UP_EVERY 4
 #define OTHER_WAY 16 /* every so many picks begin with the last queue; and as many with those who wait apart */
 
 TAILQ_HEAD(user_queue, user);
@@ -16,7 +17,7 @@ struct sched {
     struct user_queue queue[USER_CLASSES], unknown[USER_CLASSES], apart[USER_KINDS];
     struct user_queue in_turn[2]; /* those who used their last turn up: the second */
     size_t waiting, napart[USER_KINDS], nunknown, nin_turn[2]; /* in queue; the others */
-    unsigned picks, lookups;
+    unsigned picks, turns, lookups;
 };
 
 struct sched *sched_open(struct replicator *r)
@@ -92,13 +93,21 @@ static struct user *first_apart(const struct sched *s, enum user_kind k)
     return s->napart[k] > 0 && workers_have_room(s->r->workers, k) ? TAILQ_FIRST(&s->apart[k]) : NULL;
 }
 
-/* Whose turn to exchange it is now. Who used one up comes behind all who did not. */
+/* Whose turn to exchange it is now. Who used one up has one of so many, and what the others leave. */
 static struct user *first_in_turn(const struct sched *s)
 {
-    for (int used = 0; used < 2; used++)
+    int first = s->turns % USED_UP_EVERY == USED_UP_EVERY - 1;
+    for (int i = 0; i < 2; i++) {
+        int used = i == 0 ? first : !first;
         if (s->nin_turn[used] > 0 && workers_may_ask(s->r->workers, used))
             return TAILQ_FIRST(&s->in_turn[used]);
+    }
     return NULL;
+}
+
+bool sched_is_next(const struct sched *s, const struct user *u)
+{
+    return s->nin_turn[0] == 0 && (u->turns_used == 0 || s->nin_turn[1] == 0);
 }
 
 size_t sched_in_turn(const struct sched *s)
@@ -175,6 +184,7 @@ void sched_run(struct sched *s)
             break;
         s->picks++;
         bool in_turn = u->queued == USER_IN_TURN;
+        s->turns += in_turn;
         sched_dequeue(s, u);
         worker_open_user(w, u, in_turn);
     }

@@ -86,9 +86,7 @@ static size_t room(const struct sweep *s, double now)
     struct sched *sched = s->r->sched;
     size_t waiting = sched_waiting(sched) + sched_unknown(sched), turns = sched_in_turn(sched);
     size_t most = TURNS_MOST * (size_t)s->r->config->replicator_workers;
-    if (waiting > WAITING_MOST)
-        return 0;
-    if (turns > most)
+    if (waiting > WAITING_MOST || turns > most)
         return now >= s->added + TRICKLE;
     return turns > 0 ? most + 1 - turns : WAITING_MOST + 1 - waiting;
 }

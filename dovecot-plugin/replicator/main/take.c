@@ -38,7 +38,7 @@ struct from {
     unsigned told[LANES]; /* how often READY said so */
     bool taking;
     double pause; /* until */
-    double heard, said, said_digest;
+    double heard, said, said_digest, said_names;
     bool foreign; /* what was taken last was of another group */
     struct buf acks[LANES]; /* ids, 16 bytes each */
 };
@@ -224,6 +224,14 @@ static void take_entry(struct from *f, int lane, redisReply *e)
         return;
     }
     metric_add(replicator_taken, 1);
+    if (!user_may_be_named(t->r->users, f->peer, (const char *)m.user.p, m.user.n)) {
+        if (replicator_may_say(&f->said_names, 60.))
+            log_warning("replica %s: it names too many users that are not known here, as %.*s: their parcels are dropped, and come again",
+                        t->r->group.peer[f->peer].name, (int)m.user.n, (const char *)m.user.p);
+        metric_add(replicator_dropped, 1);
+        ack(f, lane, id->str);
+        return;
+    }
     struct user *u = user_get(t->r->users, (const char *)m.user.p, m.user.n);
     struct text whole = {(const uint8_t *)body->str, (size_t)body->len};
     uint64_t first = m.kind == PARCEL_BATCH ? parcel_batch_first(whole) : 0;

@@ -16,6 +16,7 @@
 
 #define BUCKETS 65536
 #define USERS_MAX 1000000
+#define NAMED_MOST 1000 /* names of one peer that nobody has known yet, or that nobody knows */
 #define KEEP 100000
 #define COLLECT 30. /* seconds between two looks for users who can leave memory */
 #define CONFIRM 1.  /* a vector that is owed is told after this many seconds */
@@ -30,7 +31,7 @@ LIST_HEAD(user_list, user);
 
 struct users {
     struct replicator *r;
-    size_t n, unproven;
+    size_t n, unproven, named[FRAME_SITES_MAX]; /* unproven: by hints; named: by parcels of each peer */
     struct user_list all, bucket[BUCKETS];
     ev_timer collect;
 };
@@ -105,6 +106,16 @@ static void user_free(struct user *u)
     metric_set(replicator_users, (long long)--us->n);
 }
 
+bool user_may_be_named(struct users *us, size_t peer, const char *name, size_t n)
+{
+    if (us->named[peer] < NAMED_MOST || user_find(us, name, n))
+        return true;
+    char *text = mem_strndup(name, n);
+    bool known = ledger_knows(us->r->ledger, text);
+    free(text);
+    return known;
+}
+
 size_t users_unproven(const struct users *us)
 {
     return us->unproven;
@@ -112,8 +123,11 @@ size_t users_unproven(const struct users *us)
 
 void user_prove(struct user *u)
 {
-    if (u->unproven)
-        u->r->users->unproven--;
+    struct users *us = u->r->users;
+    if (u->unproven && u->named_by > 0)
+        us->named[u->named_by - 1]--;
+    else if (u->unproven)
+        us->unproven--;
     u->unproven = false;
 }
 
@@ -202,18 +216,23 @@ void users_close(struct users *us)
 
 /* ---- reasons ---- */
 
-static void heard_of(struct user *u)
+/* peer: whose parcel named it, from 1 on; 0: a hint, or who may be believed. */
+static void heard_of(struct user *u, size_t peer)
 {
     struct replicator *r = u->r;
     if (!u->known && !ledger_user_seen(r->ledger, u->name) && !u->unproven) {
         u->unproven = true;
-        r->users->unproven++;
+        u->named_by = peer;
+        if (peer > 0)
+            r->users->named[peer - 1]++;
+        else
+            r->users->unproven++;
     }
     u->known = true;
 }
 
 /* Something happens with this user: it is swept and greeted more often again. */
-static void activate(struct user *u)
+static void activate(struct user *u, size_t peer)
 {
     struct replicator *r = u->r;
     double now = clock_monotonic(), sweep = now + seconds(r->config->sweep_active);
@@ -226,7 +245,7 @@ static void activate(struct user *u)
         if (p->hello_at == 0 || p->hello_at > hello)
             p->hello_at = hello;
     }
-    heard_of(u);
+    heard_of(u, peer);
 }
 
 static void clear_look(struct user *u)
@@ -269,7 +288,7 @@ static void put_off(struct user *u)
 
 void user_look(struct user *u, const char *guid, const char *name, size_t n)
 {
-    activate(u);
+    activate(u, 0);
     put_off(u);
     bool known = !n || u->look_all || u->look_many;
     for (size_t i = 0; i < u->nlook && !known; i++)
@@ -304,9 +323,9 @@ void user_parcel(struct user *u, struct parcel_in_hand *p)
     u->parcel_bytes += p->body.n;
     /* A hello brings nothing. Were it activity, two sites would keep each other at it for ever. */
     if (p->kind == PARCEL_BATCH && p->first == 0)
-        heard_of(u);
+        heard_of(u, p->peer + 1);
     else
-        activate(u);
+        activate(u, p->peer + 1);
     user_plan(u);
 }
 

@@ -45,6 +45,7 @@ struct user_peer {
     double exchange_at, exchange_wait;
     double exchange_asked; /* of a new state */
     bool asking;           /* its answer is waited for */
+    unsigned cut_offs;     /* exchanges that were closed before any answer came, one after the other */
     bool cut_off;          /* it will not come: the next exchange is due, whatever is said meanwhile */
     double expected, each;     /* bytes of mails that were asked for and are charged; of one of them (pace.c) */
     struct held_request *held; /* a request for mails that waits; NULL: none does */
@@ -103,7 +104,8 @@ struct user {
     uint64_t unplaced, held;   /* of its mails: as a worker counted, kept over restarts (progress.c) */
     enum frame_joins joining;  /* the same of its state */
     bool known;             /* in the ledger */
-    bool unproven;          /* a hint named it, and neither the ledger nor a worker has known it yet: perhaps it is made up */
+    size_t named_by;        /* unproven: the peer whose parcel named it, from 1 on; 0: a hint did */
+    bool unproven;          /* a hint or parcel named it, and neither the ledger nor a worker has known it yet: perhaps it is made up */
     struct user_peer peer[]; /* npeers */
 };
 
@@ -115,7 +117,9 @@ struct user *user_find(struct users *, const char *name, size_t n);
 struct user *user_get(struct users *, const char *name, size_t n);
 size_t users_count(const struct users *);
 /* So many wait for their lookup, or were looked up in vain within the last minute. */
-size_t users_unproven(const struct users *);
+size_t users_unproven(const struct users *); /* by hints */
+/* Whether a parcel of that peer may name it: who is not known here is one of not too many. */
+bool user_may_be_named(struct users *, size_t peer, const char *name, size_t n);
 /* A worker has opened it. */
 void user_prove(struct user *);
 typedef void user_fn(struct user *, void *arg);

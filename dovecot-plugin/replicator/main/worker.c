@@ -25,6 +25,7 @@
 #define CONNECT_AGAIN 1. /* seconds */
 #define HOLD 2.          /* so long a user's worker waits for the answer of an exchange while others wait for a worker */
 #define HOLD_ONLY 0.2    /* the same of an only worker: nobody else answers the peers meanwhile, so one of two sites gives way */
+#define ASK_DOUBLED 9    /* times at most, where no answer came */
 #define ASK_AGAIN 1.     /* an exchange that was lost with its worker's memory begins anew after so long */
 
 enum loss {
@@ -89,9 +90,17 @@ void worker_ask(struct worker *w, enum state state, const struct frame *f)
     worker_set_patience(w, w->all->r->config->worker_timeout);
 }
 
+/* A turn without an end, however it ends: but who took little of it may have met a site that is away. */
+static void leave_turn(struct worker *w)
+{
+    if (w->in_turn && w->asking && w->user && clock_monotonic() >= w->turn_until - user_turn(w->user) / 2)
+        w->user->turns_used++;
+    w->in_turn = false;
+}
+
 void worker_ask_close(struct worker *w)
 {
-    w->in_turn = false;
+    leave_turn(w);
     worker_ask(w, CLOSING, &(struct frame){.type = FRAME_CLOSE});
 }
 
@@ -105,7 +114,9 @@ static void forget_exchanges(struct worker *w)
     for (size_t i = 0; u && i < r->group.npeers; i++) {
         /* It was closed before it was answered. */
         struct user_peer *p = &u->peer[i];
-        double soon = clock_monotonic() + ASK_AGAIN;
+        unsigned doubled = p->cut_offs < ASK_DOUBLED ? p->cut_offs : ASK_DOUBLED;
+        double soon = clock_monotonic() + ASK_AGAIN * (double)(1U << doubled);
+        p->cut_offs += p->asking;
         if (p->asking && (p->exchange_at == 0 || p->exchange_at > soon))
             p->exchange_at = soon;
         p->cut_off = p->cut_off || p->asking;
@@ -347,14 +358,17 @@ static void hold(struct worker *w, const struct frame_done *d)
         int i = group_peer(&r->group, d->site[k].site);
         w->asking = w->asking || (d->site[k].asking && i >= 0 && ship_answered(r->ship, (size_t)i));
     }
-    if (w->asking && (!was || w->asked_on))
-        w->hold = clock_monotonic() + most;
+    if (w->job.kind == JOB_PARCEL && parcel_is_answer(w->job.parcel->kind))
+        w->user->peer[w->job.parcel->peer].cut_offs = 0;
     if (!w->asking && was)
         w->user->turns_used = 0;
-    if (!w->asking) {
+    /* One that asks by itself is before nobody. */
+    if (!w->asking || !worker_may_ask(w)) {
         w->hold = 0;
         return;
     }
+    if (!was || w->asked_on || w->hold == 0)
+        w->hold = clock_monotonic() + most;
     worker_take_turn(w);
     worker_set_patience(w, (int64_t)(most * 1000));
 }

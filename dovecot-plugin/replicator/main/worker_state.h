@@ -58,6 +58,8 @@ void worker_ask_close(struct worker *);
 void worker_flush(struct worker *);
 /* So long, from now on, an answer is waited for, or an idle user stays open. */
 void worker_set_patience(struct worker *, int64_t ms);
+/* It has its turn to exchange, or need not wait for one. */
+bool worker_may_ask(const struct worker *);
 /* Its user may exchange from now on, for so long as user_turn() says. */
 void worker_take_turn(struct worker *);
 /* Is not closed now for another user's sake: its own one's exchange waits for an answer. */

@@ -127,12 +127,10 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind)
     if (!wanted)
         w->slice = now;
     if (r->stopping || w->old || (wanted && now - w->slice >= SCHED_SLICE && !worker_held(w, now))) {
-        w->user->turns_used += w->asking && now >= w->turn_until;
         worker_ask_close(w);
         return;
     }
-    bool may_ask = w->in_turn || user_kind(w->user) != USER_ORDINARY || workers_may_ask(w->all, w->user->turns_used > 0);
-    if (job_next(&w->job, w->user, may_ask, &f)) {
+    if (job_next(&w->job, w->user, worker_may_ask(w), &f)) {
         if (w->job.asks)
             worker_take_turn(w);
         w->asked_on = false;
@@ -140,7 +138,7 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind)
         job_asked(&w->job, w->user);
         return;
     }
-    w->in_turn = w->asking;
+    w->in_turn = w->in_turn && w->asking;
     if (own_kind && !worker_held(w, now)) {
         worker_ask_close(w);
         return;
@@ -228,6 +226,13 @@ const char *workers_unreachable(const struct workers *ws)
 size_t workers_count(const struct workers *ws)
 {
     return ws->n;
+}
+
+bool worker_may_ask(const struct worker *w)
+{
+    const struct user *u = w->user;
+    return w->in_turn || user_kind(u) != USER_ORDINARY ||
+           (sched_is_next(w->all->r->sched, u) && workers_may_ask(w->all, u->turns_used > 0));
 }
 
 bool workers_may_ask(const struct workers *ws, bool used)
