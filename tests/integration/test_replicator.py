@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from lane_server import BUILD, wait_for
+from lane_server import BUILD, SLOW, wait_for
 from replicator_worker import ANSWER, BATCH, CLEAN, NEW, num, text
 from replicator_world import PROGRAM, World, users
 
@@ -630,7 +630,7 @@ def test_what_is_in_hand_keeps_to_the_setting_and_is_given_back(world):
     w[1].site.slow.clear()
     w.quiet(some, 120)
     wait_for(lambda: in_hand() == 0, 60, "an empty hand")
-    assert resident(w[1].process) < full - (8 << 20)
+    assert SLOW > 1 or resident(w[1].process) < full - (8 << 20)    # a sanitizer gives nothing back
 
 
 def test_many_users_who_cannot_take_anything_fill_the_hand_of_nobody(world):
