@@ -1,8 +1,8 @@
 /* store - what the OR-Set core asks of the place its state lives in: ordered rows of bytes in a few tables,
  * and one transaction at a time.
  *
- * Two implementations: memstore.h (tests, benchmarks, tools) and ../state/state_sqlite.h (beside the
- * mailbox). A third one needs nothing but the functions below. Keys are ordered by memcmp, a key that is a
+ * Two implementations: ../state/state_sqlite.h (beside the mailbox) and tests/support/memstore (in memory, for
+ * tests). A third one needs nothing but the functions below. Keys are ordered by memcmp, a key that is a
  * prefix of another comes first.
  *
  * The core keeps all of its facts here; what it holds in memory (vector, folders, keywords) is a cache that

@@ -15,6 +15,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CORE, STATE = ROOT / "dovecot-plugin/orset", ROOT / "dovecot-plugin/state"
+MEMSTORE = ROOT / "tests/support/memstore"
 TESTS, FUZZ = ROOT / "tests/unit/orset", ROOT / "tests/fuzz/orset"
 
 # name, file, what stands there, what stands there instead
@@ -84,7 +85,7 @@ FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-w"]
 
 def compile_and_run(name, sources, core, libraries, arguments, work):
     program = work / name
-    build = subprocess.run(["gcc", *FLAGS, f"-I{core}", f"-I{STATE}", "-o", program, *sources, core / "liborset.a", *libraries],
+    build = subprocess.run(["gcc", *FLAGS, f"-I{core}", f"-I{STATE}", f"-I{MEMSTORE}", "-o", program, *sources, core / "liborset.a", *libraries],
                            capture_output=True, text=True)
     if build.returncode:
         raise RuntimeError(build.stderr)
@@ -102,7 +103,7 @@ def compile_and_run(name, sources, core, libraries, arguments, work):
 def catch(core, objects, work):
     """The first test that fails, and what it says."""
     subprocess.run(["ar", "rcs", core / "liborset.a", *objects], check=True)
-    state = [STATE / "reserve.c", STATE / "state_sqlite.c"]
+    state = sorted(STATE.glob("*.c"))
     tests = [
         ("unit", sorted(TESTS.glob("unit*.c")) + state, ["-lsqlite3", "-lcheck", "-lsubunit", "-lm", "-lrt", "-lpthread"], []),
         ("exhaust", sorted(TESTS.glob("exhaust*.c")), [], ["short"]),
@@ -139,9 +140,9 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         objects = []
-        for source in sorted(CORE.glob("*.c")):
+        for source in sorted([*CORE.glob("*.c"), *MEMSTORE.glob("*.c")]):
             objects.append(scratch / (source.stem + ".o"))
-            subprocess.run(["gcc", *FLAGS, "-c", source, "-o", objects[-1]], check=True)
+            subprocess.run(["gcc", *FLAGS, f"-I{CORE}", "-c", source, "-o", objects[-1]], check=True)
         lives = 0
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for name, test, says in pool.map(lambda m: try_mutant(m, scratch, objects), wanted):
