@@ -28,7 +28,7 @@ extern char **environ;
 static char **arguments;
 static char program[4096]; /* by its path: an upgrade puts another file there */
 static struct store *store;
-static struct handover_work work;
+static long long (*sessions)(void);
 
 static sigset_t the_signal(void)
 {
@@ -171,11 +171,11 @@ static void leave(pid_t successor)
     for (unsigned quiet = 0; quiet < 10;) {
         if (sigtimedwait(&set, NULL, &tick) == SIGUSR1)
             kill(successor, SIGUSR1);
-        bool idle = work.sessions() == 0 && !work.busy() && store_owed(store) == 0;
+        bool idle = sessions() == 0 && store_owed(store) == 0;
         quiet = idle ? quiet + 1 : 0;
         if (time(NULL) - told >= 60) {
             told = time(NULL);
-            log_info("leaving after %lld more sessions, %zu owed revocations", work.sessions(), store_owed(store));
+            log_info("leaving after %lld more sessions, %zu owed revocations", sessions(), store_owed(store));
         }
     }
     log_info("ended after its last session");
@@ -201,11 +201,11 @@ static void *serve(void *arg)
     return arg;
 }
 
-void handover_ready(struct store *s, struct handover_work w)
+void handover_ready(struct store *s, long long (*how_many)(void))
 {
     pthread_t thread;
     store = s;
-    work = w;
+    sessions = how_many;
     tell_the_old_one();
     notify("MAINPID=%d\nREADY=1", (int)getpid());
     if (pthread_create(&thread, NULL, serve, NULL) == 0)

@@ -24,14 +24,9 @@ bool handover_takes_over(void);
  * unconnected. Not longer: the old one cannot store either, perhaps. stop: looked at between two turns; true ends the wait. */
 void handover_await(struct ev_loop *, struct store *, const bool *stop);
 
-/* How many sessions are left, and whether something else is under way that must end first. Called from a thread of its own. */
-struct handover_work {
-    long long (*sessions)(void);
-    bool (*busy)(void);
-};
-
 /* The socket is ours: tells the process before, if there is one, and the service manager; from now on this process can be followed itself. Signs of life
- * for the service manager's watchdog come from here, as long as the store's loop turns. */
-void handover_ready(struct store *, struct handover_work);
+ * for the service manager's watchdog come from here, as long as the loop turns. sessions says how
+ * many are left; it is called from a thread of its own. */
+void handover_ready(struct store *, long long (*sessions)(void));
 
 #endif

@@ -1,4 +1,4 @@
-/* The store's thread, and the border between it and the callers' threads. */
+/* A request's way: submitted, placed, answered, taken back. */
 #include "store_work.h"
 
 #include <errno.h>
@@ -52,8 +52,6 @@ void work_unref(struct work *w)
         return;
     for (size_t i = 0; i < w->nentries; i++)
         free(w->entry[i].lane);
-    pthread_mutex_destroy(&w->lock);
-    pthread_cond_destroy(&w->changed);
     free(w);
 }
 
@@ -102,14 +100,7 @@ static void leave_live(struct work *w)
 static void tell_caller(struct work *w)
 {
     leave_live(w);
-    if (w->request->done) {
-        w->request->done(w->request);
-        return;
-    }
-    pthread_mutex_lock(&w->lock);
-    w->done = true;
-    pthread_cond_signal(&w->changed);
-    pthread_mutex_unlock(&w->lock);
+    w->request->done(w->request);
 }
 
 /* The caller is told when no entry is on its way to an outcome any more. The limit timer lives on while something is held and the caller
@@ -279,12 +270,9 @@ static void start_work(struct work *w)
 
 static void do_queued(struct store *s)
 {
-    pthread_mutex_lock(&s->lock);
     struct work *w = s->queue, *next;
     s->queue = NULL;
     s->queue_last = &s->queue;
-    bool stop = s->stop;
-    pthread_mutex_unlock(&s->lock);
     for (; w; w = next) {
         next = w->next;
         if (!w->request) { /* store_finish */
@@ -298,14 +286,6 @@ static void do_queued(struct store *s)
         }
     }
     store_push_flush(s);
-    if (stop)
-        ev_break(s->loop, EVBREAK_ALL);
-}
-
-static void on_wake(struct ev_loop *loop, ev_async *a, int events)
-{
-    (void)loop, (void)events;
-    do_queued(a->data);
 }
 
 /* Until nothing is left: a refusal is answered at once, and the caller's next step may be queued by that. */
@@ -317,18 +297,13 @@ static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
         do_queued(s);
 }
 
-static void hand_over(struct work *w)
+static void queue(struct work *w)
 {
     struct store *s = w->store;
     w->next = NULL;
-    pthread_mutex_lock(&s->lock);
     *s->queue_last = w;
     s->queue_last = &w->next;
-    pthread_mutex_unlock(&s->lock);
-    if (s->here)
-        ev_feed_event(s->loop, &s->turn, EV_CUSTOM);
-    else
-        ev_async_send(s->loop, &s->wake);
+    ev_feed_event(s->loop, &s->turn, EV_CUSTOM);
 }
 
 void store_submit(struct store *s, struct store_request *r)
@@ -339,8 +314,6 @@ void store_submit(struct store *s, struct store_request *r)
     w->refs = 1;
     w->nentries = r->nentries;
     w->answer_limit = boottime_ns() + limit_ms(s->config, request_bytes(r)) * 1000000;
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->changed, NULL);
     ev_init(&w->deadline, on_deadline);
     ev_init(&w->limit, on_limit);
     ev_init(&w->again, on_again);
@@ -356,15 +329,7 @@ void store_submit(struct store *s, struct store_request *r)
     }
     r->owners[0] = '\0';
     r->state = w;
-    hand_over(w);
-}
-
-static void wait_done(struct work *w)
-{
-    pthread_mutex_lock(&w->lock);
-    while (!w->done)
-        pthread_cond_wait(&w->changed, &w->lock);
-    pthread_mutex_unlock(&w->lock);
+    queue(w);
 }
 
 static bool anything_held(const struct store_request *r)
@@ -373,15 +338,6 @@ static bool anything_held(const struct store_request *r)
         if (r->entry[i].outcome == STORE_HELD)
             return true;
     return false;
-}
-
-static void revoke_and_wait(struct store_request *r)
-{
-    struct work *w = r->state;
-    w->done = false;
-    hand_over(w);
-    if (!w->store->here)
-        wait_done(w);
 }
 
 /* False: in time, or nothing is promised. */
@@ -396,20 +352,12 @@ static bool too_late(struct store_request *r)
     return true;
 }
 
-void store_wait(struct store *s, struct store_request *r)
-{
-    (void)s;
-    wait_done(r->state);
-    if (too_late(r))
-        revoke_and_wait(r);
-}
-
 bool store_check(struct store *s, struct store_request *r)
 {
     (void)s;
     bool late = too_late(r);
     if (late)
-        revoke_and_wait(r);
+        queue(r->state);
     return !late;
 }
 
@@ -418,7 +366,7 @@ bool store_revoke(struct store *s, struct store_request *r)
     (void)s;
     bool held = anything_held(r);
     if (held)
-        revoke_and_wait(r);
+        queue(r->state);
     return held;
 }
 
@@ -432,10 +380,10 @@ void store_finish(struct store *s, struct store_request *r)
     w->request = NULL;
     for (size_t i = 0; i < w->nentries; i++)
         w->entry[i].entry = NULL;
-    hand_over(w);
+    queue(w);
 }
 
-/* ---- opening and closing ---- */
+/* ---- opening ---- */
 
 static void on_node(struct node *n, bool ready, bool new_life, void *arg)
 {
@@ -465,13 +413,6 @@ static void on_watch(struct ev_loop *loop, ev_timer *t, int events)
     atomic_store(&s->able, able);
     metric_set(store_able, able);
     atomic_fetch_add(&s->beat, 1);
-}
-
-static void *run(void *arg)
-{
-    struct store *s = arg;
-    ev_run(s->loop, 0);
-    return NULL;
 }
 
 static void open_links(struct store *s)
@@ -506,7 +447,7 @@ static size_t unsent_most(const struct config *c)
     return (size_t)(share > UNSENT_LEAST ? share : UNSENT_LEAST);
 }
 
-static struct store *open_on(struct ev_loop *loop, const struct config *c, const char *origin, char **error_r)
+struct store *store_open_on(struct ev_loop *loop, const struct config *c, const char *origin, char **error_r)
 {
     if (origin && config_node_index(c, origin) < 0) {
         *error_r = mem_printf("there is no node %s in the config", origin);
@@ -515,15 +456,10 @@ static struct store *open_on(struct ev_loop *loop, const struct config *c, const
     struct store *s = mem_zero(sizeof *s);
     s->config = c;
     s->origin = origin ? config_node_index(c, origin) : -1;
-    s->here = loop != NULL;
-    s->loop = loop ? loop : ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK);
+    s->loop = loop;
     s->unsent_most = unsent_most(c);
     s->full_until = mem_zero((c->nnodes + 1) * sizeof *s->full_until);
     s->queue_last = &s->queue;
-    pthread_mutex_init(&s->lock, NULL);
-    ev_async_init(&s->wake, on_wake);
-    s->wake.data = s;
-    ev_async_start(s->loop, &s->wake);
     ev_prepare_init(&s->turn, on_turn);
     /* Never started, but fed with the lowest priority: behind all that the loop has in hand in this turn. What runs in the prepare watchers' own turn
      * comes too late: connections write in theirs, and one that is started by then waits for the next event. */
@@ -536,56 +472,6 @@ static struct store *open_on(struct ev_loop *loop, const struct config *c, const
     store_watch_open(s);
     store_order_open(s);
     return s;
-}
-
-struct store *store_open_on(struct ev_loop *loop, const struct config *c, const char *origin, char **error_r)
-{
-    return open_on(loop, c, origin, error_r);
-}
-
-struct store *store_open(const struct config *c, const char *origin, char **error_r)
-{
-    struct store *s = open_on(NULL, c, origin, error_r);
-    int e = s ? pthread_create(&s->thread, NULL, run, s) : 0;
-    if (e) {
-        *error_r = mem_printf("cannot start a thread: %s", strerror(e));
-        return NULL;
-    }
-    return s;
-}
-
-static void end_thread(struct store *s)
-{
-    pthread_mutex_lock(&s->lock);
-    s->stop = true;
-    pthread_mutex_unlock(&s->lock);
-    ev_async_send(s->loop, &s->wake);
-    pthread_join(s->thread, NULL);
-}
-
-void store_close(struct store *s)
-{
-    if (s->here) {
-        while (s->queue)
-            do_queued(s);
-        ev_prepare_stop(s->loop, &s->turn);
-        ev_async_stop(s->loop, &s->wake);
-        ev_timer_stop(s->loop, &s->watch);
-    } else {
-        end_thread(s);
-    }
-    for (size_t i = 0; i < s->nlinks; i++) {
-        node_close(s->link[i].node);
-        store_revoke_forget(&s->link[i]);
-    }
-    store_watch_close(s);
-    store_order_close(s);
-    if (!s->here)
-        ev_loop_destroy(s->loop);
-    pthread_mutex_destroy(&s->lock);
-    free(s->link);
-    free(s->full_until);
-    free(s);
 }
 
 bool store_able(struct store *s)

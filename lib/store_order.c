@@ -176,10 +176,3 @@ void store_order_open(struct store *s)
     o->origin = proxy ? mem_printf("%s-proxy", origin) : mem_strdup(origin);
     o->file = mem_printf("%s%s/generation-%s", s->config->state_directory, proxy ? "/proxy" : "", o->origin);
 }
-
-void store_order_close(struct store *s)
-{
-    free(s->order->origin);
-    free(s->order->file);
-    free(s->order);
-}

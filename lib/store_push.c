@@ -36,7 +36,7 @@ void store_push_queue(struct copy *c)
 
 /* ---- answers ---- */
 
-void store_copy_refused(struct copy *c, const char *why)
+static void copy_refused(struct copy *c, const char *why)
 {
     c->state = COPY_REFUSED;
     struct entry_work *e = c->entry;
@@ -84,7 +84,7 @@ static void one_answer(struct copy *c, const redisReply *r)
         word = "memory is full";
     }
     metric_add(store_refused, 1);
-    store_copy_refused(c, word);
+    copy_refused(c, word);
 }
 
 static void new_session(struct link *l)
@@ -120,7 +120,7 @@ static void answers(struct batch *b, redisReply *reply)
             c->state = COPY_UNSENT;
             store_push_queue(c);
         } else {
-            store_copy_refused(c, why);
+            copy_refused(c, why);
         }
     }
     if (gap)
@@ -241,7 +241,7 @@ static void push_copy_again(struct copy *c)
     if (c->state != COPY_SENT && c->state != COPY_UNSENT && !stale)
         return;
     if (e->generation && c->born != node_life(c->link->node)) {
-        store_copy_refused(c, "it was restarted, and the lane is an ordered one");
+        copy_refused(c, "it was restarted, and the lane is an ordered one");
         return;
     }
     c->state = COPY_UNSENT;

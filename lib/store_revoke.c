@@ -58,15 +58,6 @@ static void ignore(struct wire *w, redisReply *reply, void *arg)
     (void)w, (void)reply, (void)arg;
 }
 
-void store_revoke_forget(struct link *l)
-{
-    struct owed_revoke *o;
-    while ((o = next_owed(l))) {
-        free(o->lane);
-        free(o);
-    }
-}
-
 static void send_owed(struct link *l)
 {
     struct owed_revoke *o;

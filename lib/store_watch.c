@@ -184,15 +184,3 @@ void store_watch_open(struct store *s)
     s->heard->liveness = liveness_open(name, c->nnodes, -1, times, s->heard->looked_at);
     free(name);
 }
-
-/* The links are closed already. */
-void store_watch_close(struct store *s)
-{
-    if (!s->heard)
-        return;
-    for (size_t i = 0; i < s->config->nnodes; i++)
-        forget_whole(&s->heard->node[i]);
-    liveness_free(s->heard->liveness);
-    free(s->heard->node);
-    free(s->heard);
-}

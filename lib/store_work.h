@@ -5,11 +5,10 @@
  *   entry:   STORING ──every copy acked──▶ HELD ──answer limit, store_revoke──▶ REVOKING ──▶ an outcome
  *               └──── a copy refused, deadline ────────────────────────────────▶
  *
- * All of it is touched on the store's thread only, but for work.done (under work.lock) and the submission queue. */
+ * All of it is touched on the loop's thread only, but for what is atomic. */
 #ifndef DOVELANE_STORE_WORK_H
 #define DOVELANE_STORE_WORK_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include <ev.h>
@@ -64,9 +63,6 @@ struct work {
     bool submitted;
     struct work *next;             /* in the submission queue */
     struct work *live_prev, *live_next;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool done;
     size_t nentries;
     struct entry_work entry[];
 };
@@ -86,17 +82,12 @@ struct link {
 struct store {
     const struct config *config;
     struct ev_loop *loop;
-    ev_async wake;
-    pthread_t thread;
-    bool stop;
-    bool here; /* on the caller's loop: no thread, and what is queued is done before the loop waits */
-    ev_prepare turn;
+    ev_prepare turn; /* what is queued is done before the loop waits */
     int origin; /* index in the config, -1: none */
     size_t nlinks; /* 2 per node: small, bulk */
     struct link *link;
     size_t unsent_most; /* bytes that wait for one connection; one with more gets no new mail */
     double *full_until; /* per node: it said MEMORY, others are tried first until then */
-    pthread_mutex_t lock; /* of the queue */
     struct work *queue, **queue_last;
     struct work *live; /* all that a caller waits for */
     atomic_bool able; /* enough nodes can be used: looked up by any thread */
@@ -122,7 +113,6 @@ struct link *store_link(struct store *, size_t node, bool bulk);
 
 /* store_order.c: the one list of owners of all that is for ordered destinations, and its generation. */
 void store_order_open(struct store *);
-void store_order_close(struct store *);
 /* The owners and the generation of a mail that begins now. false: too few nodes can be used. */
 bool store_order_place(struct store *, bool bulk, struct link *owner[LANENAME_OWNERS_MAX]);
 void store_order_look(struct store *); /* ten times a second */
@@ -131,7 +121,6 @@ uint64_t store_order_generation(const struct store *);
 
 /* store_watch.c: what the nodes say of each other, with takeover = automatic. */
 void store_watch_open(struct store *);
-void store_watch_close(struct store *);
 void store_watch_look(struct store *); /* ten times a second */
 void store_watch_restarted(struct store *, size_t node); /* another run_id: it is whole for nothing that it said before */
 /* Whether new mail may be placed on these nodes: they live, hear each other alive, none of them took another over, and all are whole for this set. */
@@ -143,12 +132,10 @@ bool store_watch_known(const struct store *, const size_t *node, size_t n);
 void store_push_queue(struct copy *);      /* into the outbox */
 void store_push_flush(struct store *);     /* all outboxes onto the wires */
 void store_push_again(struct link *);      /* after a reconnect: what is still wanted and unanswered */
-void store_copy_refused(struct copy *, const char *why);
 
 /* store_revoke.c */
 void store_revoke_start(struct entry_work *);
 void store_revoke_again(struct link *);    /* after a reconnect */
-void store_revoke_forget(struct link *);   /* at the end */
 void store_revoke_poll(struct work *);     /* the `again` timer */
 
 #endif

@@ -69,11 +69,6 @@ static long long sessions(void)
     return metric_value(milter_sessions);
 }
 
-static bool busy(void)
-{
-    return false;
-}
-
 static char *check(const struct config *c)
 {
     return listener_check("milter_socket", c->milter_socket);
@@ -168,7 +163,7 @@ int main(int argc, char **argv)
         log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and nobody is told");
     log_info("started: version %s, %zu next hops are diverted, copies = %lld of %zu nodes, on_store_failure = %s", DOVELANE_VERSION, p.config->divert.n,
              (long long)p.config->copies, p.config->nnodes, p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail");
-    handover_ready(milter.store, (struct handover_work){sessions, busy});
+    handover_ready(milter.store, sessions);
     ev_run(milter.loop, 0);
     log_info("ended");
     /* Threads that ask maps may still be at it: the process ends as a whole. */

@@ -78,11 +78,6 @@ static long long sessions(void)
     return metric_value(proxy_sessions);
 }
 
-static bool busy(void)
-{
-    return false;
-}
-
 static char *check(const struct config *c)
 {
     if (!*c->proxy_next)
@@ -200,7 +195,7 @@ int main(int argc, char **argv)
     warn_routes(p.config);
     log_info("started: version %s, %zu routes to %zu next hops that are diverted, copies = %lld of %zu nodes, on_store_failure = %s", DOVELANE_VERSION, p.config->route.n,
              p.config->divert.n, (long long)p.config->copies, p.config->nnodes, p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail");
-    handover_ready(proxy.store, (struct handover_work){sessions, busy});
+    handover_ready(proxy.store, sessions);
     ev_run(proxy.loop, 0);
     log_info("ended");
     /* Threads that ask maps may still be at it: the process ends as a whole. */
