@@ -121,7 +121,7 @@ static void check_authority(struct ctl *ctl)
                   "membership = learned, and node_ca_file is empty: whoever can write one node's table of nodes makes a server of his own a node, with any public certificate");
 }
 
-void check_config(struct ctl *ctl)
+static void check_config(struct ctl *ctl)
 {
     const struct config *c = ctl->config;
     bool made = in_group(ctl), known = c->membership != MEMBERSHIP_LEARNED || made; /* else nodes are learned of */

@@ -24,7 +24,6 @@ void check_say(struct ctl *, enum finding, enum found, const char *about, const 
 /* What is good is shown with -v only. */
 void check_good(struct ctl *, const char *about, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-void check_config(struct ctl *);
 void check_nodes(struct ctl *);
 /* check_state.c */
 void check_states(struct ctl *); /* of all nodes that are connected */

@@ -262,15 +262,6 @@ redisReply *conn_call(struct conn *c, const char *format, ...)
     return ask(c, data, len);
 }
 
-redisReply *conn_argv(struct conn *c, int argc, const char **argv, const size_t *len)
-{
-    char *data = NULL;
-    if (!c->link)
-        return NULL;
-    long long n = redisFormatCommandArgv(&data, argc, argv, len);
-    return ask(c, data, n);
-}
-
 bool conn_shaped(const redisReply *r, const char *shape)
 {
     if (!r || r->type != REDIS_REPLY_ARRAY || r->elements < strlen(shape))

@@ -114,7 +114,8 @@ static json_t *recipients(const struct item *item)
     return list;
 }
 
-json_t *mailq_json(const struct item *item)
+/* As one line of postqueue -j; the caller's. */
+static json_t *item_json(const struct item *item)
 {
     const struct envelope *e = &item->envelope;
     char hex[ENTRYID_HEX];
@@ -136,7 +137,7 @@ json_t *mailq_json(const struct item *item)
 static void print_json(const struct queue *q)
 {
     for (size_t i = 0; i < q->n; i++) {
-        json_t *j = mailq_json(&q->item[i]);
+        json_t *j = item_json(&q->item[i]);
         char *line = json_dumps(j, JSON_PRESERVE_ORDER | JSON_COMPACT);
         out_json(line ? line : "{}");
         free(line);

@@ -7,6 +7,5 @@
 #include "queue.h"
 
 void mailq_print(const struct queue *);    /* as postqueue -p */
-json_t *mailq_json(const struct item *);   /* as one line of postqueue -j; the caller's */
 
 #endif

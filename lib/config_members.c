@@ -16,7 +16,7 @@ void config_node_clear(struct config_node *n)
     free(n->name);
 }
 
-void config_list_add(struct config_list *l, const char *text)
+static void list_add(struct config_list *l, const char *text)
 {
     l->v = mem_grow(l->v, (l->n + 1) * sizeof *l->v);
     l->v[l->n++] = mem_strdup(text);
@@ -114,9 +114,9 @@ static bool forget(struct config *c, const char *name, int node)
 {
     if (config_list_has(&c->forgotten, name) || (node >= 0 && !c->node[node].learned))
         return false;
-    config_list_add(&c->forgotten, name);
+    list_add(&c->forgotten, name);
     if (node >= 0 && !config_list_has(&c->dead, name)) {
-        config_list_add(&c->dead, name);
+        list_add(&c->dead, name);
         c->node[node].dropped = true;
     }
     return node >= 0;
@@ -192,7 +192,7 @@ bool config_keep_nodes(struct config *c, const struct config *before)
         if (config_node_index(c, name) < 0) {
             add_node(c, copy_node(&before->node[i]));
             if (!config_list_has(&c->dead, name)) {
-                config_list_add(&c->dead, name);
+                list_add(&c->dead, name);
                 c->node[c->nnodes - 1].dropped = true;
             }
         }

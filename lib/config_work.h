@@ -20,6 +20,5 @@ char *config_text_uncomment(const char *path, char *text);
 char *config_text_twice(const char *path, char *text);
 
 void config_node_clear(struct config_node *);
-void config_list_add(struct config_list *, const char *text);
 
 #endif

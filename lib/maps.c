@@ -114,7 +114,7 @@ void maps_add(struct maps *m, enum maps_of of, const char *parameter, const char
     m->map[m->n++] = (struct map){of, mem_strdup(parameter), mem_strdup(table), takes_patterns(table), -1};
 }
 
-bool maps_any(const struct maps *m, enum maps_of of)
+static bool any(const struct maps *m, enum maps_of of)
 {
     for (size_t i = 0; i < m->n; i++)
         if (m->map[i].of == of)
@@ -253,7 +253,7 @@ static bool has_quotes(const char *address)
 
 bool maps_know(struct maps *m, enum maps_of of, const char *address)
 {
-    if (!maps_any(m, of) || !*address || has_quotes(address))
+    if (!any(m, of) || !*address || has_quotes(address))
         return true;
     pthread_mutex_lock(&m->lock);
     struct answer *known = *find(m, of, address);
@@ -264,7 +264,7 @@ bool maps_know(struct maps *m, enum maps_of of, const char *address)
 
 bool maps_change(struct maps *m, enum maps_of of, const char *address, int64_t until, char *detail, size_t size)
 {
-    if (!maps_any(m, of) || !*address)
+    if (!any(m, of) || !*address)
         return false;
     if (has_quotes(address)) {
         snprintf(detail, size, "an address with quotes");

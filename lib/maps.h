@@ -20,7 +20,6 @@ void maps_free(struct maps *);
 
 /* parameter is for the log ("virtual_alias_maps"); table one of its tables. The same table twice counts once. */
 void maps_add(struct maps *, enum maps_of, const char *parameter, const char *table);
-bool maps_any(const struct maps *, enum maps_of);
 
 /* Five seconds from now, in milliseconds of the monotonic clock: how long the maps may take for one mail, however many addresses it has. Postfix
  * gives up after content_timeout and queues the mail; what were stored then would come twice. */

@@ -26,7 +26,8 @@ static const struct {
 #undef GAUGE
 };
 
-void metrics_print(struct buf *out)
+/* The text form of all metrics. */
+static void print_all(struct buf *out)
 {
     for (int i = 0; i < METRICS; i++)
         buf_printf(out, "# HELP dovelane_%s %s\n# TYPE dovelane_%s %s\ndovelane_%s %lld\n", table[i].name, table[i].help, table[i].name,
@@ -45,7 +46,7 @@ static void *serve(void *arg)
             continue;
         }
         struct buf out = {0};
-        metrics_print(&out);
+        print_all(&out);
         struct timeval patience = {5, 0};
         setsockopt(c, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
         for (size_t done = 0; done < out.len;) {

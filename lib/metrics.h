@@ -23,9 +23,6 @@ extern atomic_llong metrics[METRICS];
 #define metric_value(name) atomic_load_explicit(&metrics[METRIC_##name], memory_order_relaxed)
 #define metric_set(name, n) atomic_store_explicit(&metrics[METRIC_##name], (n), memory_order_relaxed)
 
-/* The text form of all metrics. */
-void metrics_print(struct buf *out);
-
 /* A thread that answers every connection to the socket with that text. path may contain %p (program). "" : nothing. Returns -1 with
  * errno. */
 int metrics_serve(const char *path, const char *program);

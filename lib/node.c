@@ -215,11 +215,6 @@ const char *node_name(const struct node *n)
     return n->name;
 }
 
-const char *node_purpose(const struct node *n)
-{
-    return n->purpose;
-}
-
 bool node_ready(const struct node *n)
 {
     return n->ready;
@@ -253,11 +248,6 @@ bool node_has_standby(const struct node *n)
 bool node_turning(const struct node *n)
 {
     return !n->ready && n->turn > 0. && n->life && clock_monotonic() - n->lost_at < n->turn;
-}
-
-bool node_on_standby(const struct node *n)
-{
-    return wire_on_standby(n->wire);
 }
 
 double node_silence(const struct node *n)

@@ -36,7 +36,6 @@ struct node *node_open(struct ev_loop *, const struct node_options *);
 void node_close(struct node *);
 
 const char *node_name(const struct node *);
-const char *node_purpose(const struct node *);
 bool node_ready(const struct node *);
 unsigned node_life(const struct node *);        /* 0 before the first, then counts changes of run_id */
 const char *node_run_id(const struct node *);   /* "" before the first */
@@ -46,7 +45,6 @@ struct wire *node_wire(const struct node *);    /* to send on; only while ready 
 /* It was lost a moment ago, and there is another address at which it may answer in the next one. */
 bool node_turning(const struct node *);
 bool node_has_standby(const struct node *);
-bool node_on_standby(const struct node *);
 
 /* Seconds since this node last answered anything; grows while it is connecting, too. */
 double node_silence(const struct node *);

@@ -254,21 +254,11 @@ void engine_go(struct engine *e, const struct postfix_header *header)
     say(e, "354 End data with <CR><LF>.<CR><LF>");
 }
 
-static void answer(struct engine *e, const char *reply)
+void engine_answer(struct engine *e, const char *reply)
 {
     reset_mail(e);
     e->state = ENGINE_COMMANDS;
     say(e, reply);
-}
-
-void engine_refuse(struct engine *e, const char *reply)
-{
-    answer(e, reply);
-}
-
-void engine_answer(struct engine *e, const char *reply)
-{
-    answer(e, reply);
 }
 
 static enum engine_event feed_content(struct engine *e, const char *data, size_t len, size_t *used)

@@ -2,7 +2,6 @@
  * in, replies gather in `out`, and whoever has the socket is told what is to be decided.
  *
  *   220 ─ EHLO ─ XFORWARD* ─ MAIL ─ RCPT+ ─ DATA ──▶ ENGINE_DATA ─ engine_go ─▶ content ──▶ ENGINE_END ─ engine_answer ─▶ QUIT
- *                                              └ engine_refuse ─▶ as if DATA had not been said; the envelope is gone
  *
  * The answers to the first three commands (EHLO, XFORWARD, MAIL) go with the greeting: Postfix asks for each answer after its command, finds that it is
  * there, and so writes all commands up to the first RCPT at once: four round trips less, of seven. It is always 250; a command that would have been refused
@@ -23,7 +22,7 @@
 
 enum engine_event {
     ENGINE_MORE,  /* all was used; more bytes are wanted */
-    ENGINE_DATA,  /* the envelope is complete: engine_go or engine_refuse, and feed what was not used */
+    ENGINE_DATA,  /* the envelope is complete: engine_go, and feed what was not used */
     ENGINE_BODY,  /* some of the content came (into body); feed on */
     ENGINE_END,   /* the content is complete: engine_answer, and feed what was not used */
     ENGINE_CLOSE, /* write what is in out, and close */
@@ -58,8 +57,7 @@ enum engine_event engine_feed(struct engine *, const char *data, size_t len, siz
 
 /* header: what cleanup(8) would do to the header of this mail; copied by reference until the mail is over. */
 void engine_go(struct engine *, const struct postfix_header *header);
-void engine_refuse(struct engine *, const char *reply); /* "451 4.3.0 ...", without CRLF */
-void engine_answer(struct engine *, const char *reply);
+void engine_answer(struct engine *, const char *reply); /* "451 4.3.0 ...", without CRLF */
 
 /* Whether a recipient was given with this address; letters' case does not matter. */
 bool engine_same(const struct mail_recipient *, const char *address);

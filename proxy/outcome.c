@@ -26,7 +26,7 @@ static void step(struct session *s);
 
 /* ---- log ---- */
 
-void outcome_log(const struct session *s, const char *action)
+static void log_outcome(const struct session *s, const char *action)
 {
     const struct engine *e = &s->engine;
     const struct store_request *r = &s->deposit.request;
@@ -158,7 +158,7 @@ static void accept_mail(struct session *s)
         metric_add(mails_queued, 1);
     char action[sizeof s->handed + 16];
     snprintf(action, sizeof action, "queue reason=%s", s->handed);
-    outcome_log(s, all_passed && *s->handed ? action : all_passed ? "queue" : split ? "split" : s->deposit.held ? "lane, hold=rule" : "lane");
+    log_outcome(s, all_passed && *s->handed ? action : all_passed ? "queue" : split ? "split" : s->deposit.held ? "lane, hold=rule" : "lane");
     over(s, reply);
 }
 
@@ -171,7 +171,7 @@ static void refuse_mail(struct session *s)
     char action[1024], why[DEPOSIT_WHY];
     say_why(s, why);
     snprintf(action, sizeof action, "%s reason=%.650s (%.300s)", *s->refusal == '4' ? "tempfail" : "refuse", why, s->refusal);
-    outcome_log(s, action);
+    log_outcome(s, action);
     over(s, s->refusal);
 }
 

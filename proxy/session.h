@@ -82,6 +82,5 @@ void outcome_begin(struct session *);
 /* Postfix is gone: everything is taken back as far as that goes. */
 void outcome_gone(struct session *);
 void outcome_next(struct session *, enum next_event, const char *reply, bool unsure);
-void outcome_log(const struct session *, const char *action);
 
 #endif

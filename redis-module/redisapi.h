@@ -307,7 +307,6 @@ typedef struct {
     X(UnblockClient, int, (RedisModuleBlockedClient * bc, void *privdata))                                   \
     X(SetDisconnectCallback, void, (RedisModuleBlockedClient * bc, RedisModuleDisconnectFunc callback))      \
     X(GetBlockedClientHandle, RedisModuleBlockedClient *, (RedisModuleCtx * ctx))                            \
-    X(GetBlockedClientPrivateData, void *, (RedisModuleCtx * ctx))                                           \
     X(SignalKeyAsReady, void, (RedisModuleCtx * ctx, RedisModuleString * key))                               \
     X(CreateTimer, RedisModuleTimerID,                                                                       \
       (RedisModuleCtx * ctx, mstime_t period, RedisModuleTimerProc callback, void *data))                    \

@@ -68,11 +68,6 @@ unsigned duty_turn(const struct duty *d)
     return d->turn;
 }
 
-const char *duty_why(const struct duty *d)
-{
-    return d->why;
-}
-
 /* Whoever placed mail here until it heard that we return, a beat at most, has decided when this is over, too. */
 bool duty_settled(const struct duty *d, double now)
 {

@@ -69,7 +69,6 @@ enum heard duty_role(const struct duty *);
 const bool *duty_taken(const struct duty *);
 double duty_since(const struct duty *, double now);   /* seconds in this role */
 unsigned duty_turn(const struct duty *);              /* counts returns */
-const char *duty_why(const struct duty *);            /* of the last return */
 bool duty_settled(const struct duty *, double now);   /* the wait at the head of a return is over */
 
 /* Seconds for which it must have been heard before it may be ready again, because it came and went often. 0 mostly. */

@@ -12,7 +12,8 @@
 #define REFUSED "host %s refused to talk to me"
 #define PLAIN_FOR 60. /* seconds without TLS to a server whose handshake failed, where TLS may but need not be */
 
-void smtp_hello_begin(struct smtp_session *s)
+/* EHLO or LHLO. */
+static void hello(struct smtp_session *s)
 {
     smtp_client_say(s, STEP_HELLO, s->lmtp ? "LHLO" : "EHLO", s->helo);
 }
@@ -68,7 +69,7 @@ static bool good(const struct smtp_session *s)
 void smtp_greeting_reply(struct smtp_session *s, const struct smtp_step *step)
 {
     if (good(s))
-        smtp_hello_begin(s);
+        hello(s);
     else
         refused(s, NULL, REFUSED);
 }
@@ -118,7 +119,7 @@ void smtp_hello_handshake(struct smtp_session *s, const char *failure)
     if (!failure) {
         tls_describe(s->tls, s->name, text, sizeof text);
         log_info("%s", text);
-        smtp_hello_begin(s);
+        hello(s);
         return;
     }
     snprintf(text, sizeof text, "cannot start TLS with %s: %s", s->name, failure);
@@ -161,7 +162,7 @@ void smtp_xclient_reply(struct smtp_session *s, const struct smtp_step *step)
 {
     /* As after a new connection: what it offers may differ (XCLIENT_README). Refused: it knows us as the client, no more. */
     if (good(s))
-        smtp_hello_begin(s);
+        hello(s);
     else
         smtp_transaction_begin(s);
 }

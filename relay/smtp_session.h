@@ -114,7 +114,6 @@ void smtp_client_say(struct smtp_session *, enum smtp_step_kind, const char *ver
 const char *smtp_client_command(enum smtp_step_kind); /* "MAIL FROM command" */
 
 /* ---- smtp_hello.c ---- */
-void smtp_hello_begin(struct smtp_session *); /* EHLO or LHLO */
 void smtp_hello_ready(struct smtp_session *); /* may take a mail */
 void smtp_hello_handshake(struct smtp_session *, const char *failure); /* NULL: TLS is there */
 void smtp_greeting_reply(struct smtp_session *, const struct smtp_step *);

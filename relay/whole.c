@@ -420,7 +420,8 @@ void whole_look(struct relay *r, double now)
         start(w, PERIODIC);
 }
 
-void whole_link_back(struct relay *r, double now)
+/* A link to another node came back: what it was not told is compared soon. */
+static void link_back(struct relay *r, double now)
 {
     double soon = now + (double)r->config->settle / 1000.;
     if (r->whole->periodic_at > soon)
@@ -439,7 +440,7 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
     if (ready && site->index == site->w->self)
         whole_ask_since(site->w);
     if (ready && site->index != site->w->self)
-        whole_link_back(site->w->relay, clock_monotonic());
+        link_back(site->w->relay, clock_monotonic());
 }
 
 /* Of the nodes that the config has behind those of before. */

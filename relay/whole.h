@@ -33,9 +33,6 @@ void whole_told(struct relay *, size_t node, const redisReply *list);
 /* Begins what is due. Called with every beat. */
 void whole_look(struct relay *, double now);
 
-/* A link to another node came back: what it was not told is compared soon. */
-void whole_link_back(struct relay *, double now);
-
 /* The sets, as the rules want to see them; the array is whole's, and good until the next call of anything here. */
 size_t whole_sets(struct relay *, const struct duty_set **);
 

@@ -71,14 +71,3 @@ char *admin_reply_field(char **rest)
     unescape(field);
     return field;
 }
-
-size_t admin_reply_fields(const char *rest)
-{
-    size_t n = 1;
-
-    while ((rest = strchr(rest, '\t')) != NULL) {
-        rest++;
-        n++;
-    }
-    return n;
-}

@@ -27,7 +27,4 @@ enum admin_reply admin_reply_parse(const char *line, const char **rest_r, int *c
 /* Takes the next field of *rest, unescaped in place, or NULL at the end. *rest is NULL after the last one. */
 char *admin_reply_field(char **rest);
 
-/* How many fields rest has. */
-size_t admin_reply_fields(const char *rest);
-
 #endif

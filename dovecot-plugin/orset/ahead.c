@@ -94,19 +94,6 @@ bool orset_ahead_row_is_true(const struct orset *os, const uint8_t *key, size_t 
     return kind != 0 && rest && !k.bad && !r.bad && r.at == r.end;
 }
 
-int orset_ahead_kill(struct orset *os, struct orset_dot d, uint16_t by)
-{
-    struct orset_key k;
-    kill_key(&k, d);
-    int r = put(os, &k, by);
-    if (r == 0)
-        r = orset_ahead_drop_flags(os, d);
-    k.n = 0;
-    orset_key_num(&k, AGREED);
-    orset_key_dot(&k, d);
-    return r < 0 || os->remembered == 0 ? r : drop(os, &k);
-}
-
 int orset_ahead_killed(struct orset *os, struct orset_dot d)
 {
     struct orset_key k;
@@ -217,7 +204,7 @@ int orset_ahead_marks(struct orset *os, struct orset_dot target, uint64_t site)
     return r < 0 ? orset_storage_fail(os, "remembered flags") : c.n;
 }
 
-int orset_ahead_drop_flags(struct orset *os, struct orset_dot target)
+static int drop_flags(struct orset *os, struct orset_dot target)
 {
     struct first f;
     int r;
@@ -225,6 +212,19 @@ int orset_ahead_drop_flags(struct orset *os, struct orset_dot target)
         if ((r = drop_shown(os, &f.key)) < 0)
             return r;
     return r;
+}
+
+int orset_ahead_kill(struct orset *os, struct orset_dot d, uint16_t by)
+{
+    struct orset_key k;
+    kill_key(&k, d);
+    int r = put(os, &k, by);
+    if (r == 0)
+        r = drop_flags(os, d);
+    k.n = 0;
+    orset_key_num(&k, AGREED);
+    orset_key_dot(&k, d);
+    return r < 0 || os->remembered == 0 ? r : drop(os, &k);
 }
 
 struct gone {

@@ -7,16 +7,6 @@
 
 #define META_KEY "self"
 
-const char *orset_error_name(int e)
-{
-    static const char *const name[] = {"ok",          "out of memory",   "storage failed", "malformed",
-                                       "gap",         "unknown kind",    "forged",         "forked",
-                                       "rolled back", "exchange needed", "limit",          "absent"};
-    if (e >= 0)
-        return e == ORSET_KNOWN ? "known" : name[0];
-    return -e < (int)(sizeof name / sizeof name[0]) ? name[-e] : "?";
-}
-
 const char *orset_error_text(const struct orset *os)
 {
     return os->error;

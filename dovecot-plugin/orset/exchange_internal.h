@@ -51,7 +51,6 @@ struct orset_exchange {
 };
 
 uint32_t orset_place(const struct orset *, struct orset_dot); /* the high 24 bits of the hash */
-uint64_t orset_fingerprint(const struct orset *, const struct message *);
 size_t orset_range_at(const struct prefixes *, uint32_t place); /* index of its range, p->n: none */
 int orset_prefixes_read(struct orset *, struct orset_reader *, unsigned depth, struct prefixes *);
 void orset_prefixes_free(struct orset *, struct prefixes *);
@@ -81,7 +80,6 @@ int orset_ahead_drop_orphans(struct orset *, const struct orset_exchange *);
 /* --- merge_named.c */
 int orset_merge_named(struct orset *, struct orset_exchange *, struct peer *, struct exec *, bool *end);
 int orset_raise(struct orset *, struct orset_exchange *);
-void orset_write_head(const struct orset *, struct orset_buf *, const struct folder *);
 int orset_write_named(struct orset *, struct orset_reader *question, struct orset_buf *);
 
 #endif

@@ -35,7 +35,7 @@ bool orset_flags_equal(const struct orset_flags *a, const struct orset_flags *b)
            memcmp(a->keyword, b->keyword, a->nkeywords * sizeof a->keyword[0]) == 0;
 }
 
-bool orset_flags_has(const struct orset_flags *s, uint16_t flag)
+static bool has_flag(const struct orset_flags *s, uint16_t flag)
 {
     if (flag < ORSET_SYSTEM_FLAGS)
         return s->system >> flag & 1;
@@ -50,7 +50,7 @@ void orset_flags_diff(const struct orset_flags *a, const struct orset_flags *min
     r->system = (uint8_t)(a->system & ~minus->system);
     r->nkeywords = 0;
     for (unsigned i = 0; i < a->nkeywords; i++)
-        if (!orset_flags_has(minus, (uint16_t)(a->keyword[i] + ORSET_SYSTEM_FLAGS)))
+        if (!has_flag(minus, (uint16_t)(a->keyword[i] + ORSET_SYSTEM_FLAGS)))
             r->keyword[r->nkeywords++] = a->keyword[i];
 }
 

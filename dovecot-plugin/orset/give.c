@@ -11,7 +11,7 @@ uint32_t orset_place(const struct orset *os, struct orset_dot d)
     return (uint32_t)(h >> (64 - X_DEPTH_MAX));
 }
 
-uint64_t orset_fingerprint(const struct orset *os, const struct message *m)
+static uint64_t fingerprint(const struct orset *os, const struct message *m)
 {
     uint64_t s = orset_message_sum(os, m).lo;
     for (unsigned i = 0; i < m->nflags; i++)
@@ -91,7 +91,7 @@ static int sum_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, 
     if (r <= 0)
         return r;
     uint32_t sub = place >> (X_DEPTH_MAX - s->p->depth - s->split) & ((1U << s->split) - 1);
-    s->sums[(range << s->split) + sub] += orset_fingerprint(s->os, &s->os->m[0]);
+    s->sums[(range << s->split) + sub] += fingerprint(s->os, &s->os->m[0]);
     return 0;
 }
 
@@ -115,7 +115,7 @@ int orset_range_sums(struct orset *os, uint32_t folder, const struct prefixes *p
  * ---------------------------------------------------------------------------------------------------------
  */
 
-void orset_write_head(const struct orset *os, struct orset_buf *b, const struct folder *f)
+static void write_head(const struct orset *os, struct orset_buf *b, const struct folder *f)
 {
     static const struct folder none;
     (void)os;
@@ -223,7 +223,7 @@ static int ranges(struct orset *os, struct exec *x, struct orset_buf *b)
     if (r == 0) {
         orset_op_folder(b, f); /* by our indices, the rest as it was asked */
         orset_buf_put(b, body, (size_t)(x->in.end - body));
-        orset_write_head(os, b, f);
+        write_head(os, b, f);
         for (size_t i = 0; i < p.n << split; i++)
             orset_buf_u64(b, sums[i]);
     }
@@ -319,7 +319,7 @@ static int messages(struct orset *os, struct exec *x, struct orset_buf *b)
         orset_buf_num(b, s.k);
         for (size_t i = 0; i < s.k; i++)
             orset_buf_num(b, p.v[i]);
-        orset_write_head(os, b, f);
+        write_head(os, b, f);
         orset_buf_num(b, s.n);
         orset_buf_put(b, out.data, out.len);
     }

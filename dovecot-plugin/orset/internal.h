@@ -246,7 +246,6 @@ void orset_flags_of(const struct message *, struct orset_flags *yes, struct orse
 bool orset_flags_equal(const struct orset_flags *, const struct orset_flags *);
 void orset_flags_diff(const struct orset_flags *, const struct orset_flags *minus, struct orset_flags *r);
 void orset_flags_or(struct orset_flags *, const struct orset_flags *);
-bool orset_flags_has(const struct orset_flags *, uint16_t flag);
 int orset_flagdot_put(struct orset *, struct message *, struct flagdot);
 void orset_flagdot_cut(struct message *, unsigned index);
 void orset_flags_write(struct orset_buf *, const struct orset_flags *);
@@ -261,7 +260,6 @@ int orset_ahead_take_flags(struct orset *, struct message *);
 int orset_ahead_marks(struct orset *, struct orset_dot target, uint64_t site); /* flags of site's on it */
 int orset_ahead_agreed(struct orset *, struct orset_dot, const struct agreed *);
 int orset_ahead_take_agreed(struct orset *, struct message *);
-int orset_ahead_drop_flags(struct orset *, struct orset_dot target);
 int orset_ahead_forget_agreed(struct orset *, uint16_t by);
 bool orset_ahead_row_is_true(const struct orset *, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen);
 int orset_ahead_covered(struct orset *, uint16_t origin, uint64_t from, uint64_t to);
@@ -359,7 +357,6 @@ int orset_arrived(struct orset *, uint32_t folder, struct orset_dot d);
 /* --- quota.c */
 /* 0, or ORSET_E_LIMIT when site of origin by would bring more rows than its share. */
 int orset_quota_check(struct orset *, uint16_t by, enum quota, uint64_t more);
-void orset_quota_count(struct orset *, uint16_t by, enum quota);
 uint64_t orset_quota_ahead(const struct orset *, uint16_t by); /* rows remembered on account of its site */
 /* Find, or make on account of by. Index or error; the folder or NULL (os->broken, or the limit). */
 int orset_bring_origin(struct orset *, struct orset_origin, uint16_t by);
@@ -402,7 +399,6 @@ uint64_t orset_peer_has(const struct peer *, uint16_t origin); /* number in the 
 /* --- todo.c */
 int orset_todo_put(struct orset *, int kind, uint32_t home, const void *rest, size_t rest_len,
                    const struct orset_buf *);
-int orset_todo_del(struct orset *, int kind, uint32_t home, const void *rest, size_t rest_len);
 int orset_todo_uid(struct orset *, int kind, uint32_t home, uint32_t uid,
                    const struct orset_buf *value); /* NULL: del */
 int orset_todo_place(struct orset *, struct folder *, struct orset_dot, bool wanted);

@@ -201,8 +201,6 @@ void orset_bound_uid_validity(struct orset *, uint32_t most);
 
 /* Text of the last error, never NULL, good until the next call. */
 const char *orset_error_text(const struct orset *);
-/* "out of memory", "gap", ... for an enum orset_error. */
-const char *orset_error_name(int);
 
 /* A new epoch for this replica (random, not 0, never used): after a restore, when the reserve file is ahead,
  * when orset_batch_apply, orset_answer or orset_take said ORSET_E_ROLLED_BACK (F12, F20). Needs a transaction.

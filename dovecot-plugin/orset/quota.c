@@ -40,7 +40,7 @@ uint64_t orset_quota_ahead(const struct orset *os, uint16_t by)
     return n;
 }
 
-void orset_quota_count(struct orset *os, uint16_t by, enum quota q)
+static void count_one(struct orset *os, uint16_t by, enum quota q)
 {
     os->origin[by].brought[q]++;
     os->origin[by].dirty = true;
@@ -54,7 +54,7 @@ int orset_bring_origin(struct orset *os, struct orset_origin id, uint16_t by)
     int r = orset_quota_check(os, by, QUOTA_ORIGINS, 1);
     if (r < 0 || (i = orset_intern_origin(os, id)) < 0)
         return r < 0 ? r : i;
-    orset_quota_count(os, by, QUOTA_ORIGINS);
+    count_one(os, by, QUOTA_ORIGINS);
     return i;
 }
 
@@ -65,7 +65,7 @@ int orset_bring_keyword(struct orset *os, const char *name, size_t len, uint16_t
         return kw;
     if ((r = orset_quota_check(os, by, QUOTA_KEYWORDS, 1)) < 0 || (kw = orset_keyword_make(os, name, len)) < 0)
         return r < 0 ? r : kw;
-    orset_quota_count(os, by, QUOTA_KEYWORDS);
+    count_one(os, by, QUOTA_KEYWORDS);
     return kw;
 }
 
@@ -76,6 +76,6 @@ struct folder *orset_bring_folder(struct orset *os, struct orset_dot id, uint16_
         return f;
     f = orset_folder_make(os, id);
     if (f)
-        orset_quota_count(os, by, QUOTA_FOLDERS);
+        count_one(os, by, QUOTA_FOLDERS);
     return f;
 }

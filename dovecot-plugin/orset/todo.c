@@ -31,7 +31,7 @@ int orset_todo_put(struct orset *os, int kind, uint32_t home, const void *rest, 
     return orset_row_put(os, ORSET_T_TODO, &k, v);
 }
 
-int orset_todo_del(struct orset *os, int kind, uint32_t home, const void *rest, size_t len)
+static int todo_del(struct orset *os, int kind, uint32_t home, const void *rest, size_t len)
 {
     struct orset_key k;
     todo_key(&k, kind, home, rest, len);
@@ -700,17 +700,17 @@ int orset_done_alone(struct orset *os, uint32_t folder, uint32_t uid)
 int orset_done_folder(struct orset *os, uint32_t folder)
 {
     int r = orset_need_transaction(os);
-    return r < 0 ? r : orset_todo_del(os, ORSET_TODO_FOLDER, folder, "", 0);
+    return r < 0 ? r : todo_del(os, ORSET_TODO_FOLDER, folder, "", 0);
 }
 
 int orset_done_subscription(struct orset *os, const char *name, size_t len)
 {
     int r = orset_need_transaction(os);
-    return r < 0 ? r : orset_todo_del(os, ORSET_TODO_SUBSCRIPTION, 0, name, len);
+    return r < 0 ? r : todo_del(os, ORSET_TODO_SUBSCRIPTION, 0, name, len);
 }
 
 int orset_done_attribute(struct orset *os, uint32_t folder, const char *key, size_t len)
 {
     int r = orset_need_transaction(os);
-    return r < 0 ? r : orset_todo_del(os, ORSET_TODO_ATTRIBUTE, folder, key, len);
+    return r < 0 ? r : todo_del(os, ORSET_TODO_ATTRIBUTE, folder, key, len);
 }

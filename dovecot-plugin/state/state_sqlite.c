@@ -584,14 +584,6 @@ void state_sqlite_replaced(struct state_sqlite *s)
     sqlite3_file_control(s->db, NULL, SQLITE_FCNTL_PERSIST_WAL, &keep);
 }
 
-int64_t state_sqlite_bytes(struct state_sqlite *s)
-{
-    int64_t pages, size;
-    if (query_number(s, "PRAGMA page_count", &pages) < 0 || query_number(s, "PRAGMA page_size", &size) < 0)
-        return -1;
-    return pages * size;
-}
-
 int64_t state_sqlite_rows(struct state_sqlite *s, enum orset_table t)
 {
     char sql[80];

@@ -40,8 +40,7 @@ bool state_sqlite_spoilt(const struct state_sqlite *);
 /* Another file has the path by now: the close leaves that one's log alone. */
 void state_sqlite_replaced(struct state_sqlite *);
 
-/* Bytes of the database file (checkpointed pages only) and rows in a table, -1 on an error. */
-int64_t state_sqlite_bytes(struct state_sqlite *);
+/* Rows in a table, -1 on an error. */
 int64_t state_sqlite_rows(struct state_sqlite *, enum orset_table);
 /* Moves what the log holds into the file. 0 or -1. */
 int state_sqlite_checkpoint(struct state_sqlite *);

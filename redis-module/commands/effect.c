@@ -24,7 +24,7 @@ void ranges_add(struct ranges *r, uint64_t seq)
     ranges_add_run(r, seq, seq);
 }
 
-void ranges_free(struct ranges *r)
+static void ranges_free(struct ranges *r)
 {
     if (r->pair)
         RedisModule_Free(r->pair);

@@ -44,7 +44,6 @@ struct ranges {
 
 void ranges_add(struct ranges *, uint64_t seq);
 void ranges_add_run(struct ranges *, uint64_t from, uint64_t to);
-void ranges_free(struct ranges *);
 
 /* What a PUSH stored in one lane. The strings are shared with the command, not copied. */
 struct effect_add {

@@ -273,6 +273,5 @@ void lane_release(struct lane *, void *, size_t); /* p may be NULL */
 /* Room in the heaps for one entry more that is going to be delayed or leased, so that giving back never needs
  * memory. */
 bool lane_reserve_one(struct lane *, bool leased);
-void lane_trim(struct lane *); /* gives back the memory of heaps and extras that is not needed */
 
 #endif

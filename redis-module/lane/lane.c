@@ -28,7 +28,8 @@ bool lane_reserve_one(struct lane *lane, bool leased)
            heap_reserve(lane, &lane->delayed, away) && heap_reserve(lane, &lane->back, lane->back.n + away);
 }
 
-void lane_trim(struct lane *lane)
+/* Gives back the memory of heaps and extras that is not needed. */
+static void trim(struct lane *lane)
 {
     uint64_t away = (uint64_t)lane->leased.n + lane->delayed.n;
     if (lane->expiry.pages.npages > 1)
@@ -395,7 +396,7 @@ static void remove_slot(struct lane *lane, uint64_t seq, struct slot *slot)
     leave(lane, seq, slot);
     extra_drop(lane, slot);
     blocks_remove(lane, seq);
-    lane_trim(lane);
+    trim(lane);
 }
 
 static void remove_entry(struct lane *lane, uint64_t seq, struct slot *slot)

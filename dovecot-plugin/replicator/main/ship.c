@@ -356,6 +356,13 @@ static void ask_lengths(struct ship *s, size_t peer)
     }
 }
 
+/* Nobody has taken anything from the lane to that peer for a while, and it is not empty: what was sent is still there,
+ * and sending it again would only fill it. */
+static bool stalled(const struct ship *s, size_t peer)
+{
+    return s->peer[peer].waiting[LANE_LIVE] > 0 && clock_monotonic() - s->peer[peer].progress > STALLED;
+}
+
 static void on_lengths(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct ship *s = t->data;
@@ -364,7 +371,7 @@ static void on_lengths(struct ev_loop *loop, ev_timer *t, int events)
     for (size_t i = 0; i < s->r->group.npeers; i++) {
         struct lane_state *l = &s->peer[i];
         for (int lane = 0; lane < LANES; lane++)
-            full = full || (l->full[lane] && !ship_stalled(s, i));
+            full = full || (l->full[lane] && !stalled(s, i));
         /* Nobody else pushes: what was empty is. */
         if (l->pushed || l->forgotten || l->waiting[LANE_LIVE] != 0 || l->waiting[LANE_BULK] != 0)
             ask_lengths(s, i);
@@ -373,11 +380,6 @@ static void on_lengths(struct ev_loop *loop, ev_timer *t, int events)
     }
     t->repeat = full ? ROOM_EVERY : LENGTH_EVERY;
     ev_timer_again(loop, t);
-}
-
-bool ship_stalled(const struct ship *s, size_t peer)
-{
-    return s->peer[peer].waiting[LANE_LIVE] > 0 && clock_monotonic() - s->peer[peer].progress > STALLED;
 }
 
 bool ship_answered(const struct ship *s, size_t peer)
@@ -390,7 +392,7 @@ bool ship_answered(const struct ship *s, size_t peer)
 bool ship_try(struct ship *s, size_t peer)
 {
     double now = clock_monotonic();
-    if ((ship_stalled(s, peer) || !ship_answered(s, peer)) && now < s->peer[peer].probed + SHIP_PROBE)
+    if ((stalled(s, peer) || !ship_answered(s, peer)) && now < s->peer[peer].probed + SHIP_PROBE)
         return false;
     s->peer[peer].probed = now;
     return true;

@@ -19,9 +19,6 @@ void ship_send(struct ship *, struct user *, const struct frame_parcel *send);
 
 /* The own node is there, and the lane to that peer took something lately or was not tried. */
 bool ship_ready(const struct ship *, size_t peer);
-/* Nobody has taken anything from the lane to that peer for a while, and it is not empty: what was sent is still there,
- * and sending it again would only fill it. */
-bool ship_stalled(const struct ship *, size_t peer);
 /* Nor has it been so with both lanes: a question may be answered. Exchanges go through the bulk lane. */
 bool ship_answered(const struct ship *, size_t peer);
 /* Whether something may be sent that is no change: the lane is not stalled, or it is time to see whether it still is. What is left in a

@@ -337,7 +337,7 @@ void user_parcel_done(struct user *u, struct parcel_in_hand *p)
     take_done(u->r->take, p);
 }
 
-void user_drop_parcels(struct user *u)
+static void drop_parcels(struct user *u)
 {
     metric_add(replicator_dropped, (long long)u->nparcels);
     while (!TAILQ_EMPTY(&u->parcels))
@@ -426,7 +426,7 @@ void user_want(struct user *u, size_t peer, enum frame_ship how)
 
 void user_forget_work(struct user *u)
 {
-    user_drop_parcels(u);
+    drop_parcels(u);
     clear_look(u);
     u->sweep = u->tick = u->joins = false;
     u->tick_at = u->sweep_at = 0;
@@ -659,9 +659,9 @@ static void due(struct user *u, double now)
     }
 }
 
-/* An exchange waits for its turn, and so does all that would begin one. Of users who are not
+/* What can be done for it now. An exchange waits for its turn, and so does all that would begin one. Of users who are not
  * ordinary few have a worker at a time anyway. */
-enum user_class user_class(struct user *u, double now)
+static enum user_class user_class(struct user *u, double now)
 {
     bool may_look = now >= u->look_after, look = user_has_reason(u) && may_look;
     unsigned want = 0;

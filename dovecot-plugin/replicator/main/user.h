@@ -136,7 +136,6 @@ void user_sweep(struct user *);
 void user_parcel(struct user *, struct parcel_in_hand *);
 /* Takes it out of the user's list, acks it and frees it. */
 void user_parcel_done(struct user *, struct parcel_in_hand *);
-void user_drop_parcels(struct user *);
 /* The answers among them: what they answer is known to the worker that asked, and it is gone. */
 void user_drop_answers(struct user *);
 /* Parcels of a user who cannot take them now, or whose worker has not answered for long while the hand is half full, wait at their sender: beside the first
@@ -181,8 +180,6 @@ enum user_kind user_kind_soon(const struct user *);
 bool user_is_another(struct user *, const char *name, size_t n);
 bool user_may_say(struct user *);
 
-/* What can be done for it now. */
-enum user_class user_class(struct user *, double now);
 /* Puts it into the queue it belongs to, or sets its timer. To be called whenever something changed. */
 void user_plan(struct user *);
 /* It is in nobody's hand any more: no parcels, no requests, nothing wanted. */

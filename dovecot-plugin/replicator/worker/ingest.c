@@ -469,7 +469,7 @@ static int open_and_look(struct look *l)
     return r;
 }
 
-int ingest_box(struct session *s, struct ingest *in, struct box *x, bool sweep)
+static int ingest_box(struct session *s, struct ingest *in, struct box *x, bool sweep)
 {
     struct look l = {.s = s, .in = in, .x = x, .was = *x};
     struct orset_folder f;

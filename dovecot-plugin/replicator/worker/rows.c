@@ -37,7 +37,8 @@ int rows_corrupt(struct session *s, const char *what)
     return session_fail(s, "the state's rows cannot be true: %s", what);
 }
 
-bool row_end(const struct orset_reader *r)
+/* Read to its end, and nothing was bad. */
+static bool row_end(const struct orset_reader *r)
 {
     return !r->bad && r->at == r->end;
 }

@@ -341,8 +341,6 @@ void session_send(struct session *, uint64_t site, enum parcel_kind, bool bulk, 
 void session_send_batch(struct session *, uint64_t site, uint64_t first, const void *body, size_t len);
 
 bool storage_known(const struct mail_storage *);
-/* The mailbox's storage is one that replicates: sdbox, mdbox, maildir with an index on disk (F8). */
-bool session_storage_ok(struct mail_namespace *, const char **error_r);
 /* Whether anybody but the user's login can read the mails (crypt.c). */
 bool session_keys_ok(struct session *, const char **error_r);
 /* Zeros: there is none, or path is NULL. */
@@ -353,8 +351,6 @@ bool session_has_namespace(struct session *, struct mail_namespace *);
 /* A file of the worker's own in the user's directory, for reading: never waits, follows no link. What is no regular file is removed, and is
  * ENOENT. -1 and errno. */
 int session_open_file(struct session *, const char *path);
-/* A client's deletion is under way, of whatever mailbox: its plugin holds the journal's lock. */
-bool session_deleting(struct session *);
 
 /* --- open.c --------------------------------------------------------------------------------------------------------- */
 
@@ -421,7 +417,6 @@ int rows_get(struct session *, char kind, const void *key, size_t key_len, const
 int rows_each(struct session *, char kind, orset_row_fn *, void *arg);
 /* A row holds what cannot be true: the state is put aside at the user's next question, and made anew. -1 */
 int rows_corrupt(struct session *, const char *what);
-bool row_end(const struct orset_reader *); /* read to its end, and nothing was bad */
 #define ROW_UIDS_MAX 10000000 /* UIDs that one row names, in ranges */
 /* Kinds of rows() above that have no struct: */
 #define ROW_SUBSCRIPTIONS 's' /* names as seen last, each with a length; "-": those that went (subscriptions.c) */

@@ -141,7 +141,8 @@ bool storage_known(const struct mail_storage *storage)
            strcmp(storage->name, "maildir") == 0;
 }
 
-bool session_storage_ok(struct mail_namespace *ns, const char **error_r)
+/* The mailbox's storage is one that replicates: sdbox, mdbox, maildir with an index on disk (F8). */
+static bool storage_ok(struct mail_namespace *ns, const char **error_r)
 {
     const char *path;
     struct mail_storage *storage = mail_namespace_get_default_storage(ns);
@@ -208,7 +209,7 @@ static bool namespaces_ok(struct session *s, const char **error_r)
         if (!session_has_namespace(s, ns))
             continue;
         n++;
-        if (!session_storage_ok(ns, error_r))
+        if (!storage_ok(ns, error_r))
             return FALSE;
     }
     if (n == 0)

@@ -174,7 +174,6 @@ int mailboxes_leave(struct session *, struct ingest *);
 /* Of an INBOX that was renamed, behind the adds of what it was renamed to. 1: its mails have left it, and the one that is there now is to be looked
  * at; 0: nothing, or not now; -1 */
 int inbox_leave(struct session *, struct ingest *);
-int ingest_box(struct session *, struct ingest *, struct box *, bool sweep);
 /* The mailboxes that are to be compared whole, now. */
 int ingest_marked(struct session *);
 int ingest_one(struct session *, struct box *);

@@ -62,7 +62,7 @@ void fail(const char *what)
 void must(int r)
 {
     if (r < 0)
-        fail(orset_error_name(r));
+        fail("a call of the core");
 }
 
 void wake(unsigned site)

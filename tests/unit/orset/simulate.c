@@ -44,7 +44,7 @@ void fail(const char *what, const struct site *s)
 int must(struct site *s, int r)
 {
     if (r < 0)
-        fail(orset_error_name(r), s);
+        fail(orset_error_text(s->os), s);
     return r;
 }
 

@@ -39,7 +39,6 @@ START_TEST(test_fields_are_taken_one_by_one_and_unescaped)
     char text[] = "a\001tb\t\tc\0011\001n\001\tend\001";
     char *rest = text;
 
-    ck_assert_uint_eq(admin_reply_fields(text), 4);
     ck_assert_str_eq(admin_reply_field(&rest), "a\tb");
     ck_assert_str_eq(admin_reply_field(&rest), "");
     ck_assert_str_eq(admin_reply_field(&rest), "c\001\n\001");
