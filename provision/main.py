@@ -424,8 +424,16 @@ def parser():
     return top
 
 
+def with_its_token(words):
+    """One may begin with a dash, as an option does."""
+    for i, word in enumerate(words[:-1]):
+        if word == "--token":
+            return [*words[:i], f"--token={words[i + 1]}", *words[i + 2:]]
+    return words
+
+
 def start(words=None, host=None):
-    options = parser().parse_args(words)
+    options = parser().parse_args(with_its_token(list(sys.argv[1:] if words is None else words)))
     try:
         host = host or Host()
         if os.geteuid() and str(host.root) == "/":

@@ -120,7 +120,7 @@ def test_a_diverted_mail_lies_on_both_nodes_when_250_is_said(system):
     assert by_lane == 2 * [{f"dovelane:{system.destinations['a']}|mx1>mx2": ["u1@a.example"],
                             f"dovelane:{system.destinations['b']}|mx1>mx2": ["u2@b.example"]}]
     assert "action=lane, entries=2, nodes=mx1>mx2" in said_of(system, text)
-    assert "END-OF-MESSAGE: " + f"250 {text.decode()}" in log(system, "postfix")
+    eventually("Postfix logs it", lambda: "END-OF-MESSAGE: " + f"250 {text.decode()}" in log(system, "postfix"))
 
 
 def test_the_envelope_says_what_postfix_forwards(system):

@@ -11,6 +11,7 @@ import conf
 import desired
 import files
 import group
+import invitation
 import main
 
 
@@ -29,6 +30,14 @@ def second(tmp_path):
 
 def words(where, token, *more):
     return "join", where, "--token", token, "--address", "192.0.2.2", "--name", "mx2", "--gateway", *more
+
+
+def test_a_token_that_begins_with_a_dash_is_no_option(second, dovelane):
+    """All of one authority begin alike: in one group of 64 nobody could join as he was told."""
+    token = invitation.make_token(b"\xf8" + bytes(31), bytes(invitation.SECRET))
+    assert token[0] == "-"
+    status, said = dovelane(*words("127.0.0.1:1", token, "--yes"), on=second)
+    assert status and "nobody listens at 127.0.0.1:1" in said, said
 
 
 def test_a_host_joins_and_belongs_to_one_group(opened, second, dovelane):
@@ -60,7 +69,6 @@ def test_init_mends_a_host_that_joined(opened, second, dovelane):
 
 
 def enroll_secret(token):
-    import invitation
     return invitation.read_token(token)[1]
 
 
