@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from lane_server import wait_for
-from replicator_worker import ANSWER, DONE, INGEST, PARCEL, QUESTION, SHIP, TICK, Worker, num, text
+from replicator_worker import ANSWER, BATCH, DONE, INGEST, PARCEL, QUESTION, SHIP, TICK, Worker, num, text
 from replicator_world import users
 from test_replicator import meta, world  # noqa: F401
 
@@ -121,7 +121,7 @@ def parcels_for(w, names):
 
     def push():
         call = w[1].redis.client()
-        while not over.wait(0.05):
+        while names and not over.wait(0.05):
             entries = [[1, os.urandom(16), meta(digest, name, kind=99, sender=2, to=1), b""] for name in names]
             call("LANE.PUSH", 1, lane, "ENTRIES", len(names), *sum(entries, []))
     pushing = threading.Thread(target=push)
@@ -178,6 +178,23 @@ def test_a_long_exchange_ends_though_others_wait_for_turns(world, monkeypatch): 
     wait_for(lambda: "long" not in w[0].site.joining, 120, "the end of the long exchange")
 
 
+@pytest.mark.parametrize("idle,parcels", [("100ms", True), ("60s", False)])
+def test_who_is_opened_while_he_waits_for_his_turn_keeps_his_place(world, idle, parcels):  # noqa: F811
+    """Of other users, whom the other site does not know, one is always before who begins anew."""
+    w = world(2, replicator_workers=4, hello_every="1h", worker_idle=idle)
+    w[0].change("waits", "x")
+    w.quiet(["waits"])
+    names = users(45)
+    w[1].site.unknown.update(names)
+    for name in names:
+        w[0].hint(name)
+        assert w[0].admin("resync", name)[1] == 0
+    w[0].site.joining.add("waits")
+    w[0].hint("waits")
+    with parcels_for(w, ["waits"] if parcels else []):
+        wait_for(lambda: "waits" not in w[0].site.joining, 75, "its exchange")
+
+
 class Ghosts(set):
     def __contains__(self, name):
         return name.startswith("ghost")
@@ -191,10 +208,11 @@ def test_a_site_that_makes_names_up_keeps_nobody_from_others(world):  # noqa: F8
     w[0].change("known@example.net", "x")
     w.quiet(["known@example.net"])
     digest, call = w[0].site.hellos[0][1], w[1].redis.client()
-    for n in range(0, 20000, 200):
-        entries = [[1, os.urandom(16), meta(digest, f"ghost{n + i}", sender=2, to=1), b""] for i in range(200)]
-        call("LANE.PUSH", 1, "dovelane:replica:site-b>site-a", "ENTRIES", 200, *sum(entries, []))
-    wait_for(lambda: w[0].metric("replicator_dropped") > 10000, 60, "names that are dropped")
+    for kind in (ANSWER, BATCH):    # nobody asked
+        for n in range(0, 20000, 200):
+            entries = [[1, os.urandom(16), meta(digest, f"ghost{n + i}", kind=kind, sender=2, to=1), b""] for i in range(200)]
+            call("LANE.PUSH", 1, "dovelane:replica:site-b>site-a", "ENTRIES", 200, *sum(entries, []))
+    wait_for(lambda: w[0].metric("replicator_dropped") > 30000, 60, "names that are dropped")
     for name in ("known@example.net", "new@example.net"):
         w[0].change(name, "hinted")
     wait_for(lambda: all("hinted" in w[2].site.items(name).get(1, []) for name in ("known@example.net", "new@example.net")),

@@ -81,7 +81,17 @@ void sched_queue(struct sched *s, struct user *u, enum user_class c)
         return;
     u->queued_as = user_kind(u);
     struct user_queue *queue = queue_of(s, u, c, &n);
-    TAILQ_INSERT_TAIL(queue, u, in_queue);
+    struct user *before = TAILQ_LAST(queue, user_queue);
+    if (queue == &s->in_turn[0] || queue == &s->in_turn[1]) {
+        /* It keeps its place while it is opened for something else. */
+        u->waits_since = u->waits_since != 0 ? u->waits_since : clock_monotonic();
+        while (before && before->waits_since > u->waits_since)
+            before = TAILQ_PREV(before, user_queue, in_queue);
+    }
+    if (before)
+        TAILQ_INSERT_AFTER(queue, before, u, in_queue);
+    else
+        TAILQ_INSERT_HEAD(queue, u, in_queue);
     (*n)++;
     u->queued = c;
     say_waiting(s);
@@ -107,7 +117,13 @@ static struct user *first_in_turn(const struct sched *s)
 
 bool sched_is_next(const struct sched *s, const struct user *u)
 {
-    return s->nin_turn[0] == 0 && (u->turns_used == 0 || s->nin_turn[1] == 0);
+    for (int used = 0; used <= (u->turns_used > 0); used++) {
+        const struct user *first = TAILQ_FIRST(&s->in_turn[used]);
+        bool longer = u->waits_since != 0 && (u->turns_used > 0) == used;
+        if (first && !(longer && u->waits_since < first->waits_since))
+            return false;
+    }
+    return true;
 }
 
 size_t sched_in_turn(const struct sched *s)

@@ -224,6 +224,12 @@ static void take_entry(struct from *f, int lane, redisReply *e)
         return;
     }
     metric_add(replicator_taken, 1);
+    const struct user *asked = parcel_is_answer(m.kind) ? user_find(t->r->users, (const char *)m.user.p, m.user.n) : NULL;
+    if (parcel_is_answer(m.kind) && (!asked || !asked->worker)) { /* who asked is gone */
+        metric_add(replicator_dropped, 1);
+        ack(f, lane, id->str);
+        return;
+    }
     if (!user_may_be_named(t->r->users, f->peer, (const char *)m.user.p, m.user.n)) {
         if (replicator_may_say(&f->said_names, 60.))
             log_warning("replica %s: it names too many users that are not known here, as %.*s: their parcels are dropped, and come again",
@@ -236,7 +242,7 @@ static void take_entry(struct from *f, int lane, redisReply *e)
     struct text whole = {(const uint8_t *)body->str, (size_t)body->len};
     uint64_t first = m.kind == PARCEL_BATCH ? parcel_batch_first(whole) : 0;
     pace_came(t->r->pace, u, f->peer, m.kind, whole);
-    if (!u || unwilling(t, u, whole.n) || is_in_hand(u, f->peer, first) || (parcel_is_answer(m.kind) && !u->worker)) { /* who asked is gone */
+    if (!u || unwilling(t, u, whole.n) || is_in_hand(u, f->peer, first)) {
         metric_add(replicator_dropped, 1);
         ack(f, lane, id->str);
         return;

@@ -108,7 +108,8 @@ static void user_free(struct user *u)
 
 bool user_may_be_named(struct users *us, size_t peer, const char *name, size_t n)
 {
-    if (us->named[peer] < NAMED_MOST || user_find(us, name, n))
+    const struct user *u = user_find(us, name, n);
+    if (us->named[peer] < NAMED_MOST || (u && (u->known || u->unproven)))
         return true;
     char *text = mem_strndup(name, n);
     bool known = ledger_knows(us->r->ledger, text);
@@ -661,7 +662,7 @@ static void due(struct user *u, double now)
 
 /* What can be done for it now. An exchange waits for its turn, and so does all that would begin one. Of users who are not
  * ordinary few have a worker at a time anyway. */
-static enum user_class user_class(struct user *u, double now)
+enum user_class user_class(struct user *u, double now)
 {
     bool may_look = now >= u->look_after, look = user_has_reason(u) && may_look;
     unsigned want = 0;

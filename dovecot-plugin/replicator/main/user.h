@@ -89,6 +89,7 @@ struct user {
     double look_after, parcel_after, open_after; /* not before */
     double look_wait, parcel_wait, open_wait;    /* after a failure: the next wait; 0 after a success */
     double unknown_until;                        /* it could not be opened for good: its parcels are dropped */
+    double waits_since;  /* for its turn to exchange, whatever it was opened for meanwhile; 0: it does not */
     unsigned turns_used; /* turns to exchange that ended before it did, one after the other */
     bool joins; /* its state is new: whatever looks at its mailboxes first asks the others, in turn */
     double tick_at, sweep_at, active_at;
@@ -147,6 +148,8 @@ void user_trim_parcels(struct user *, bool crowded);
 void user_trim_slow(struct user *, void *);
 /* How long a turn to exchange is, in seconds, while others wait for theirs: twice as long after each that was used up. */
 double user_turn(const struct user *);
+/* What it waits for now, or would, if it had no worker. */
+enum user_class user_class(struct user *, double now);
 /* Whether that peer is to be asked for an exchange now. While nobody takes from the lane a new state is
  * not, though one question in a while would be let through: it waits no longer for that. */
 bool user_may_ask(const struct user *, size_t peer);

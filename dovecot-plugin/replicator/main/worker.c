@@ -352,15 +352,17 @@ static void hold(struct worker *w, const struct frame_done *d)
 {
     const struct replicator *r = w->all->r;
     double most = hold_for(w);
-    bool was = w->asking;
+    bool was = w->asking, asks = false, answer = w->job.kind == JOB_PARCEL && parcel_is_answer(w->job.parcel->kind);
     w->asking = false;
     for (size_t k = 0; k < d->nsites; k++) {
         int i = group_peer(&r->group, d->site[k].site);
+        bool answered = answer && i == (int)w->job.parcel->peer && (w->asked_on || !d->site[k].asking);
+        if (answered && d->result == FRAME_OK)
+            w->user->peer[i].cut_offs = 0;
+        asks = asks || d->site[k].asking;
         w->asking = w->asking || (d->site[k].asking && i >= 0 && ship_answered(r->ship, (size_t)i));
     }
-    if (w->job.kind == JOB_PARCEL && parcel_is_answer(w->job.parcel->kind))
-        w->user->peer[w->job.parcel->peer].cut_offs = 0;
-    if (!w->asking && was)
+    if (!asks && was)
         w->user->turns_used = 0;
     /* One that asks by itself is before nobody. */
     if (!w->asking || !worker_may_ask(w)) {
@@ -377,6 +379,7 @@ void worker_take_turn(struct worker *w)
 {
     if (!w->in_turn)
         w->turn_until = clock_monotonic() + user_turn(w->user);
+    w->user->waits_since = 0;
     w->in_turn = true;
 }
 

@@ -139,6 +139,11 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind)
         return;
     }
     w->in_turn = w->in_turn && w->asking;
+    /* Warm it would stand in no queue, and miss its turn. */
+    if (!w->asking && sched_in_turn(r->sched) > 0 && user_class(w->user, now) == USER_IN_TURN) {
+        worker_ask_close(w);
+        return;
+    }
     if (own_kind && !worker_held(w, now)) {
         worker_ask_close(w);
         return;
