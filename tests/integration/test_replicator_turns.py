@@ -10,27 +10,12 @@ from replicator_world import users
 from test_replicator import meta, world  # noqa: F401
 
 
-def test_exchanges_of_more_users_than_workers_come_to_their_end(world):  # noqa: F811
-    """A user who waits for an answer keeps its worker for a while though others wait for one: closed, it would ask anew, for ever."""
+@pytest.mark.parametrize("count", [30, 120])
+def test_exchanges_of_more_users_than_workers_come_to_their_end(world, count):  # noqa: F811
+    """A user who waits for an answer keeps its worker for a while, though others wait for one: closed,
+    it would ask anew, for ever. And they take turns: all at once they would wait for longer than that."""
     w = world(2, replicator_workers=3)
-    names = users(30)
-    for name in names:
-        w[0].change(name, "x")
-    w.quiet(names)
-    for name in names:
-        w[1].site.slow[name] = 0.02
-    before = w[0].metric("replicator_exchanges")
-    for name in names:
-        assert w[0].admin("resync", name)[1] == 0
-    wait_for(lambda: w[0].site.exchanged >= set(names), 60, "an answer to each user's question")
-    asked = w[0].metric("replicator_exchanges") - before
-    assert asked <= 3 * len(names)
-
-
-def test_exchanges_of_many_users_wait_for_their_turn(world):  # noqa: F811
-    """All at once they would lie behind each other for longer than a worker waits for an answer, and be asked again, for ever."""
-    w = world(2, replicator_workers=3)
-    names = users(120)
+    names = users(count)
     for name in names:
         w[0].change(name, "x")
     w.quiet(names)

@@ -7,7 +7,7 @@
 #include "metrics.h"
 #include "worker.h"
 
-#define USED_UP_EVERY 4
+#define USED_UP_EVERY 4 /* every so many turns are of those who used one up */
 #define OTHER_WAY 16 /* every so many picks begin with the last queue; and as many with those who wait apart */
 
 TAILQ_HEAD(user_queue, user);
@@ -40,7 +40,8 @@ void sched_close(struct sched *s)
     free(s);
 }
 
-/* Where it waits: to be looked up first, for its turn to exchange, apart with all slow or lengthy ones, or in its class. */
+/* Where it waits: to be looked up first, for its turn to exchange, apart with all slow or lengthy
+ * ones, or in its class. */
 static struct user_queue *queue_of(struct sched *s, const struct user *u, enum user_class c, size_t **n)
 {
     enum user_kind k = u->queued_as;
@@ -56,7 +57,8 @@ static struct user_queue *queue_of(struct sched *s, const struct user *u, enum u
 
 static void say_waiting(const struct sched *s)
 {
-    metric_set(replicator_waiting, (long long)(s->waiting + s->napart[USER_LENGTHY] + s->napart[USER_SLOW] + s->nunknown + sched_in_turn(s)));
+    size_t apart = s->napart[USER_LENGTHY] + s->napart[USER_SLOW];
+    metric_set(replicator_waiting, (long long)(s->waiting + apart + s->nunknown + sched_in_turn(s)));
 }
 
 void sched_dequeue(struct sched *s, struct user *u)
@@ -103,7 +105,8 @@ static struct user *first_apart(const struct sched *s, enum user_kind k)
     return s->napart[k] > 0 && workers_have_room(s->r->workers, k) ? TAILQ_FIRST(&s->apart[k]) : NULL;
 }
 
-/* Whose turn to exchange it is now. Who used one up has one of so many, and what the others leave. */
+/* Whose turn to exchange it is now. Who used one up has one of so many, and what the others
+ * leave. */
 static struct user *first_in_turn(const struct sched *s)
 {
     int first = s->turns % USED_UP_EVERY == USED_UP_EVERY - 1;
@@ -133,7 +136,8 @@ size_t sched_in_turn(const struct sched *s)
 
 size_t sched_waiting(const struct sched *s)
 {
-    return s->waiting + (first_in_turn(s) ? 1 : 0) + (first_apart(s, USER_LENGTHY) ? 1 : 0) + (first_apart(s, USER_SLOW) ? 1 : 0);
+    return s->waiting + (first_in_turn(s) != NULL) + (first_apart(s, USER_LENGTHY) != NULL) +
+           (first_apart(s, USER_SLOW) != NULL);
 }
 
 size_t sched_apart(const struct sched *s, enum user_kind k)

@@ -22,7 +22,8 @@ void sched_dequeue(struct sched *, struct user *);
 size_t sched_waiting(const struct sched *);
 /* Nobody waits for a turn to exchange who would have it before that user. */
 bool sched_is_next(const struct sched *, const struct user *);
-size_t sched_in_turn(const struct sched *); /* who wait for their turn to exchange; one of them counts as waiting when it has come */
+/* Who wait for their turn to exchange. One of them counts as waiting when it has come. */
+size_t sched_in_turn(const struct sched *);
 size_t sched_apart(const struct sched *, enum user_kind); /* lengthy or slow ones who wait, whether there is room for one or not */
 size_t sched_unknown(const struct sched *); /* who are to be looked up first; not among those */
 

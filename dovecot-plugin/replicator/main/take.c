@@ -224,15 +224,16 @@ static void take_entry(struct from *f, int lane, redisReply *e)
         return;
     }
     metric_add(replicator_taken, 1);
-    const struct user *asked = parcel_is_answer(m.kind) ? user_find(t->r->users, (const char *)m.user.p, m.user.n) : NULL;
-    if (parcel_is_answer(m.kind) && (!asked || !asked->worker)) { /* who asked is gone */
+    const struct user *named = user_find(t->r->users, (const char *)m.user.p, m.user.n);
+    if (parcel_is_answer(m.kind) && (!named || !named->worker)) { /* who asked is gone */
         metric_add(replicator_dropped, 1);
         ack(f, lane, id->str);
         return;
     }
     if (!user_may_be_named(t->r->users, f->peer, (const char *)m.user.p, m.user.n)) {
         if (replicator_may_say(&f->said_names, 60.))
-            log_warning("replica %s: it names too many users that are not known here, as %.*s: their parcels are dropped, and come again",
+            log_warning("replica %s: it names too many users that are not known here, as %.*s: their "
+                        "parcels are dropped, and come again",
                         t->r->group.peer[f->peer].name, (int)m.user.n, (const char *)m.user.p);
         metric_add(replicator_dropped, 1);
         ack(f, lane, id->str);

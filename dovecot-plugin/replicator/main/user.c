@@ -31,7 +31,8 @@ LIST_HEAD(user_list, user);
 
 struct users {
     struct replicator *r;
-    size_t n, unproven, named[FRAME_SITES_MAX]; /* unproven: by hints; named: by parcels of each peer */
+    size_t n, unproven;             /* unproven: named by hints */
+    size_t named[FRAME_SITES_MAX]; /* unproven: named by parcels of each peer */
     struct user_list all, bucket[BUCKETS];
     ev_timer collect;
 };

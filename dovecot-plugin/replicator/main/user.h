@@ -45,7 +45,7 @@ struct user_peer {
     double exchange_at, exchange_wait;
     double exchange_asked; /* of a new state */
     bool asking;           /* its answer is waited for */
-    unsigned cut_offs;     /* exchanges that were closed before any answer came, one after the other */
+    unsigned cut_offs;     /* exchanges, one after the other, that were closed before an answer */
     bool cut_off;          /* it will not come: the next exchange is due, whatever is said meanwhile */
     double expected, each;     /* bytes of mails that were asked for and are charged; of one of them (pace.c) */
     struct held_request *held; /* a request for mails that waits; NULL: none does */
@@ -89,7 +89,7 @@ struct user {
     double look_after, parcel_after, open_after; /* not before */
     double look_wait, parcel_wait, open_wait;    /* after a failure: the next wait; 0 after a success */
     double unknown_until;                        /* it could not be opened for good: its parcels are dropped */
-    double waits_since;  /* for its turn to exchange, whatever it was opened for meanwhile; 0: it does not */
+    double waits_since;  /* for its turn to exchange, also while it is open; 0: it does not */
     unsigned turns_used; /* turns to exchange that ended before it did, one after the other */
     bool joins; /* its state is new: whatever looks at its mailboxes first asks the others, in turn */
     double tick_at, sweep_at, active_at;
@@ -146,7 +146,8 @@ bool user_has_room(const struct user *, size_t bytes, bool crowded);
 void user_trim_parcels(struct user *, bool crowded);
 /* The same where it is time for that. For users_each(), while the hand is crowded. */
 void user_trim_slow(struct user *, void *);
-/* How long a turn to exchange is, in seconds, while others wait for theirs: twice as long after each that was used up. */
+/* How long a turn to exchange is, in seconds, while others wait for theirs: twice as long after
+ * each that was used up. */
 double user_turn(const struct user *);
 /* What it waits for now, or would, if it had no worker. */
 enum user_class user_class(struct user *, double now);
