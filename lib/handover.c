@@ -28,6 +28,7 @@ extern char **environ;
 static char **arguments;
 static char program[4096]; /* by its path: an upgrade puts another file there */
 static struct store *store;
+static struct listener *listener;
 static long long (*sessions)(void);
 
 static sigset_t the_signal(void)
@@ -160,19 +161,28 @@ static pid_t hand_over(void)
     return 0;
 }
 
-/* What was connected before the rename is still accepted: so a second of quiet before the end. A reload that the manager sent
- * while the successor came up reached this process: the successor may have read the file before that, so it is passed on. The
- * successor is a child that nobody waits for: its id is no other's. */
+/* Sessions are counted before their listener says that it has left. */
+static bool at_rest(bool left)
+{
+    return left && sessions() == 0 && store_owed(store) == 0;
+}
+
+/* Who found the old socket by its path before the rename still connects to it. That takes a moment:
+ * so it is there for a second of quiet. Then it refuses, and who is in its queue is served. A reload
+ * that the manager sent while the successor came up reached this process. The successor may have
+ * read the file before that, so it is passed on. The successor is a child that nobody waits for:
+ * its id is no other's. */
 static void leave(pid_t successor)
 {
     struct timespec tick = {0, 100000000};
     sigset_t set = the_signal();
     time_t told = time(NULL);
-    for (unsigned quiet = 0; quiet < 10;) {
+    for (unsigned quiet = 0; !at_rest(listener_left(listener));) {
         if (sigtimedwait(&set, NULL, &tick) == SIGUSR1)
             kill(successor, SIGUSR1);
-        bool idle = sessions() == 0 && store_owed(store) == 0;
-        quiet = idle ? quiet + 1 : 0;
+        quiet = at_rest(true) ? quiet + 1 : 0;
+        if (quiet >= 10)
+            listener_leave(listener);
         if (time(NULL) - told >= 60) {
             told = time(NULL);
             log_info("leaving after %lld more sessions, %zu owed revocations", sessions(), store_owed(store));
@@ -201,10 +211,11 @@ static void *serve(void *arg)
     return arg;
 }
 
-void handover_ready(struct store *s, long long (*how_many)(void))
+void handover_ready(struct store *s, struct listener *l, long long (*how_many)(void))
 {
     pthread_t thread;
     store = s;
+    listener = l;
     sessions = how_many;
     tell_the_old_one();
     notify("MAINPID=%d\nREADY=1", (int)getpid());

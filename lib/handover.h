@@ -6,12 +6,13 @@
  *    old    -t (a bad file or program is logged, and nothing happens)
  *     │     starts ─────▶ new    connects to the nodes; binds a socket beside the old one, renames it over the old one's path
  *     │     ◀── ready ─────┘     new sessions go there
- *     ▼     leaves after its last session and its last owed revocation */
+ *     ▼     leaves after its last connection, its last session and its last owed revocation */
 #ifndef DOVELANE_HANDOVER_H
 #define DOVELANE_HANDOVER_H
 
 #include <stdbool.h>
 
+#include "listener.h"
 #include "store.h"
 
 /* Blocks SIGUSR1 in this thread and those it starts. Before the first thread. */
@@ -27,6 +28,6 @@ void handover_await(struct ev_loop *, struct store *, const bool *stop);
 /* The socket is ours: tells the process before, if there is one, and the service manager; from now on this process can be followed itself. Signs of life
  * for the service manager's watchdog come from here, as long as the loop turns. sessions says how
  * many are left; it is called from a thread of its own. */
-void handover_ready(struct store *, long long (*sessions)(void));
+void handover_ready(struct store *, struct listener *, long long (*sessions)(void));
 
 #endif

@@ -1,6 +1,7 @@
 #include "listener.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,9 @@ struct listener {
     double complained;
     ev_io accepting;
     ev_timer again;
+    ev_async leave;
+    bool leaving;     /* nobody connects any more */
+    atomic_bool left; /* and nobody waits */
 };
 
 /* ---- connections ---- */
@@ -57,6 +61,14 @@ static void on_again(struct ev_loop *loop, ev_timer *t, int events)
     ev_io_start(loop, &l->accepting);
 }
 
+/* After its shutdown a socket says so by EINVAL. */
+static void nobody_waits(struct listener *l)
+{
+    ev_io_stop(l->loop, &l->accepting);
+    close(l->fd);
+    atomic_store(&l->left, true);
+}
+
 /* Without room or a descriptor they wait in the socket's queue: Postfix's connect_timeout. */
 static void on_accept(struct ev_loop *loop, ev_io *io, int events)
 {
@@ -69,6 +81,9 @@ static void on_accept(struct ev_loop *loop, ev_io *io, int events)
         int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             l->take(fd);
+        } else if (l->leaving && (errno == EINVAL || errno == EAGAIN)) {
+            nobody_waits(l);
+            return;
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR && errno != ECONNABORTED) {
@@ -94,6 +109,40 @@ bool listener_send(struct ev_loop *loop, ev_io *writing, struct buf *out)
     }
     ev_io_stop(loop, writing);
     return true;
+}
+
+/* ---- the end ---- */
+
+static void give_path_back(const struct listener *l)
+{
+    struct stat st;
+    if (lstat(l->path, &st) == 0 && st.st_dev == l->device && st.st_ino == l->inode)
+        unlink(l->path);
+}
+
+/* The shutdown refuses also those who have found the socket by its path, and are not in its queue
+ * yet: nobody comes between the last look at the queue and the end. */
+static void on_leave(struct ev_loop *loop, ev_async *a, int events)
+{
+    struct listener *l = a->data;
+    if (l->leaving)
+        return;
+    l->leaving = true;
+    give_path_back(l);
+    shutdown(l->fd, SHUT_RD);
+    if (ev_is_active(&l->accepting)) /* else it waits for room */
+        ev_feed_event(loop, &l->accepting, EV_READ);
+}
+
+void listener_leave(struct listener *l)
+{
+    if (l)
+        ev_async_send(l->loop, &l->leave);
+}
+
+bool listener_left(const struct listener *l)
+{
+    return !l || atomic_load(&l->left);
 }
 
 /* ---- the path ---- */
@@ -193,23 +242,11 @@ struct listener *listener_open(const struct listener_options *o, char **error_r)
     l->has_room = o->has_room;
     ev_io_init(&l->accepting, on_accept, l->fd, EV_READ);
     ev_init(&l->again, on_again);
-    l->accepting.data = l->again.data = l;
+    ev_async_init(&l->leave, on_leave);
+    l->accepting.data = l->again.data = l->leave.data = l;
+    ev_async_start(l->loop, &l->leave);
     ev_io_start(l->loop, &l->accepting);
     return l;
-}
-
-void listener_close(struct listener *l)
-{
-    struct stat st;
-    if (!l)
-        return;
-    if (lstat(l->path, &st) == 0 && st.st_dev == l->device && st.st_ino == l->inode)
-        unlink(l->path);
-    ev_io_stop(l->loop, &l->accepting);
-    ev_timer_stop(l->loop, &l->again);
-    close(l->fd);
-    free(l->path);
-    free(l);
 }
 
 unsigned long long listener_descriptors(void)

@@ -12,7 +12,7 @@
 
 #include "mem.h"
 
-struct listener;
+struct listener; /* is there until the process ends */
 
 struct listener_options {
     struct ev_loop *loop;
@@ -32,8 +32,13 @@ struct listener *listener_open(const struct listener_options *, char **error_r);
  * (RuntimeDirectory), so they are not missed. */
 char *listener_check(const char *setting, const char *path);
 
-/* No more connections; removes the socket if it is still this one. Not from within take(). NULL: nothing. */
-void listener_close(struct listener *);
+/* The end, in which nobody who is connected is turned away. The socket is removed if it is still
+ * this one. Who connects from now on is refused, and those in its queue are still taken. From any
+ * thread. Again: nothing. NULL: nothing. */
+void listener_leave(struct listener *);
+
+/* All that comes with that: take() was called for the last one. From any thread. True for NULL. */
+bool listener_left(const struct listener *);
 
 /* Sends what a connection takes now; its watcher `writing` is active as long as something is left. False: the connection is lost. */
 bool listener_send(struct ev_loop *, ev_io *writing, struct buf *out);

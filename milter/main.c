@@ -36,7 +36,7 @@ static void on_leaving(struct ev_loop *loop, ev_timer *t, int events)
 {
     left += t->repeat;
     session_leave(left > FINISH_WITHIN);
-    if (session_count() == 0 && (store_owed(milter.store) == 0 || left > FINISH_WITHIN)) {
+    if (listener_left(listener) && session_count() == 0 && (store_owed(milter.store) == 0 || left > FINISH_WITHIN)) {
         ev_break(loop, EVBREAK_ALL);
     } else if (left > LEAVE_WITHIN) {
         log_warning("ended in the middle of %zu mails: they may be sent more than once", session_count());
@@ -50,7 +50,7 @@ static void on_stop(struct ev_loop *loop, ev_signal *w, int events)
         return;
     stopping = true;
     notify("STOPPING=1");
-    listener_close(listener);
+    listener_leave(listener);
     ev_timer_init(&leaving, on_leaving, 0., 0.05);
     ev_timer_start(loop, &leaving);
 }
@@ -163,7 +163,7 @@ int main(int argc, char **argv)
         log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and nobody is told");
     log_info("started: version %s, %zu next hops are diverted, copies = %lld of %zu nodes, on_store_failure = %s", DOVELANE_VERSION, p.config->divert.n,
              (long long)p.config->copies, p.config->nnodes, p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail");
-    handover_ready(milter.store, sessions);
+    handover_ready(milter.store, listener, sessions);
     ev_run(milter.loop, 0);
     log_info("ended");
     /* Threads that ask maps may still be at it: the process ends as a whole. */

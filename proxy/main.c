@@ -40,12 +40,12 @@ static void on_sweep(struct ev_loop *loop, ev_timer *t, int events)
     session_sweep();
 }
 
-/* Mails that are under way get their answer. */
+/* Mails that are under way get their answer, also those whose connection waits to be taken. */
 static void on_leaving(struct ev_loop *loop, ev_timer *t, int events)
 {
     left += t->repeat;
-    session_leave(left);
-    if (session_count() == 0 && (store_owed(proxy.store) == 0 || left > 2)) {
+    session_leave(t->repeat);
+    if (listener_left(listener) && session_count() == 0 && (store_owed(proxy.store) == 0 || left > 2)) {
         ev_break(loop, EVBREAK_ALL);
     } else if (left > LEAVE_WITHIN) {
         log_warning("ended in the middle of %zu sessions: their mails may be sent more than once", session_count());
@@ -59,7 +59,7 @@ static void on_stop(struct ev_loop *loop, ev_signal *w, int events)
         return;
     proxy.leaving = true;
     notify("STOPPING=1");
-    listener_close(listener);
+    listener_leave(listener);
     ev_timer_init(&leaving, on_leaving, 0., 0.05);
     ev_timer_start(loop, &leaving);
 }
@@ -195,7 +195,7 @@ int main(int argc, char **argv)
     warn_routes(p.config);
     log_info("started: version %s, %zu routes to %zu next hops that are diverted, copies = %lld of %zu nodes, on_store_failure = %s", DOVELANE_VERSION, p.config->route.n,
              p.config->divert.n, (long long)p.config->copies, p.config->nnodes, p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail");
-    handover_ready(proxy.store, sessions);
+    handover_ready(proxy.store, listener, sessions);
     ev_run(proxy.loop, 0);
     log_info("ended");
     /* Threads that ask maps may still be at it: the process ends as a whole. */

@@ -15,7 +15,7 @@
 #include "postfix.h"
 #include "proxy.h"
 
-#define FIRST_WORD 5.       /* seconds, when it ends */
+#define IDLE_MOST 5.        /* seconds without a mail, when this process is to end */
 #define SILENCE_MOST 600.   /* seconds; smtpd_timeout of its client is 300 s */
 #define PENDING_MOST 65536  /* bytes that may come before they are wanted */
 #define ENVELOPE_MOST (4 * 1024 * 1024)
@@ -428,13 +428,13 @@ void session_new(int fd)
         lose(s);
 }
 
-void session_leave(double since)
+void session_leave(double seconds)
 {
     for (struct session *s = sessions, *next; s; s = next) {
         next = s->next_session;
-        if (s->engine.ahead == ENGINE_AHEAD && since < FIRST_WORD)
-            continue;
-        if (s->course == COURSE_NONE && engine_idle(&s->engine) && !s->engine.out.len)
+        bool idle = s->course == COURSE_NONE && engine_idle(&s->engine) && !s->engine.out.len && !s->pending.len;
+        s->idle = idle ? s->idle + seconds : 0.;
+        if (s->idle > IDLE_MOST)
             lose(s);
     }
 }

@@ -38,6 +38,7 @@ struct session {
     int fd;
     ev_io reading, writing;
     double last; /* when Postfix said something, or was told (clock_monotonic) */
+    double idle; /* seconds without a mail since this process is to end */
     bool closing; /* once `out` is written */
     bool gone;   /* Postfix is not there any more; the outcome of its mail is awaited */
     bool full;   /* proxy_next is slow: nothing is read */
@@ -65,9 +66,10 @@ struct session {
 
 void session_new(int fd);
 size_t session_count(void);
-/* Ends those that have no mail under way; the others end after theirs. `since`: seconds since that began. Of a session that has said nothing yet Postfix may have taken MAIL all
- * the same (its answer was there): it is left some seconds for the RCPT behind it. */
-void session_leave(double since);
+/* This process is to end, and `seconds` have passed since the last call: sessions end after their
+ * mail. One without a mail has some seconds left. Postfix connects for a mail, may have taken MAIL
+ * (its answer was there), and brings it with RCPT; behind the mail it says QUIT. */
+void session_leave(double seconds);
 /* Those that were silent for too long. Once in a while. */
 void session_sweep(void);
 

@@ -54,6 +54,16 @@ static struct listener *opened(bool replace)
     return l;
 }
 
+/* It is there until the process ends: a look for leaks must find it. */
+static void leaves(struct listener *l)
+{
+    static struct listener *left[2];
+    left[left[0] != NULL] = l;
+    listener_leave(l);
+    while (!listener_left(l))
+        ev_run(loop, EVRUN_ONCE);
+}
+
 /* Nothing at the path is touched, and nothing is left beside it. */
 static void is_refused(bool replace, const char *why)
 {
@@ -104,9 +114,10 @@ START_TEST(test_it_takes_what_connects_and_gives_the_path_back)
     struct listener *l = opened(false);
     ck_assert(stat(path, &st) == 0 && S_ISSOCK(st.st_mode) && (st.st_mode & 0777) == 0660);
     serves(100);
-    listener_close(l);
+    leaves(l);
     ck_assert(lstat(path, &st) < 0 && errno == ENOENT);
-    listener_close(NULL);
+    listener_leave(NULL);
+    ck_assert(listener_left(NULL));
 }
 END_TEST
 
@@ -120,7 +131,58 @@ START_TEST(test_without_room_connections_wait)
     full = false;
     serves(1);
     ck_assert_int_eq(taken, 2);
-    listener_close(l);
+    leaves(l);
+}
+END_TEST
+
+/* Postfix has connected, and would take the end of its connection for a failure of its mail. */
+START_TEST(test_who_waits_when_it_leaves_is_taken)
+{
+    struct listener *l = opened(false);
+    for (int i = 0; i < 100; i++) /* more than in one turn */
+        ck_assert_int_ge(connection(), 0);
+    leaves(l);
+    ck_assert_int_eq(taken, 100);
+    ck_assert(connection() < 0 && errno == ENOENT);
+}
+END_TEST
+
+START_TEST(test_who_waits_for_room_when_it_leaves_is_taken)
+{
+    struct listener *l = opened(false);
+    full = true;
+    ck_assert_int_ge(connection(), 0);
+    ev_run(loop, EVRUN_ONCE);
+    listener_leave(l);
+    listener_leave(l);
+    while (connection() >= 0)
+        ev_run(loop, EVRUN_NOWAIT);
+    int waiting = taken;
+    ck_assert(!listener_left(l));
+    full = false;
+    leaves(l);
+    ck_assert(waiting == 0 && taken >= 1);
+}
+END_TEST
+
+/* By the path that it had: as if somebody had looked it up before it was taken away. */
+START_TEST(test_who_connects_after_that_is_refused)
+{
+    char before[sizeof path];
+    snprintf(before, sizeof before, "%s", path);
+    struct listener *l = opened(false);
+    strcat(path, "-found");
+    ck_assert_int_eq(link(before, path), 0);
+    full = true;
+    ck_assert_int_ge(connection(), 0);
+    ev_run(loop, EVRUN_ONCE);
+    listener_leave(l);
+    for (struct stat st; stat(before, &st) == 0;)
+        ev_run(loop, EVRUN_NOWAIT);
+    ck_assert(connection() < 0 && errno == ECONNREFUSED);
+    full = false;
+    leaves(l);
+    ck_assert_int_eq(taken, 1);
 }
 END_TEST
 
@@ -130,7 +192,7 @@ START_TEST(test_a_stale_socket_is_replaced)
     ck_assert(connection() < 0 && errno == ECONNREFUSED);
     struct listener *l = opened(false);
     serves(1);
-    listener_close(l);
+    leaves(l);
 }
 END_TEST
 
@@ -150,7 +212,7 @@ START_TEST(test_a_predecessor_that_is_dying_is_waited_for)
     int status;
     ck_assert(waitpid(pid, &status, 0) == pid && status == 0);
     serves(1);
-    listener_close(l);
+    leaves(l);
 }
 END_TEST
 
@@ -174,10 +236,10 @@ START_TEST(test_the_process_before_this_one_keeps_its_connections_and_leaves_the
     struct listener *l = opened(true);
     while (!taken)
         ev_run(loop, EVRUN_ONCE);
-    listener_close(before);
+    leaves(before);
     ck_assert(stat(path, &st) == 0);
     serves(3);
-    listener_close(l);
+    leaves(l);
     ck_assert(stat(path, &st) < 0);
 }
 END_TEST
@@ -206,7 +268,7 @@ START_TEST(test_the_longest_path)
     path[most] = '\0';
     struct listener *l = opened(false);
     serves(1);
-    listener_close(l);
+    leaves(l);
 }
 END_TEST
 
@@ -275,6 +337,9 @@ TCase *listener_tests(void)
     tcase_set_timeout(t, 30);
     tcase_add_test(t, test_it_takes_what_connects_and_gives_the_path_back);
     tcase_add_test(t, test_without_room_connections_wait);
+    tcase_add_test(t, test_who_waits_when_it_leaves_is_taken);
+    tcase_add_test(t, test_who_waits_for_room_when_it_leaves_is_taken);
+    tcase_add_test(t, test_who_connects_after_that_is_refused);
     tcase_add_test(t, test_a_stale_socket_is_replaced);
     tcase_add_test(t, test_a_predecessor_that_is_dying_is_waited_for);
     tcase_add_test(t, test_one_who_listens_keeps_its_path_however_full_its_queue_is);
