@@ -644,7 +644,8 @@ def test_many_users_who_cannot_take_anything_fill_the_hand_of_nobody(world):
     for n in range(10):
         w[0].change("u", f"{n}")
         w.converge(["u"])
-    assert w[1].metric("replicator_in_hand_bytes") < 14_000_000
+    # Whose wait is over is tried again, with one parcel more. A slow host has several such tries at a time.
+    wait_for(lambda: w[1].metric("replicator_in_hand_bytes") < 12_000_000, 60, "half of the hand, and a parcel")
     w[1].site.refusing.clear()
     w.quiet([*full, "u"])
 
