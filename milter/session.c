@@ -3,13 +3,17 @@
  * Nothing but the end of a message is answered (engine.h): three fewer context switches a mail, and a third more mails a second, measured. A step without an answer
  * cannot refuse anything either; everything is decided at the end.
  *
- * Out of step. Postfix waits for the answer at the end of a message for content_timeout, then it goes its own way with the mail, and goes on with the session on the
- * same connection (the SMTP server has one end of it, cleanup(8) for each message the other). An answer that came later would be taken for the next mail's: a
- * discard of a mail that nobody has stored. So nothing is written when Postfix may have been waiting for more than PATIENCE: the connection is closed without a
- * word. Postfix cannot tell us when it wrote the end of a message; but when the loop began to wait for events the time before,
- * it was not there yet (the connection was: the negotiation is waited for). But a turn of the loop does not report all that is ready: libev takes 64 descriptors at
- * first. So behind each turn that was long it is looked which connections have something to read: that may be as old as the turn is. While the store takes long,
- * progress is reported. What comes before our answer says that nobody waits for it. */
+ * In time. Postfix waits for the answer at the end of a message for content_timeout. Then it queues the mail, shuts the
+ * connection down, and the session goes on without us (docs/design.md, "Mail in" 11). A later answer reaches nobody, but
+ * the copies in the lanes would be a second mail. So nothing is answered when Postfix may have been waiting for more than
+ * PATIENCE: the copies are taken back, and the connection is closed.
+ *
+ * Postfix cannot tell us when it wrote the end of a message. When the loop began to wait for events the time before, it
+ * was not there yet (the connection was: the negotiation is waited for). But a turn of the loop does not report all that
+ * is ready: libev takes 64 descriptors at first. So after each long turn we look which connections have something to
+ * read: that may be as old as the turn. While the store takes long, progress is reported. What Postfix sends before our
+ * answer says that it does not wait.
+ */
 #include "session.h"
 
 #include <arpa/inet.h>

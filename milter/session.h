@@ -83,7 +83,8 @@ void session_open(void);
 /* The program ends: closes sessions without a mail; with `all` those, too, whose mail is not complete. The others end after their answer. */
 void session_leave(bool all);
 
-/* For divert.c: whether Postfix still waits for the answer. False: it may have given up, and any answer would be taken for that of its next mail. */
+/* For divert.c: whether Postfix still waits for the answer. False: it may have given up and queued the mail, and what the lanes have of it would be
+ * a second one. */
 bool session_waits(const struct session *);
 /* It is not waited for any more, and gets no answer. */
 void session_gone(struct session *);

@@ -1,4 +1,5 @@
-"""Postfix and the milter in step: an answer is written only while Postfix waits for it. One that came later would be taken for that of its next mail.
+"""Postfix and the milter in step: an answer is written only while Postfix waits for it. Later, Postfix has queued
+the mail, and what the lanes hold of it would be a second copy (test_milter_late.py).
 
 The test plays Postfix on the milter's socket."""
 import contextlib
