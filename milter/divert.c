@@ -63,8 +63,13 @@ static void answer(struct session *s, enum engine_answer answer, const char *rep
 {
     if (answer == ENGINE_ACCEPT) /* Postfix may deliver it to the same Dovecot */
         for (unsigned n = s->mail.foreign_ids; n; n--)
-            engine_delete_header(&s->engine, ENTRYID_HEADER, n);
-    if (session_answer(s, answer, reply))
+            s->engine->delete_header(s->peer, ENTRYID_HEADER, n);
+    session_answer(s, answer, reply);
+}
+
+void divert_answered(struct session *s, bool told)
+{
+    if (told)
         session_mail_over(s);
     else
         leave_it(s, session_waits(s) ? "Postfix hung up before the answer" : "Postfix may not wait for the answer any more");
@@ -111,7 +116,7 @@ static void split(struct session *s)
     for (size_t i = 0; i < s->mail.nrecipients; i++) {
         const struct mail_recipient *r = &s->mail.recipient[i];
         if (deposit_done(&s->deposit.request.entry[deposit_entry(&s->deposit, r->destination)]))
-            engine_delete_recipient(&s->engine, r->given);
+            s->engine->delete_recipient(s->peer, r->given);
     }
     metric_add(mails_split, 1);
     s->revoked = true;
@@ -255,11 +260,9 @@ static void look_up(struct session *s)
 void divert_begin(struct session *s)
 {
     struct mail *m = &s->mail;
-    const char *id = engine_macro(&s->engine, "i");
     char detail[600];
     mail_end_header(m);
     m->envelope.arrived = clock_wall();
-    m->envelope.queue_id = id ? mem_strdup(id) : NULL;
     const char *reason = rules_queue_reason(m, detail, sizeof detail);
     if (!session_waits(s)) {
         leave_it(s, "this process stood still, and Postfix may not wait for the answer any more");

@@ -21,9 +21,10 @@ void mail_reset(struct mail *m)
 
 bool mail_claim(struct mail *m, size_t n)
 {
-    if (milter.bytes + (long long)n > milter.config->milter_memory)
+    if (atomic_fetch_add(&milter.bytes, (long long)n) + (long long)n > milter.config->milter_memory) {
+        milter.bytes -= (long long)n;
         return false;
-    milter.bytes += (long long)n;
+    }
     m->counted += n;
     return true;
 }

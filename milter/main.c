@@ -2,19 +2,15 @@
  *
  * It must be the last milter of its smtpd, on a UNIX socket; docs/admin-guide.md has the lines for main.cf. */
 #include <grp.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
 #include "handover.h"
 #include "listener.h"
 #include "log.h"
 #include "metrics.h"
 #include "notify.h"
-#include "postconf.h"
 #include "postfix.h"
 #include "program.h"
 #include "session.h"
@@ -35,11 +31,11 @@ static bool stopping;
 static void on_leaving(struct ev_loop *loop, ev_timer *t, int events)
 {
     left += t->repeat;
-    session_leave(left > FINISH_WITHIN);
-    if (listener_left(listener) && session_count() == 0 && (store_owed(milter.store) == 0 || left > FINISH_WITHIN)) {
+    size_t sessions_left = milter.engine->leave(left > FINISH_WITHIN);
+    if (listener_left(listener) && sessions_left == 0 && (store_owed(milter.store) == 0 || left > FINISH_WITHIN)) {
         ev_break(loop, EVBREAK_ALL);
     } else if (left > LEAVE_WITHIN) {
-        log_warning("ended in the middle of %zu mails: they may be sent more than once", session_count());
+        log_warning("ended in the middle of %zu mails: they may be sent more than once", sessions_left);
         ev_break(loop, EVBREAK_ALL);
     }
 }
@@ -50,7 +46,7 @@ static void on_stop(struct ev_loop *loop, ev_signal *w, int events)
         return;
     stopping = true;
     notify("STOPPING=1");
-    listener_leave(listener);
+    milter.engine->close();
     ev_timer_init(&leaving, on_leaving, 0., 0.05);
     ev_timer_start(loop, &leaving);
 }
@@ -76,49 +72,6 @@ static char *check(const struct config *c)
 
 /* ---- the socket ---- */
 
-/* Without a group everybody may connect, by the socket's mode. Then the kernel's word counts: who is not Postfix is not served. */
-static struct {
-    bool asked; /* who connects */
-    uid_t postfix;
-} peers;
-
-static bool is_served(int fd)
-{
-    static double complained;
-    struct ucred peer = {.uid = (uid_t)-1};
-    socklen_t len = sizeof peer;
-    if (!peers.asked || (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && (peer.uid == peers.postfix || peer.uid == 0 || peer.uid == geteuid())))
-        return true;
-    if (clock_monotonic() - complained >= 1) {
-        complained = clock_monotonic();
-        log_warning("milter_socket: process %d of user %d wants to be served, but is not Postfix's (mail_owner); milter_socket_group names a group that may", (int)peer.pid, (int)peer.uid);
-    }
-    return false;
-}
-
-static void take(int fd)
-{
-    if (is_served(fd))
-        session_new(fd);
-    else
-        close(fd);
-}
-
-static void find_postfix(const struct config *c)
-{
-    char *error = NULL;
-    struct postconf *conf = *c->postfix_config ? postconf_read(c->postfix_config, &error) : NULL;
-    const char *owner = conf ? postconf_get(conf, NULL, "mail_owner") : "";
-    const struct passwd *user = getpwnam(*owner ? owner : "postfix");
-    peers.asked = user != NULL;
-    if (user)
-        peers.postfix = user->pw_uid;
-    else
-        log_warning("milter_socket_group is empty, and Postfix's user is not known here: whoever reaches %s is served", c->milter_socket);
-    free(error);
-    postconf_free(conf);
-}
-
 static void listen_here(const struct program *p)
 {
     const struct config *c = p->config;
@@ -126,15 +79,14 @@ static void listen_here(const struct program *p)
     if (*c->milter_socket_group && !group)
         log_fatal("milter_socket_group = %s: there is no such group", c->milter_socket_group);
     if (!group)
-        find_postfix(c);
+        served_find_postfix(c);
     listener_descriptors();
-    listener = program_listen(p, &(struct listener_options){.loop = milter.loop,
-                                                            .setting = "milter_socket",
-                                                            .path = c->milter_socket,
-                                                            .group = group ? group->gr_gid : (gid_t)-1,
-                                                            .mode = group ? 0660 : 0666,
-                                                            .replace = handover_takes_over(),
-                                                            .take = take});
+    struct listener_options options = {.setting = "milter_socket",
+                                       .path = c->milter_socket,
+                                       .group = group ? group->gr_gid : (gid_t)-1,
+                                       .mode = group ? 0660 : 0666,
+                                       .replace = handover_takes_over()};
+    listener = milter.engine->open(p, &options);
 }
 
 int main(int argc, char **argv)
@@ -144,6 +96,7 @@ int main(int argc, char **argv)
     handover_prepare(argv);
     program_start(&p, "dovelane-milter", false, check, argc, argv);
     milter.config = p.config;
+    milter.engine = &engine_own;
     milter.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/run.c) */
     if (!milter.loop)
         log_fatal("libev finds no way to wait for events");

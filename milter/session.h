@@ -1,12 +1,13 @@
 /* session - what the milter knows of one SMTP session and of the mail that is under way in it. One thread and one loop: sessions and the store; only postmap(1) is
  * run by others (lookup.h).
  *
- *   lib/listener.c ── connections ──▶ session.c ── the engine's events ──▶ mail.c ── at the end of a message ──▶ rules.c: Postfix's queue?
+ *   an engine (engine.h) ── events ──▶ session.c ──▶ mail.c ── at the end of a message ──▶ rules.c: Postfix's queue?
  *                                                                                                               divert.c: lanes, and what Postfix is answered */
 #ifndef DOVELANE_MILTER_SESSION_H
 #define DOVELANE_MILTER_SESSION_H
 
 #include <ev.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,13 +46,11 @@ enum stage {
 };
 
 struct session {
-    struct session *prev, *next;
-    int fd;
-    ev_io reading, writing;
-    struct engine engine;
+    struct session *prev, *next; /* of those whose message is complete */
+    const struct engine *engine;
+    void *peer;      /* the engine's side */
     bool gone;       /* nobody waits for an answer; the store's outcome is awaited */
-    double since;    /* behind the end of a message: since then at least Postfix has waited, or was told to go on waiting (clock_monotonic) */
-    double stood;    /* not 0: this process stood still, and what is to be read may have come since then */
+    double since;    /* after the end of a message: since then at least Postfix has waited, or was told to go on waiting (clock_monotonic) */
     /* of the SMTP session */
     char *client_name, *client_addr, *client_port, *helo, *host;
     char *tls_version, *tls_cipher, *tls_bits, *tls_subject, *tls_issuer;
@@ -66,32 +65,53 @@ struct session {
     double began;    /* storing did */
 };
 
-/* What all sessions share. config and store are set before the first one. */
+/* What all sessions share. All but bytes is set before the first one. */
 struct milter {
     const struct config *config;
+    const struct engine *engine;
     struct ev_loop *loop;
     struct store *store;
-    long long bytes; /* of mail that is held at this moment, with the copies that are under way */
+    atomic_llong bytes; /* of mail that is held at this moment, with the copies that are under way */
 };
 extern struct milter milter;
 
-/* session.c */
-void session_new(int fd);
-size_t session_count(void);
-/* Watches how the loop turns. Before the first session. */
-void session_open(void);
-/* The program ends: closes sessions without a mail; with `all` those, too, whose mail is not complete. The others end after their answer. */
-void session_leave(bool all);
+/* session.c: what an engine calls. A session that is not between session_end and `over` is the engine's to free. */
+struct session *session_new(const struct engine *, void *peer);
+void session_free(struct session *);
+/* Texts are the caller's. address: "192.0.2.1" or "IPv6:2001:db8::1", NULL when there is none. */
+void session_connect(struct session *, const char *name, const char *address, unsigned port);
+void session_helo(struct session *, const char *name);
+void session_mail(struct session *, char *const *argv); /* a mail begins; what there was of another one is void */
+void session_rcpt(struct session *, char *const *argv);
+void session_header(struct session *, const char *name, const char *value); /* all after the colon, folded lines joined by LF */
+void session_body(struct session *, const void *data, size_t len);          /* some of what follows the header */
+void session_abort(struct session *);                                       /* there is no mail any more */
+/* The rest on the loop. The message is complete, and Postfix has waited since then at the earliest. */
+void session_end(struct session *, const char *queue_id, double since);
+/* Postfix hung up before the answer, or went on without it. */
+void session_lost(struct session *);
+void session_answered(struct session *, bool told);
+/* What a connection is closed for; once a second at most. From any thread. */
+void session_complain(const char *what);
 
-/* For divert.c: whether Postfix still waits for the answer. False: it may have given up and queued the mail, and what the lanes have of it would be
- * a second one. */
+/* For main.c. Watches how the loop turns. Before the first session. */
+void session_open(void);
+/* When the loop began to wait for events the time before last: what is reported now was not there then. */
+double session_last_turn(void);
+
+/* For divert.c: whether Postfix still waits for the answer. False: it may have given up and queued the mail, and what the
+ * lanes have of it would be a second one. */
 bool session_waits(const struct session *);
 /* It is not waited for any more, and gets no answer. */
 void session_gone(struct session *);
-/* Answers the mail, if it is still waited for. False: Postfix did not get the answer. */
-bool session_answer(struct session *, enum engine_answer, const char *reply);
+/* Answers the mail if it is still waited for; divert_answered is called, from within this call or later. */
+void session_answer(struct session *, enum engine_answer, const char *reply);
 /* Nothing more is to be done for the mail. One whose Postfix is gone ends. */
 void session_mail_over(struct session *);
+
+/* served.c: whether who connected to milter_socket may. */
+bool served(int fd);
+void served_find_postfix(const struct config *);
 
 /* mail.c */
 void mail_reset(struct mail *);
@@ -116,6 +136,8 @@ const char *rules_maps(const struct mail *, char *detail, size_t size);
 
 /* divert.c: the message is complete. */
 void divert_begin(struct session *);
+/* told: Postfix has the answer. */
+void divert_answered(struct session *, bool told);
 /* Postfix is gone before the answer: everything is taken back as far as that goes. */
 void divert_gone(struct session *);
 

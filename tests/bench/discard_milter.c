@@ -4,7 +4,7 @@
  *   discard_milter <socket>
  *
  * What Postfix and the UNIX socket cost between them is what this costs, and as little as we know how beside: one thread, one
- * read for what has come, one write for an answer. It agrees to what dovelane-milter agrees to (milter/engine.h): the same packets
+ * read for what has come, one write for an answer. It agrees to what dovelane-milter agrees to (milter/protocol.h): the same packets
  * come, and only the end of a message is answered. Packets are followed by their lengths, and not looked into. */
 #include <arpa/inet.h>
 #include <errno.h>

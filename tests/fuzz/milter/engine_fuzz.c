@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
+#include "protocol.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -60,73 +60,73 @@ static void translate(const uint8_t *data, size_t size, struct buf *out)
     }
 }
 
-static void note_macro(const struct engine *e, const char *name, struct buf *out)
+static void note_macro(const struct protocol *e, const char *name, struct buf *out)
 {
-    const char *value = engine_macro(e, name);
+    const char *value = protocol_macro(e, name);
     buf_printf(out, "(%s)", value ? value : "-");
 }
 
 /* Body comes in other pieces when the bytes do: only what it adds up to counts. */
-static void note(struct engine *e, enum engine_event event, struct buf *out)
+static void note(struct protocol *e, enum protocol_event event, struct buf *out)
 {
     switch (event) {
-    case ENGINE_CONNECT:
+    case PROTOCOL_CONNECT:
         note_macro(e, "j", out);
         buf_printf(out, "C[%s|%s|%u]", e->text, e->address ? e->address : "-", e->port);
         break;
-    case ENGINE_HELO: buf_printf(out, "H[%s]", e->text); break;
-    case ENGINE_MAIL:
-    case ENGINE_RCPT:
+    case PROTOCOL_HELO: buf_printf(out, "H[%s]", e->text); break;
+    case PROTOCOL_MAIL:
+    case PROTOCOL_RCPT:
         note_macro(e, "{mail_addr}", out);
-        buf_addc(out, event == ENGINE_MAIL ? 'M' : 'R');
+        buf_addc(out, event == PROTOCOL_MAIL ? 'M' : 'R');
         require(e->argv[0] != NULL, "no address");
         for (char **arg = e->argv; *arg; arg++)
             buf_printf(out, "[%s]", *arg);
         break;
-    case ENGINE_HEADER: buf_printf(out, "L[%s|%s]", e->text, e->value); break;
-    case ENGINE_BODY:
+    case PROTOCOL_HEADER: buf_printf(out, "L[%s|%s]", e->text, e->value); break;
+    case PROTOCOL_BODY:
         require(e->len > 0, "an empty piece of body");
         buf_add(out, e->data, e->len);
         break;
-    case ENGINE_ABORT: buf_adds(out, "A"); break;
-    case ENGINE_QUIT: buf_adds(out, "Q"); break;
-    case ENGINE_BAD: buf_printf(out, "!%s", e->text); break;
-    case ENGINE_END: note_macro(e, "i", out); break;
-    case ENGINE_HELLO: require(e->out.len > 0, "a negotiation without an answer"); break;
-    case ENGINE_MORE: break;
+    case PROTOCOL_ABORT: buf_adds(out, "A"); break;
+    case PROTOCOL_QUIT: buf_adds(out, "Q"); break;
+    case PROTOCOL_BAD: buf_printf(out, "!%s", e->text); break;
+    case PROTOCOL_END: note_macro(e, "i", out); break;
+    case PROTOCOL_HELLO: require(e->out.len > 0, "a negotiation without an answer"); break;
+    case PROTOCOL_MORE: break;
     }
 }
 
-static void answer(struct engine *e, unsigned choice)
+static void answer(struct protocol *e, unsigned choice)
 {
     static const char *const reply[] = {NULL, NULL, "451 4.3.0 no"};
     if (choice % 3 == 0)
-        engine_delete_recipient(e, "<c@d>");
-    engine_answer(e, (enum engine_answer)(choice % 3), reply[choice % 3]);
+        protocol_delete_recipient(e, "<c@d>");
+    protocol_answer(e, (enum engine_answer)(choice % 3), reply[choice % 3]);
 }
 
 static void feed(const struct buf *in, size_t piece, unsigned choice, struct buf *out)
 {
-    struct engine e = {0};
-    enum engine_event event = ENGINE_MORE;
+    struct protocol e = {0};
+    enum protocol_event event = PROTOCOL_MORE;
     size_t answered = 0, negotiated = 0;
-    for (size_t at = 0, used; (at < in->len || event != ENGINE_MORE) && event != ENGINE_BAD && event != ENGINE_QUIT; at += used) {
+    for (size_t at = 0, used; (at < in->len || event != PROTOCOL_MORE) && event != PROTOCOL_BAD && event != PROTOCOL_QUIT; at += used) {
         size_t n = in->len - at < piece ? in->len - at : piece;
         size_t before = e.out.len;
-        event = engine_feed(&e, in->data + at, n, &used);
-        require(used <= n && (event != ENGINE_MORE || used == n), "not all used, nothing said");
+        event = protocol_feed(&e, in->data + at, n, &used);
+        require(used <= n && (event != PROTOCOL_MORE || used == n), "not all used, nothing said");
         negotiated += e.out.len != before;
         note(&e, event, out);
-        if (event == ENGINE_END) {
+        if (event == PROTOCOL_END) {
             answer(&e, choice);
             answered++;
         }
-        require(e.part.len <= 4 + ENGINE_PACKET_MOST, "too much kept");
+        require(e.part.len <= 4 + PROTOCOL_PACKET_MOST, "too much kept");
     }
     require(negotiated <= 1 && (!answered || negotiated), "an answer that nobody asked for");
     if (e.out.len)
         buf_add(out, e.out.data, e.out.len);
-    engine_free(&e);
+    protocol_free(&e);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -4,20 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine.h"
+#include "protocol.h"
 
 static const char *directory; /* of the recordings */
 
 /* ---- what is said ---- */
 
 /* A queue id differs from recording to recording. */
-static void note_id(const struct engine *e, struct buf *out)
+static void note_id(const struct protocol *e, struct buf *out)
 {
-    const char *id = engine_macro(e, "i");
+    const char *id = protocol_macro(e, "i");
     buf_adds(out, !id ? "-" : strlen(id) >= 10 && strspn(id, "0123456789BCDFGHJKLMNPQRSTVWXYZbcdfghjklmnpqrstvwxyz") == strlen(id) ? "ID" : id);
 }
 
-static void note_args(const struct engine *e, const char *what, struct buf *out)
+static void note_args(const struct protocol *e, const char *what, struct buf *out)
 {
     buf_adds(out, what);
     for (char **arg = e->argv; *arg; arg++)
@@ -30,32 +30,32 @@ static const char *or_none(const char *s)
 }
 
 /* The value of a header that Postfix made up itself is left out, and so are ports. */
-static void note(struct engine *e, enum engine_event event, struct buf *out)
+static void note(struct protocol *e, enum protocol_event event, struct buf *out)
 {
     switch (event) {
-    case ENGINE_CONNECT: buf_printf(out, "connect %s %s host=%s name=%s\n", e->text, or_none(e->address), or_none(engine_macro(e, "j")), or_none(engine_macro(e, "{client_name}"))); break;
-    case ENGINE_HELO: buf_printf(out, "helo %s\n", e->text); break;
-    case ENGINE_MAIL:
+    case PROTOCOL_CONNECT: buf_printf(out, "connect %s %s host=%s name=%s\n", e->text, or_none(e->address), or_none(protocol_macro(e, "j")), or_none(protocol_macro(e, "{client_name}"))); break;
+    case PROTOCOL_HELO: buf_printf(out, "helo %s\n", e->text); break;
+    case PROTOCOL_MAIL:
         note_args(e, "mail", out);
-        buf_printf(out, " mail_addr=%s\n", or_none(engine_macro(e, "{mail_addr}")));
+        buf_printf(out, " mail_addr=%s\n", or_none(protocol_macro(e, "{mail_addr}")));
         break;
-    case ENGINE_RCPT:
+    case PROTOCOL_RCPT:
         note_args(e, "rcpt", out);
-        buf_printf(out, " mailer=%s host=%.11s addr=%s\n", or_none(engine_macro(e, "{rcpt_mailer}")), or_none(engine_macro(e, "{rcpt_host}")), or_none(engine_macro(e, "{rcpt_addr}")));
+        buf_printf(out, " mailer=%s host=%.11s addr=%s\n", or_none(protocol_macro(e, "{rcpt_mailer}")), or_none(protocol_macro(e, "{rcpt_host}")), or_none(protocol_macro(e, "{rcpt_addr}")));
         break;
-    case ENGINE_HEADER: buf_printf(out, "header %s:%s\n", e->text, !strcmp(e->text, "Date") || !strcmp(e->text, "From") ? "" : e->value); break;
-    case ENGINE_BODY: buf_add(out, e->data, e->len); break;
-    case ENGINE_END:
+    case PROTOCOL_HEADER: buf_printf(out, "header %s:%s\n", e->text, !strcmp(e->text, "Date") || !strcmp(e->text, "From") ? "" : e->value); break;
+    case PROTOCOL_BODY: buf_add(out, e->data, e->len); break;
+    case PROTOCOL_END:
         buf_adds(out, "end ");
         note_id(e, out);
         buf_adds(out, "\n");
-        engine_answer(e, ENGINE_DISCARD, NULL);
+        protocol_answer(e, ENGINE_DISCARD, NULL);
         break;
-    case ENGINE_ABORT: buf_adds(out, "abort\n"); break;
-    case ENGINE_QUIT: buf_adds(out, "quit\n"); break;
-    case ENGINE_BAD: buf_printf(out, "bad: %s\n", e->text); break;
-    case ENGINE_HELLO:
-    case ENGINE_MORE: break;
+    case PROTOCOL_ABORT: buf_adds(out, "abort\n"); break;
+    case PROTOCOL_QUIT: buf_adds(out, "quit\n"); break;
+    case PROTOCOL_BAD: buf_printf(out, "bad: %s\n", e->text); break;
+    case PROTOCOL_HELLO:
+    case PROTOCOL_MORE: break;
     }
 }
 
@@ -65,16 +65,16 @@ struct heard {
 
 static struct heard hear(const char *data, size_t len, size_t piece)
 {
-    struct engine e = {0};
+    struct protocol e = {0};
     struct heard h = {{0}, {0}};
-    enum engine_event event = ENGINE_MORE;
-    for (size_t at = 0, used; (at < len || event != ENGINE_MORE) && event != ENGINE_BAD && event != ENGINE_QUIT; at += used) {
-        event = engine_feed(&e, data + at, len - at < piece ? len - at : piece, &used);
+    enum protocol_event event = PROTOCOL_MORE;
+    for (size_t at = 0, used; (at < len || event != PROTOCOL_MORE) && event != PROTOCOL_BAD && event != PROTOCOL_QUIT; at += used) {
+        event = protocol_feed(&e, data + at, len - at < piece ? len - at : piece, &used);
         note(&e, event, &h.said);
     }
     h.answers = e.out;
     e.out = (struct buf){0};
-    engine_free(&e);
+    protocol_free(&e);
     buf_adds(&h.said, "");
     return h;
 }
@@ -226,17 +226,17 @@ END_TEST
 
 START_TEST(answers_are_packets)
 {
-    struct engine e = {0};
+    struct protocol e = {0};
     static const char wanted[] = "\0\0\0\5-<a>\0" "\0\0\0\x08m\0\0\0\2X\0\0" "\0\0\0\1p" "\0\0\0\7y451 x\0" "\0\0\0\1a" "\0\0\0\1d";
-    engine_delete_recipient(&e, "<a>");
-    engine_delete_header(&e, "X", 2);
-    engine_progress(&e);
-    engine_answer(&e, ENGINE_REPLY, "451 x");
-    engine_answer(&e, ENGINE_ACCEPT, NULL);
-    engine_answer(&e, ENGINE_DISCARD, NULL);
+    protocol_delete_recipient(&e, "<a>");
+    protocol_delete_header(&e, "X", 2);
+    protocol_progress(&e);
+    protocol_answer(&e, ENGINE_REPLY, "451 x");
+    protocol_answer(&e, ENGINE_ACCEPT, NULL);
+    protocol_answer(&e, ENGINE_DISCARD, NULL);
     ck_assert_uint_eq(e.out.len, sizeof wanted - 1);
     ck_assert(!memcmp(e.out.data, wanted, sizeof wanted - 1));
-    engine_free(&e);
+    protocol_free(&e);
 }
 END_TEST
 
