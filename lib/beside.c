@@ -33,9 +33,9 @@ static void forget(struct beside *b)
     errno = error;
 }
 
-int beside_bind(struct beside *b, const char *path, int type)
+/* Opens the directory, and says where in it the socket is to be bound. */
+static int prepare(struct beside *b, const char *path, struct sockaddr_un *un)
 {
-    struct sockaddr_un un = {.sun_family = AF_UNIX};
     const char *slash = strrchr(path, '/');
     *b = (struct beside){.fd = -1, .directory = -1, .base = slash ? slash + 1 : path};
     if (strlen(path) > BESIDE_PATH_MOST) {
@@ -46,16 +46,37 @@ int beside_bind(struct beside *b, const char *path, int type)
     b->directory = open_directory(path, b->base);
     if (b->directory < 0)
         return -1;
-    if (snprintf(un.sun_path, sizeof un.sun_path, "%.*s%s", (int)(b->base - path), path, b->name) >= (int)sizeof un.sun_path)
-        snprintf(un.sun_path, sizeof un.sun_path, "/proc/self/fd/%d/%.80s", b->directory, b->name); /* short, whatever the directory's name */
+    if (snprintf(un->sun_path, sizeof un->sun_path, "%.*s%s", (int)(b->base - path), path, b->name) >= (int)sizeof un->sun_path)
+        snprintf(un->sun_path, sizeof un->sun_path, "/proc/self/fd/%d/%.80s", b->directory, b->name); /* short, whatever the directory's name */
+    unlinkat(b->directory, b->name, 0);
+    return 0;
+}
+
+int beside_bind(struct beside *b, const char *path, int type)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    if (prepare(b, path, &un) < 0)
+        return -1;
     b->fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     int bound = -1;
     if (b->fd >= 0) {
-        unlinkat(b->directory, b->name, 0);
         mode_t before = umask(0177); /* nobody connects between bind and chmod */
         bound = bind(b->fd, (struct sockaddr *)&un, sizeof un);
         umask(before);
     }
+    if (bound < 0)
+        forget(b);
+    return bound;
+}
+
+int beside_bind_by(struct beside *b, const char *path, int (*bind_at)(const char *path))
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    if (prepare(b, path, &un) < 0)
+        return -1;
+    mode_t before = umask(0177);
+    int bound = bind_at(un.sun_path);
+    umask(before);
     if (bound < 0)
         forget(b);
     return bound;

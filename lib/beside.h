@@ -18,6 +18,9 @@ struct beside {
 /* A socket of that type (SOCK_STREAM, with SOCK_NONBLOCK or not) to which only this process' user can connect so far. path must stay. -1 with errno, and nothing is left. */
 int beside_bind(struct beside *, const char *path, int type);
 
+/* The same, with a socket of somebody else's: bind_at makes it at a path that it is given, and returns 0, or -1 with errno. fd stays -1. */
+int beside_bind_by(struct beside *, const char *path, int (*bind_at)(const char *path));
+
 /* It takes the path. -1 with errno: it is dropped. */
 int beside_place(struct beside *);
 

@@ -129,6 +129,10 @@ static void on_leave(struct ev_loop *loop, ev_async *a, int events)
         return;
     l->leaving = true;
     give_path_back(l);
+    if (l->fd < 0) {
+        atomic_store(&l->left, true);
+        return;
+    }
     shutdown(l->fd, SHUT_RD);
     if (ev_is_active(&l->accepting)) /* else it waits for room */
         ev_feed_event(loop, &l->accepting, EV_READ);
@@ -206,13 +210,14 @@ static char *listen_beside(struct listener *l, const struct listener_options *o)
 {
     struct beside b;
     struct stat st;
-    if (beside_bind(&b, o->path, SOCK_STREAM | SOCK_NONBLOCK) < 0)
+    int bound = o->bind_at ? beside_bind_by(&b, o->path, o->bind_at) : beside_bind(&b, o->path, SOCK_STREAM | SOCK_NONBLOCK);
+    if (bound < 0)
         return mem_printf("%s = %s: cannot listen: %s", o->setting, o->path, strerror(errno));
     char *error = NULL;
     l->fd = b.fd;
     if (fchownat(b.directory, b.name, (uid_t)-1, o->group, 0) < 0 || fchmodat(b.directory, b.name, o->mode, 0) < 0)
         error = mem_printf("%s = %s: cannot set group and mode: %s (this process' user must be in that group)", o->setting, o->path, strerror(errno));
-    else if (listen(l->fd, QUEUE) < 0 || fstatat(b.directory, b.name, &st, 0) < 0)
+    else if ((l->fd >= 0 && listen(l->fd, QUEUE) < 0) || fstatat(b.directory, b.name, &st, 0) < 0)
         error = mem_printf("%s = %s: cannot listen: %s", o->setting, o->path, strerror(errno));
     if (error) {
         beside_drop(&b);
@@ -245,7 +250,8 @@ struct listener *listener_open(const struct listener_options *o, char **error_r)
     ev_async_init(&l->leave, on_leave);
     l->accepting.data = l->again.data = l->leave.data = l;
     ev_async_start(l->loop, &l->leave);
-    ev_io_start(l->loop, &l->accepting);
+    if (l->fd >= 0)
+        ev_io_start(l->loop, &l->accepting);
     return l;
 }
 

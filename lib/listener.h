@@ -20,6 +20,7 @@ struct listener_options {
     const char *path;
     gid_t group;            /* of the socket; (gid_t)-1: this process' own */
     mode_t mode;
+    int (*bind_at)(const char *path); /* somebody else listens and takes the connections: 0, or -1 with errno. NULL: this does */
     bool replace;           /* who listens there is the process before this one (handover.h): it keeps the connections that it has, new ones come here */
     void (*take)(int fd);   /* a connection, non-blocking; it is the callee's */
     bool (*has_room)(void); /* false: no connection is taken now, they wait in the socket's queue. NULL: there always is */

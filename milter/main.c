@@ -96,7 +96,7 @@ int main(int argc, char **argv)
     handover_prepare(argv);
     program_start(&p, "dovelane-milter", false, check, argc, argv);
     milter.config = p.config;
-    milter.engine = &engine_own;
+    milter.engine = p.config->milter_engine == MILTER_ENGINE_LIBMILTER ? &engine_libmilter : &engine_own;
     milter.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/run.c) */
     if (!milter.loop)
         log_fatal("libev finds no way to wait for events");
@@ -114,8 +114,8 @@ int main(int argc, char **argv)
     listen_here(&p);
     if (p.config->divert.n && !*p.config->bounce_port)
         log_warning("bounce_port is empty: what a next hop refuses for good stays in its lane, and nobody is told");
-    log_info("started: version %s, %zu next hops are diverted, copies = %lld of %zu nodes, on_store_failure = %s", DOVELANE_VERSION, p.config->divert.n,
-             (long long)p.config->copies, p.config->nnodes, p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail");
+    log_info("started: version %s, %zu next hops are diverted, copies = %lld of %zu nodes, on_store_failure = %s, milter_engine = %s", DOVELANE_VERSION, p.config->divert.n,
+             (long long)p.config->copies, p.config->nnodes, p.config->on_store_failure == ON_STORE_FAILURE_QUEUE ? "queue" : "tempfail", milter.engine->name);
     handover_ready(milter.store, listener, sessions);
     ev_run(milter.loop, 0);
     log_info("ended");

@@ -107,6 +107,8 @@ void session_gone(struct session *s)
 
 void session_lost(struct session *s)
 {
+    if (s->answering)
+        return;
     session_gone(s);
     divert_gone(s);
 }
@@ -120,7 +122,8 @@ bool session_waits(const struct session *s)
 
 void session_answer(struct session *s, enum engine_answer answer, const char *reply)
 {
-    if (session_waits(s))
+    s->answering = session_waits(s);
+    if (s->answering)
         s->engine->answer(s->peer, answer, reply);
     else
         divert_answered(s, false);
@@ -128,6 +131,7 @@ void session_answer(struct session *s, enum engine_answer answer, const char *re
 
 void session_answered(struct session *s, bool told)
 {
+    s->answering = false;
     divert_answered(s, told);
 }
 
@@ -268,7 +272,7 @@ static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
     double now = clock_monotonic();
     for (struct session *s = storing.first, *next; s; s = next) {
         next = s->next;
-        if (s->gone || now - s->since < PROGRESS_AFTER)
+        if (s->gone || s->answering || now - s->since < PROGRESS_AFTER)
             continue;
         if (now - s->since < PATIENCE && s->engine->progress(s->peer))
             s->since = now;

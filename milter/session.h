@@ -49,6 +49,7 @@ struct session {
     struct session *prev, *next; /* of those whose message is complete */
     const struct engine *engine;
     void *peer;      /* the engine's side */
+    bool answering;  /* the engine was told the answer, and has not said yet whether Postfix was */
     bool gone;       /* nobody waits for an answer; the store's outcome is awaited */
     double since;    /* after the end of a message: since then at least Postfix has waited, or was told to go on waiting (clock_monotonic) */
     /* of the SMTP session */
@@ -88,7 +89,7 @@ void session_body(struct session *, const void *data, size_t len);          /* s
 void session_abort(struct session *);                                       /* there is no mail any more */
 /* The rest on the loop. The message is complete, and Postfix has waited since then at the earliest. */
 void session_end(struct session *, const char *queue_id, double since);
-/* Postfix hung up before the answer, or went on without it. */
+/* Postfix hung up before the answer, or went on without it. Ignored while the answer is under way: its outcome says it. */
 void session_lost(struct session *);
 void session_answered(struct session *, bool told);
 /* What a connection is closed for; once a second at most. From any thread. */

@@ -41,6 +41,14 @@ def stack(request):
     assert not complaints, "\n".join(complaints)
 
 
+@pytest.fixture(scope="module", params=["own", "libmilter"])
+def engine(request):
+    """For the tests of the milter: each runs with both engines. Other tests have the one that DOVELANE_MILTER_ENGINE names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOVELANE_MILTER_ENGINE", request.param)
+        yield request.param
+
+
 @pytest.fixture
 def world(stack, tmp_path):
     """A factory: a relay with next hops that do as they are told (relay_world.py)."""

@@ -20,6 +20,7 @@ from stack.shape import SinkShape
 
 SINKS = [SinkShape("a", ours=True), SinkShape("b", ["lmtp"], ours=True), SinkShape("plain", ours=True)]
 DIVERTED = ["a", "b"]
+pytestmark = pytest.mark.usefixtures("engine")
 
 
 def stack_of(**options):
@@ -28,7 +29,7 @@ def stack_of(**options):
 
 
 @pytest.fixture(scope="module")
-def running():
+def running(engine):
     with stack_of() as system:
         yield system
 
@@ -193,8 +194,7 @@ def test_a_large_mail_takes_the_bulk_connection(system):
     ("too-large", {"recipients": ["u1@a.example"], "content": b"Subject: x\r\n\r\n" + (b"z" * 70 + b"\r\n") * 20000}),
 ])
 def test_the_rules_leave_the_whole_mail_to_postfix(system, reason, options):
-    recipients = options.pop("recipients")
-    code, text = send(system, *recipients, **options)
+    code, text = send(system, *options["recipients"], **{name: value for name, value in options.items() if name != "recipients"})
     assert code == 250
     assert f"action=queue reason={reason}" in milter_log(system, queue_id(text))
     assert entries(system) == [[], []]
@@ -400,7 +400,7 @@ def test_another_node_behind_the_address_is_not_used():
 
 
 @pytest.fixture(scope="module")
-def tempfail():
+def tempfail(engine):
     with stack_of(policy="tempfail", settings=LONG_WAIT) as system:
         yield system
 

@@ -13,7 +13,7 @@ HEAD, TAIL = b"Subject: under way\r\n\r\nhel", b"lo\r\n.\r\n"
 
 
 @pytest.fixture
-def site():
+def site(engine):
     with Site(postfix="none", nodes=2, takeover="automatic") as running:
         yield running.ready()
 

@@ -19,7 +19,7 @@ LIMIT = 60
 
 
 @pytest.fixture
-def system():
+def system(engine):
     with Stack(postfix="divert", sinks=[SinkShape("a", ours=True)], divert=["a"], relays=False) as running:
         end = time.monotonic() + LIMIT
         while "action=lane" not in log(running):

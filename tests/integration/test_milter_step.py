@@ -22,7 +22,7 @@ CLIENT = packet(b"C", b"client\x004\x1f\x90192.0.2.1\0")
 
 
 @pytest.fixture(scope="module")
-def running():
+def running(engine):
     """With time between the end of a message and its answer, when a node stands still."""
     with Stack(postfix="divert", sinks=[SinkShape("a", ours=True)], divert=["a"], relays=False, settings={"store_deadline": "4s", "max_entry": "1MB"}) as system:
         yield system
