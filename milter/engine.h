@@ -4,7 +4,7 @@
  *           ◀── packets ──        ◀── what is answered: struct engine, below ──────────
  *
  *   engine_own.c        protocol.c reads and writes the packets; all connections are on the loop
- *   engine_libmilter.c  libmilter does, with a thread for each connection
+ *   engine_libmilter.c  libmilter does, on threads of its own
  *
  * A session hears events (session.h) one after the other, from connect to body in whatever thread the engine has. With
  * session_end the session goes to the loop, and is there until `over` is called. */

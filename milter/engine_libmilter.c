@@ -1,6 +1,7 @@
-/* engine_libmilter - the engine on libmilter, which has a thread for each connection.
+/* engine_libmilter - the engine on libmilter, which has threads of its own: one for each connection, or a pool of them (as
+ * Debian builds it).
  *
- *   libmilter's thread of a session          the loop's thread
+ *   the thread a session is in               the loop's thread
  *   ───────────────────────────────          ─────────────────
  *   connect ... body: session.c gathers
  *   end of message ──── NEWS_END ──────────▶ session_end: rules, maps, store
@@ -11,7 +12,7 @@
  *   (or not ────────── NEWS_UNTOLD)
  *   the next mail waits ◀── over ─────────── nothing is left of this one
  *
- * What the two threads share is guarded by shared.lock. A session's mail belongs to its own thread, and to the loop's
+ * What the threads share is guarded by shared.lock. A session's mail belongs to the thread that it is in, and to the loop's
  * between NEWS_END and `over`.
  *
  * Since when does Postfix wait for the end of a message? It writes that after it has our answer to the end of the header.
@@ -356,6 +357,8 @@ static sfsistat on_eoh(SMFICTX *ctx)
     return SMFIS_CONTINUE;
 }
 
+/* Content in the last packet, which Postfix never has there, would need SMFIS_CONTINUE: without it libmilter does not call
+ * on_eom, and the message stays without an answer. */
 static sfsistat on_body(SMFICTX *ctx, unsigned char *data, size_t len)
 {
     struct session *s = in_mail(ctx);

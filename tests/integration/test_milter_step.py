@@ -1,10 +1,12 @@
 """Postfix and the milter in step: an answer is written only while Postfix waits for it. Later, Postfix has queued
 the mail, and what the lanes hold of it would be a second copy (test_milter_late.py).
 
-The test plays Postfix on the milter's socket."""
+The test plays Postfix on the milter's socket. To an engine on libmilter it says the end of the header, too, which that one
+answers; and there is a word of progress before each answer."""
 import contextlib
 import os
 import pwd
+import re
 import socket
 import struct
 import time
@@ -50,13 +52,18 @@ def log(system):
     return Path(system["milter"].log).read_text()
 
 
+def on_libmilter(system):
+    return system["milter"].note["settings"]["milter_engine"] == "libmilter"
+
+
 def mail(system, queue_id, end=packet(b"E", b""), header=b""):
     """What Postfix says of one mail, to its end."""
+    eoh = packet(b"N", b"") if on_libmilter(system) else b""
     mailer, _, host = system.destinations["a"].partition(":")
     return b"".join((
         packet(b"D", b"M{mail_addr}\0s@x.example\0"), packet(b"M", b"<s@x.example>\0"),
         packet(b"D", f"R{{rcpt_mailer}}\0{mailer}\0{{rcpt_host}}\0{host}\0{{rcpt_addr}}\0u@a.example\0".encode()), packet(b"R", b"<u@a.example>\0"),
-        packet(b"D", f"Ei\0{queue_id}\0".encode()), packet(b"L", b"Subject\0 x\0"), header, packet(b"B", b"hello\r\n"), end))
+        packet(b"D", f"Ei\0{queue_id}\0".encode()), packet(b"L", b"Subject\0 x\0"), header, eoh, packet(b"B", b"hello\r\n"), end))
 
 
 def connect(system):
@@ -78,7 +85,19 @@ def rest(connection):
         commands += head[4:]
         if head[4:] in b"ady":
             break
-    return commands
+    return re.sub(rb"p([m-]*[ady])$", rb"\1", commands.replace(b"c", b""))
+
+
+def unanswered(system, connection):
+    """Closed without an answer. libmilter cannot close it: it stays without one."""
+    if not on_libmilter(system):
+        return rest(connection) == b""
+    connection.settimeout(3)
+    said = b""
+    with contextlib.suppress(TimeoutError):
+        while piece := connection.recv(1000):
+            said += piece
+    return not re.search(rb"\0[ady]", said)
 
 
 def answers_to(system, said):
@@ -98,6 +117,8 @@ def test_a_mail_is_answered_when_it_is_stored(system):
 
 def test_who_does_not_wait_gets_no_answer(system):
     """What stands behind the end of a message says that the answer is not awaited."""
+    if on_libmilter(system):
+        pytest.skip("libmilter does not say what comes before the answer; Postfix says nothing then")
     assert answers_to(system, mail(system, "AHEAD") + packet(b"A", b"")) == b""
     assert stored(system) == [0, 0]
     with connect(system) as connection:
@@ -122,6 +143,8 @@ def test_who_hangs_up_leaves_no_copies(system):
     system.stop("redis-mx2")
     with connect(system) as connection:
         connection.sendall(CLIENT + mail(system, "GONE"))
+        if on_libmilter(system):
+            assert connection.recv(5, socket.MSG_WAITALL) == packet(b"c", b"")
     wait(lambda: "GONE: Postfix hung up before the answer" in log(system), lambda: log(system))
     system.cont("redis-mx2")
     wait(lambda: answers_to(system, mail(system, "NEXT")) == b"d", lambda: log(system))
@@ -141,12 +164,20 @@ def test_a_milter_that_stood_still_answers_nothing(system):
     """For longer than Postfix may wait (session.c): it may have gone on with its next mail. More connections than one turn of its loop reports."""
     with contextlib.ExitStack() as opened:
         connections = [opened.enter_context(connect(system)) for _ in range(250)]
+        late = [CLIENT + mail(system, f"STILL{number}") for number in range(len(connections))]
+        if on_libmilter(system):  # Postfix has its answer to the end of the header before it goes on
+            for number, connection in enumerate(connections):
+                early, eoh, late[number] = late[number].partition(packet(b"N", b""))
+                connection.sendall(early + eoh)
+                assert connection.recv(5, socket.MSG_WAITALL) == packet(b"c", b"")
         system.stop("milter")
         for number, connection in enumerate(connections):
-            connection.sendall(CLIENT + mail(system, f"STILL{number}"))
+            connection.sendall(late[number])
         time.sleep(10.5)
         system.cont("milter")
-        assert [rest(connection) for connection in connections] == [b""] * len(connections)
+        wait(lambda: all(f"STILL{number}: this process stood still" in log(system) for number in range(len(connections))), lambda: log(system)[-3000:])
+        quick = connections if not on_libmilter(system) else connections[::50]
+        assert all(unanswered(system, connection) for connection in quick)
     assert "STILL0: this process stood still" in log(system) and stored(system) == [0, 0]
 
 
@@ -181,7 +212,7 @@ def test_an_answer_that_a_blocked_log_kept_is_not_given(system, tmp_path):
         wait(lambda: stored(system) == [1, 1], lambda: stored(system))
         time.sleep(10.5)
         drained()
-        assert rest(connection) == b""
+        assert unanswered(system, connection)
     wait(lambda: drained() and stored(system) == [0, 0], lambda: stored(system))
     restart("stderr")
     os.close(pipe)
