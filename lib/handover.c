@@ -1,6 +1,7 @@
 /* handover - see handover.h. */
 #include "handover.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <ev.h>
 #include <fcntl.h>
@@ -97,6 +98,19 @@ static bool new_file_is_good(void)
     return good;
 }
 
+/* What libraries have opened without close-on-exec is not the new process': it would hand it on in its turn. */
+static void keep_descriptors(int but)
+{
+    DIR *d = opendir("/proc/self/fd");
+    for (struct dirent *e; d && (e = readdir(d));) {
+        int fd = atoi(e->d_name);
+        if (fd > 2 && fd != but)
+            fcntl(fd, F_SETFD, FD_CLOEXEC);
+    }
+    if (d)
+        closedir(d);
+}
+
 static pid_t start_new(int *ready)
 {
     int fd[2];
@@ -105,6 +119,7 @@ static pid_t start_new(int *ready)
     posix_spawnattr_t how;
     if (pipe2(fd, O_CLOEXEC))
         return -1;
+    keep_descriptors(fd[1]);
     fcntl(fd[1], F_SETFD, 0);
     sigemptyset(&none);
     sigfillset(&usual);

@@ -120,6 +120,17 @@ def test_twenty_long_sessions_see_only_250s_across_three_upgrades(system):
     assert log(system).count("ended after its last session") == 3
 
 
+def test_a_reload_hands_on_no_descriptors(system):
+    def descriptors():
+        return len(list(Path(f"/proc/{serving(system)}/fd").iterdir()))
+    reload(system)
+    before = descriptors()
+    for _ in range(2):
+        reload(system)
+        assert not mail(connect(system), "u@a.example")
+    wait(lambda: descriptors() <= before, lambda: f"{descriptors()} after {before}")
+
+
 def test_a_bad_file_changes_nothing(system):
     conf = Path(system["milter"].note["conf"])
     good, old = conf.read_text(), serving(system)
