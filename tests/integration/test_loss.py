@@ -143,20 +143,30 @@ def one_round(system, victim, fault, load):
     return busy
 
 
+KEPT = re.compile(r"postfix/(?:qmgr\[\d+\]: (?=\w+: from=)|cleanup\[\d+\]: (?=\w+: milter-reject: END-OF-MESSAGE))(\w+): ")
 QUEUE_ID = re.compile(r"postfix/cleanup\[\d+\]: (\w+): message-id=")
 
 
 def unexplained(verdict, system):
     """Second copies without a reason in the logs. A milter that was killed in a transaction writes no `action=` line, and that is the reason: its
     copies were stored and not revoked, while Postfix kept the mail (policy queue) or the client sent it again (tempfail). So one of the
-    mail's queue ids is unknown to the milter's log, and was delivered."""
-    spoken = {line.split(": ")[1] for line in log_of(system, "milter") if "action=" in line}
+    mail's queue ids is unknown to the milter's log, and was delivered. The same when it was killed behind its line and Postfix had no
+    answer yet: Postfix says that it kept or refused what the milter calls `action=lane`. With an engine that has threads that takes
+    longer than a moment."""
+    spoken = {line.split(": ")[1] for line in log_of(system, "milter") if "action=" in line} - untold(system)
     sent = [line for name in (*(f"relay-{node}" for node in system.nodes), "postfix") for line in log_of(system, name) if "status=sent" in line]
 
     def killed(entry):
         silent = {found[1] for line in entry.lines if (found := QUEUE_ID.search(line))} - spoken
         return any(f"{name}: to=<{entry.recipient}>" in line for name in silent for line in sent)
     return [entry for entry in verdict.unexplained if not killed(entry)]
+
+
+def untold(system):
+    """Queue ids of mails that lie in lanes by the milter's log, and that Postfix kept or refused nevertheless."""
+    laned = {line.split(": ")[1] for line in log_of(system, "milter") if "action=lane" in line}
+    kept = {found[1] for line in log_of(system, "postfix") if (found := KEPT.search(line))}
+    return laned & kept
 
 
 def log_of(system, name):
