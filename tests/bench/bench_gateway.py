@@ -5,6 +5,7 @@
     slow       the same with a disk whose commit takes 5 ms: emulated, with group commit (slow_commit.c)
     floor      Postfix with a milter that discards; the generator itself fills smtp-sink at the same rate
     dovelane   Postfix with dovelane-milter, copies on 2 nodes, relays that empty them to smtp-sink
+    libfloor, libmilter  as floor and dovelane, with the milter's engine on libmilter (milter_engine)
     proxyfloor Postfix with an smtp-sink as its before-queue proxy; the generator itself fills the other smtp-sink at the same rate
     proxy      Postfix with dovelane-proxy, else as dovelane
     dovelane3, proxy3  the same with 3 copies on 3 nodes
@@ -35,7 +36,7 @@ from stack import Stack, StackError
 from stack.process import MARK
 
 ABOUT = "mail through Postfix, two nodes and relays to smtp-sink"
-ALL = "stock,tmpfs,slow,floor,dovelane,dovelane3,proxyfloor,proxy,proxy3"
+ALL = "stock,tmpfs,slow,floor,dovelane,libfloor,libmilter,dovelane3,proxyfloor,proxy,proxy3"
 OPTIONS = {"rounds": 5, "mails": 3000, "warmup": 1000, "sessions": 20, "per_connection": 0, "copies": 2, "dir": "/var/tmp",
            "disk": "auto", "variants": ALL, "loads": "1 KB,10 KB,70/30,1 session,100 sessions,fresh,paced,way", "rate": 0, "rate_mails": 1500, "commit_ms": 5,
            "wait": 0}
@@ -45,11 +46,13 @@ SIZES = {"1 KB": "1024", "10 KB": "10240", "70/30": "1024:70,10240:30"}
 PACED, WAY = "paced", "way"
 # Loads of 1 KB mails that differ in how they come: (sessions, mails per connection; None: as the options say).
 SHAPES = {"1 session": (1, 0), "100 sessions": (100, 0), "fresh": (None, 1)}
-SHAPED = ("stock", "floor", "dovelane", "proxyfloor", "proxy")
+SHAPED = ("stock", "floor", "dovelane", "libfloor", "libmilter", "proxyfloor", "proxy")
+ON_LIBMILTER = {"libfloor", "libmilter"}
 # A single session takes one mail at a time, and many mails would take long.
 FEWER = {"1 session": 3, "fresh": 2}
 TITLES = {"stock": "stock Postfix", "tmpfs": "stock, queue on tmpfs", "slow": "stock, emulated 5 ms commit", "floor": "floor (discard)",
-          "dovelane": "Dovelane", "dovelane3": "Dovelane, 3 copies", "proxyfloor": "proxy floor (swallow)", "proxy": "Dovelane by proxy",
+          "dovelane": "Dovelane", "libfloor": "libmilter's floor (discard)", "libmilter": "Dovelane on libmilter",
+          "dovelane3": "Dovelane, 3 copies", "proxyfloor": "proxy floor (swallow)", "proxy": "Dovelane by proxy",
           "proxy3": "Dovelane by proxy, 3 copies"}
 PATIENCE = 120
 DIVERTED = "dovelane_mails_diverted_total"
@@ -64,14 +67,15 @@ TUNED = {
     "qmgr_message_active_limit": 100000,
     "qmgr_message_recipient_limit": 100000,
 }
-POSTFIX = {"stock": "stock", "tmpfs": "stock", "slow": "stock", "floor": "discard", "dovelane": "divert", "dovelane3": "divert", "proxyfloor": "swallow",
+POSTFIX = {"stock": "stock", "tmpfs": "stock", "slow": "stock", "floor": "discard", "dovelane": "divert", "libfloor": "discard", "libmilter": "divert",
+           "dovelane3": "divert", "proxyfloor": "swallow",
            "proxy": "proxy", "proxy3": "proxy"}
-FLOORS = {"floor", "proxyfloor"}
+FLOORS = {"floor", "libfloor", "proxyfloor"}
 # What each way in is held against, with the ratio it must reach: (other, goal).
 AGAINST = {"dovelane": (("stock", ">= 1.3"), ("floor", ">= 0.8")), "proxy": (("stock", ">= 2.3"), ("proxyfloor", ">= 0.75")),
-           "dovelane3": (("stock", ""), ("floor", "")), "proxy3": (("stock", ""), ("proxyfloor", ""))}
+           "libmilter": (("dovelane", ""), ("libfloor", "")), "dovelane3": (("stock", ""), ("floor", "")), "proxy3": (("stock", ""), ("proxyfloor", ""))}
 OURS_AT_MOST = {"dovelane": "<= 0.25", "proxy": "<= 0.15"}
-FLOOR_OF = {"dovelane": "floor", "dovelane3": "floor", "proxy": "proxyfloor", "proxy3": "proxyfloor"}
+FLOOR_OF = {"dovelane": "floor", "libmilter": "libfloor", "dovelane3": "floor", "proxy": "proxyfloor", "proxy3": "proxyfloor"}
 PAPER_RATE = 3600  # mails a second, with 3 copies and the mix
 OTHERS_OF_CORES = {"generator", "sink", "runner", "others", "awake"}  # run on other hosts
 
@@ -191,7 +195,8 @@ def stack_of(variant, directory, options):
         shared.chmod(0o666)  # of all daemons, whatever they run as
         postconf["import_environment"] = (f"MAIL_CONFIG MAIL_DEBUG MAIL_LOGTAG TZ LANG=C POSTLOG_SERVICE POSTLOG_HOSTNAME {MARK} LD_PRELOAD={library} "
                                           f"SLOW_COMMIT_FILE={shared} SLOW_COMMIT_MS={options.commit_ms}")
-    return Stack(directory, postfix=POSTFIX[variant], sinks=["sink"], copies=copies, nodes=copies or 0,
+    settings = {"milter_engine": "libmilter" if variant in ON_LIBMILTER else "own"}
+    return Stack(directory, postfix=POSTFIX[variant], sinks=["sink"], copies=copies, nodes=copies or 0, settings=settings,
                  sessions=max(options.sessions, 100) + 50, postconf=postconf, queue_tmpfs=variant == "tmpfs")
 
 
@@ -392,7 +397,7 @@ def quiet(results, report):
 def run(report, options):
     if os.geteuid() != 0:
         raise StackError("Postfix's master must be started by root: run this as root")
-    for name in ("smtp_load", "discard_milter", "slow_commit.so"):
+    for name in ("smtp_load", "discard_milter", "discard_libmilter", "slow_commit.so"):
         if not (BUILD / "tests" / "bench" / name).exists():
             raise StackError(f"{BUILD}/tests/bench/{name} is not built: run make")
     known = {*SIZES, *SHAPES, PACED, WAY}

@@ -141,8 +141,9 @@ def proxy(base, shape, settings, nodes, mta, domains, log):
 
 
 def discard_milter(shape, socket_path, log):
-    """The floor: a milter that answers every message with a discard."""
-    program = needed(shape.build / "tests" / "bench" / "discard_milter", "the discarding milter")
+    """The floor of an engine: a milter that answers every message with a discard."""
+    name = {"libmilter": "discard_libmilter"}.get(shape.settings.get("milter_engine"), "discard_milter")
+    program = needed(shape.build / "tests" / "bench" / name, "the discarding milter")
     return Service("milter", [program, socket_path], log, [("milter", f"unix:{socket_path}")], grace=10,
                    note={"socket": str(socket_path)})
 
