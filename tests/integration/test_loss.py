@@ -213,14 +213,23 @@ def test_nothing_is_lost(policy, victim, fault):
     run(policy, victim, fault, ROUNDS)
 
 
+@pytest.mark.parametrize("policy, fault", [(policy, fault) for policy, victim, fault in KINDS if victim == "milter"])
+def test_nothing_is_lost_by_libmilter(policy, fault, monkeypatch):
+    """The milter's other engine."""
+    monkeypatch.setenv("DOVELANE_MILTER_ENGINE", "libmilter")
+    run(policy, "milter", fault, ROUNDS)
+
+
 @pytest.mark.parametrize("victim, fault", [("relay", "kill"), pytest.param("node", "stop", marks=pytest.mark.long)])
 def test_nothing_is_lost_by_tls_and_with_users(victim, fault):
     run("queue", victim, fault, 1, secure=True)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("milter_engine", ["own", "libmilter"])
 @pytest.mark.parametrize("policy, victim, fault", KINDS)
-def test_nothing_is_lost_in_twenty_rounds(policy, victim, fault):
+def test_nothing_is_lost_in_twenty_rounds(policy, victim, fault, milter_engine, monkeypatch):
+    monkeypatch.setenv("DOVELANE_MILTER_ENGINE", milter_engine)
     run(policy, victim, fault, LONG_ROUNDS)
 
 
