@@ -53,7 +53,7 @@ def log(system):
 
 
 def on_libmilter(system):
-    return system["milter"].note["settings"]["milter_engine"] == "libmilter"
+    return system["milter"].note["settings"].get("milter_engine") == "libmilter"
 
 
 def mail(system, queue_id, end=packet(b"E", b""), header=b""):

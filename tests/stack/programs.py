@@ -110,10 +110,11 @@ def milter(base, shape, settings, nodes, socket_path, config_directory, log):
     conf = base / "dovelane.conf"
     metrics = base / "dovelane-milter.metrics"
     name = next(iter(nodes))
+    engine = os.environ.get("DOVELANE_MILTER_ENGINE")  # not written without: an earlier version's milter does not know it
     note = {"conf": str(conf), "node": name, "metrics": str(metrics), "socket": str(socket_path), "nodes": nodes,
             "settings": dict({"log": "stderr", "metrics_socket": str(metrics), "milter_socket": str(socket_path),
                               "state_directory": str(base), "postfix_config": str(config_directory),
-                              "milter_engine": os.environ.get("DOVELANE_MILTER_ENGINE") or "own"}, **settings)}
+                              **({"milter_engine": engine} if engine else {})}, **settings)}
     # MAIL_CONFIG: the milter asks postmap(1) about aliases, which must be this Postfix's.
     service = Service("milter", [program, "-c", conf, "-n", name], log, [("milter", f"unix:{socket_path}")], cwd=base,
                       env={"MAIL_CONFIG": str(config_directory)}, grace=20, note=note)
