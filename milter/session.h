@@ -1,5 +1,7 @@
-/* session - what the milter knows of one SMTP session and of the mail that is under way in it. One thread and one loop: sessions and the store; only postmap(1) is
- * run by others (lookup.h).
+/* session - what the milter knows of one SMTP session and of the mail that is under way in it.
+ *
+ * Rules, maps and the store are on one thread and one loop; postmap(1) is run by others (lookup.h). What comes before the end
+ * of a message is heard in the engine's thread: that of the loop, or one of libmilter's.
  *
  *   an engine (engine.h) ── events ──▶ session.c ──▶ mail.c ── at the end of a message ──▶ rules.c: Postfix's queue?
  *                                                                                                               divert.c: lanes, and what Postfix is answered */
