@@ -206,6 +206,25 @@ def test_the_file_is_read_anew(system):
     conf.write_text(before)
 
 
+def test_a_reload_changes_the_engine_and_changes_it_back(system, engine):
+    conf = Path(system["milter"].note["conf"])
+    before = conf.read_text()
+    lines = [line for line in before.splitlines() if not line.startswith("milter_engine")]
+    other = {"own": "libmilter", "libmilter": "own"}[engine]
+    clients = [connect(system)]
+    for text, name in ("\n".join([*lines, f"milter_engine = {other}"]) + "\n", other), (before, engine):
+        assert not mail(clients[-1], "u1@a.example")
+        conf.write_text(text)
+        reload(system)
+        assert f"milter_engine = {name}" in [line for line in log(system).splitlines() if " started: " in line][-1]
+        clients.append(connect(system))
+    for number, client in enumerate(clients):  # sessions of all three
+        assert not mail(client, f"u{number}@a.example")
+        assert "action=lane" in log(system).splitlines()[-1]
+        client.quit()
+    wait(lambda: milters(system) == [serving(system)], lambda: str(milters(system)) + log(system)[-2000:])
+
+
 def test_the_old_one_does_not_take_the_new_ones_socket_along(system):
     kept = connect(system)
     assert not mail(kept, "u1@a.example")
