@@ -43,7 +43,8 @@ def stack(request):
 
 @pytest.fixture(scope="module", params=["own", "libmilter"])
 def engine(request):
-    """For the tests of the milter: each runs with both engines. Other tests have the one that DOVELANE_MILTER_ENGINE names."""
+    """For the tests of the milter: each runs with both engines. Other tests have the one that DOVELANE_MILTER_ENGINE names
+    (not for test_versions.py: the earlier version has no such setting)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOVELANE_MILTER_ENGINE", request.param)
         yield request.param
