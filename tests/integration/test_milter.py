@@ -271,12 +271,18 @@ def test_a_thousand_recipients_are_one_entry(system):
 def test_many_mails_at_once_do_not_take_more_memory_than_they_may():
     """The milter holds at most milter_memory; the rest goes to Postfix's queue."""
     content = b"Subject: large\r\n\r\n" + (b"z" * 70 + b"\r\n") * 200000
-    with stack_of(settings={"max_entry": "25MB", "milter_memory": "64MB"}) as system:
+    with stack_of(settings={**LONG_WAIT, "max_entry": "25MB", "milter_memory": "64MB"}) as system:
+        log = Path(system["milter"].log)
+        wait_able(system)
+        system.stop("redis-mx2")  # none is done before the others come
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
-            answers = list(pool.map(lambda number: send(system, f"u{number}@a.example", content=content), range(6)))
+            sent = [pool.submit(send, system, f"u{number}@a.example", content=content) for number in range(6)]
+            while "action=queue reason=busy" not in log.read_text() and not all(each.done() for each in sent):
+                time.sleep(0.05)
+            system.cont("redis-mx2")
+            answers = [each.result() for each in sent]
         assert all(code == 250 for code, _ in answers)
-        log = Path(system["milter"].log).read_text()
-        assert "action=queue reason=busy" in log
+        assert "action=queue reason=busy" in log.read_text()
         peak = int(re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{system['milter'].pid}/status").read_text())[1])
         assert peak < 200 * 1024, f"{peak} kB"
 
