@@ -12,14 +12,16 @@
 #include "clock.h"
 #include "mem.h"
 #include "path.h"
+#include "reader.h"
 
 #define CONNECT 2. /* seconds, for each address */
 #define ANSWER 5.
+#define ANSWER_MOST ((size_t)1 << 30) /* bytes (reader.h) */
 
 struct link {
     struct endpoint *to;
     struct path *path;
-    redisReader *reader;
+    struct reader *reader;
 };
 
 static bool fail(struct conn *c, const char *why)
@@ -86,9 +88,7 @@ static bool know(struct conn *c)
 static bool use(struct conn *c, struct endpoint *to, struct path *p)
 {
     c->link = mem_alloc(sizeof *c->link);
-    *c->link = (struct link){to, p, redisReaderCreate()};
-    if (!c->link->reader)
-        abort();
+    *c->link = (struct link){to, p, reader_open(ANSWER_MOST)};
     return know(c);
 }
 
@@ -157,7 +157,7 @@ void conn_close(struct conn *c)
     path_close(l->path, false);
     signal(SIGPIPE, was);
     endpoint_free(l->to);
-    redisReaderFree(l->reader);
+    reader_close(l->reader);
     free(l);
 }
 
@@ -211,10 +211,10 @@ static const char *send_all(struct link *l, char *data, size_t len, double until
 static redisReply *receive(struct link *l, double until, const char **why_r)
 {
     static char input[65536];
-    void *reply = NULL;
+    redisReply *reply = NULL;
     for (;;) {
-        if (redisReaderGetReply(l->reader, &reply) != REDIS_OK) {
-            *why_r = l->reader->errstr;
+        if (!reader_next(l->reader, &reply)) {
+            *why_r = reader_error(l->reader);
             return NULL;
         }
         if (reply)
@@ -223,8 +223,10 @@ static redisReply *receive(struct link *l, double until, const char **why_r)
         *why_r = !n ? "closed by the server" : n < 0 && !again(n) ? path_error(l->path) : n < 0 && !wait_for(l, POLLIN, until) ? "no answer" : NULL;
         if (*why_r)
             return NULL;
-        if (n > 0)
-            redisReaderFeed(l->reader, input, (size_t)n);
+        if (n > 0 && !reader_feed(l->reader, input, (size_t)n)) {
+            *why_r = reader_error(l->reader);
+            return NULL;
+        }
     }
 }
 

@@ -190,6 +190,8 @@ struct node *node_open(struct ev_loop *loop, const struct node_options *o)
     n->arg = o->arg;
     n->answered = clock_monotonic();
     n->wire = wire_open(loop, &o->link, o->blocks, on_wire, n);
+    if (o->reply_most)
+        wire_bound(n->wire, o->reply_most);
     ev_timer_init(&n->pinger, on_ping, n->ping_every, n->ping_every);
     n->pinger.data = n;
     if (n->ping_every > 0.)

@@ -27,6 +27,7 @@ struct node_options {
     const char *purpose;   /* for CLIENT SETNAME and the log: "milter", "relay-take" */
     double ping_every;     /* seconds; 0: never */
     bool blocks;           /* READY BLOCK goes over it */
+    size_t reply_most;     /* bytes of memory of one answer (wire_bound); 0: as wire has it */
     int64_t settle;        /* ms that the server must remember what it let go, at least */
     node_state_fn *state;
     void *arg;

@@ -13,8 +13,10 @@
 #include <linux/sockios.h>
 
 #include "mem.h"
+#include "reader.h"
 #include "resolve.h"
 
+#define ANSWERS_MOST 65536 /* bytes of those to AUTH and PING (reader.h) */
 #define RECORD 16384 /* what one read of TLS gives at most */
 
 enum stage { LOOKING_UP, CONNECTING, HANDSHAKE, ASKING, OPEN, FAILED };
@@ -38,7 +40,7 @@ struct path {
     size_t asked; /* bytes that are written */
     int owed;     /* answers */
     bool names_user;
-    redisReader *reader;
+    struct reader *reader;
     char why[640]; /* from the start: when it cannot even be begun */
 };
 
@@ -46,8 +48,7 @@ static void stop_watching(struct path *p)
 {
     ev_io_stop(p->loop, &p->io);
     ev_timer_stop(p->loop, &p->patience);
-    if (p->reader)
-        redisReaderFree(p->reader);
+    reader_close(p->reader);
     p->reader = NULL;
     if (p->question.data)
         explicit_bzero(p->question.data, p->question.len);
@@ -120,9 +121,7 @@ static void begin_to_ask(struct path *p)
         end(p, OPEN, NULL);
         return;
     }
-    p->reader = redisReaderCreate();
-    if (!p->reader)
-        abort();
+    p->reader = reader_open(ANSWERS_MOST);
     ev_io_stop(p->loop, &p->io);
     ev_io_set(&p->io, p->fd, EV_READ | EV_WRITE);
     ev_io_start(p->loop, &p->io);
@@ -167,16 +166,16 @@ static void read_answers(struct path *p)
         fail(p, "%s", n ? path_error(p) : p->tls ? "closed by the server" : "closed by the server (does it want TLS there?)");
         return;
     }
-    redisReaderFeed(p->reader, input, (size_t)n);
+    bool good = reader_feed(p->reader, input, (size_t)n);
     while (p->owed) {
-        void *reply = NULL;
-        if (redisReaderGetReply(p->reader, &reply) != REDIS_OK) {
-            fail(p, "no Redis answers there: %s", p->reader->errstr);
+        redisReply *reply = NULL;
+        if (!good || !reader_next(p->reader, &reply)) {
+            fail(p, "no Redis answers there: %s", reader_error(p->reader));
             return;
         }
         if (!reply)
             return;
-        bool good = one_answer(p, reply);
+        good = one_answer(p, reply);
         freeReplyObject(reply);
         if (!good)
             return;

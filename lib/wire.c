@@ -11,9 +11,10 @@
 #include "mem.h"
 #include "number.h"
 #include "path.h"
+#include "reader.h"
 
 #define READ_SIZE (64 * 1024)
-#define REPLY_MOST ((size_t)1 << 30) /* bytes of one answer, and of what came with it: ours are smaller, whoever sends more is no server of ours */
+#define REPLY_MOST ((size_t)1 << 30) /* of reader.h: ours are smaller, whoever sends more is no server of ours */
 #define IOV_MOST 64
 #define HEAD_MOST 23 /* bytes before an argument: a sign, 20 digits, CRLF */
 #define RECONNECT_FIRST 0.05
@@ -73,8 +74,8 @@ struct wire {
     double progress_at;
     long long written, confirmed; /* bytes of this connection */
 
-    redisReader *reader;
-    size_t unanswered; /* bytes that came since the last whole answer */
+    struct reader *reader;
+    size_t reply_most;
     struct request *first, **last; /* open requests, oldest first */
     size_t nopen;
     struct chunk *out, **out_last;
@@ -141,7 +142,7 @@ static void close_socket(struct wire *w, bool forget)
     w->out_last = &w->out;
     w->out_done = w->out_bytes = 0;
     if (w->reader && !w->in_replies) {
-        redisReaderFree(w->reader);
+        reader_close(w->reader);
         w->reader = NULL;
     }
 }
@@ -181,11 +182,7 @@ static void established(struct wire *w)
     ev_io_set(&w->reading, path_fd(w->path), EV_READ);
     ev_io_set(&w->writing, path_fd(w->path), EV_WRITE);
     ev_io_start(w->loop, &w->reading);
-    w->reader = redisReaderCreate();
-    if (!w->reader)
-        abort();
-    w->reader->maxbuf = 1024 * 1024;
-    w->unanswered = 0;
+    w->reader = reader_open(w->reply_most);
     w->state(w, true, "connected", w->arg);
 }
 
@@ -414,13 +411,13 @@ static void on_flush(struct ev_loop *loop, ev_prepare *p, int events)
 static void give_replies(struct wire *w)
 {
     unsigned generation = w->generation;
-    redisReader *reader = w->reader;
+    struct reader *reader = w->reader;
     const char *broken = NULL;
     w->in_replies = true;
     while (!broken && w->generation == generation) {
-        void *reply = NULL;
-        if (redisReaderGetReply(reader, &reply) != REDIS_OK) {
-            broken = reader->errstr;
+        redisReply *reply;
+        if (!reader_next(reader, &reply)) {
+            broken = reader_error(reader);
             break;
         }
         if (!reply)
@@ -431,7 +428,6 @@ static void give_replies(struct wire *w)
             broken = "an answer that nobody asked for";
             break;
         }
-        w->unanswered = 0;
         w->first = r->next;
         if (!w->first)
             w->last = &w->first;
@@ -450,7 +446,7 @@ static void give_replies(struct wire *w)
     /* The connection was dropped by a callback: the reader was left for us to free. A new one cannot be there yet, since connecting
      * takes a turn of the loop. */
     if (w->generation != generation && w->reader == reader && reader) {
-        redisReaderFree(reader);
+        reader_close(reader);
         w->reader = NULL;
     }
 }
@@ -470,13 +466,8 @@ static void read_some(struct wire *w)
         return;
     }
     w->progress_at = clock_monotonic();
-    w->unanswered += (size_t)n;
-    if (w->unanswered > REPLY_MOST) {
-        lost(w, "an answer of more than 1 GiB");
-        return;
-    }
-    if (redisReaderFeed(w->reader, input, (size_t)n) != REDIS_OK) {
-        lost(w, "out of memory for an answer");
+    if (!reader_feed(w->reader, input, (size_t)n)) {
+        lost(w, reader_error(w->reader));
         return;
     }
     give_replies(w);
@@ -499,6 +490,7 @@ struct wire *wire_open(struct ev_loop *loop, const struct config_link *link, boo
     w->state = state;
     w->arg = arg;
     w->wait = RECONNECT_FIRST;
+    w->reply_most = REPLY_MOST;
     w->good_enough = GOOD_TRIES;
     w->down_since = clock_monotonic();
     w->last = &w->first;
@@ -515,6 +507,11 @@ struct wire *wire_open(struct ev_loop *loop, const struct config_link *link, boo
     /* From the loop, so that state is never called from within wire_open. */
     reconnect_in(w, 0.);
     return w;
+}
+
+void wire_bound(struct wire *w, size_t most)
+{
+    w->reply_most = most;
 }
 
 void wire_close(struct wire *w)

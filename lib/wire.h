@@ -32,6 +32,8 @@ typedef void wire_state_fn(struct wire *, bool up, const char *why, void *arg);
 /* The link is copied. blocks: it carries requests that wait (READY BLOCK), so that silence means nothing. Starts to connect at once. */
 struct wire *wire_open(struct ev_loop *loop, const struct config_link *, bool blocks, wire_state_fn *state, void *arg);
 
+/* One answer takes no more memory than that (reader.h), from the next connection on; 1 GiB where nobody says. */
+void wire_bound(struct wire *, size_t most);
 /* Answers every open request with NULL, does not call state, and frees. */
 void wire_close(struct wire *);
 

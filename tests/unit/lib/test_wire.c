@@ -184,6 +184,10 @@ static const struct {
     {"*99999999999999\r\n", "protocol"},
     {"$99999999999999999999999\r\n", "protocol"},
     {":1\r\n:2\r\n:3\r\n:4\r\n", "nobody asked"},
+    /* Lists that are allocated by their heads, and take minutes to be freed. */
+    {"*2147483647\r\n*2147483647\r\n*2147483647\r\n*2147483647\r\n", "too large"},
+    {"*20000000\r\n", "too large"},
+    {"*2\r\n*10000000\r\n*10000000\r\n", "too large"},
 };
 
 START_TEST(test_garbage_drops_the_connection)
