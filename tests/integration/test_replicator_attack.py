@@ -2,6 +2,7 @@
 import contextlib
 import itertools
 import os
+import random
 import sqlite3
 import threading
 import time
@@ -10,6 +11,7 @@ import pytest
 
 from lane_server import wait_for
 from replicator_worker import Ended, INGEST, NOTE, Worker, text
+from replicator_world import users
 from test_replicator import LIVE, meta, world  # noqa: F401
 
 pytestmark = pytest.mark.core
@@ -449,3 +451,40 @@ def test_those_who_stop_theirs_behind_the_last_word_share_one(world, monkeypatch
         assert s.most["stopped"] == 1, "all of them, one at a time"
         s.over.set()
     s.world.quiet(s.bad + s.good)
+
+
+@contextlib.contextmanager
+def a_full_hand(w, names):
+    """The second site always has a parcel for these users of the first, as fast as they are done with."""
+    over, digest, lane = threading.Event(), w[0].site.hellos[0][1], "dovelane:replica:site-b>site-a"
+    w[0].site.slow.update(dict.fromkeys(names, 0.05))
+
+    def push():
+        call, body = w[1].redis.client(), os.urandom(300_000)
+        while not over.wait(0.002):
+            if int(call("LANE.LEN", lane)) < 60:    # the hand has 28 of them
+                entry = [1, os.urandom(16), meta(digest, random.choice(names), kind=99, sender=2, to=1), body]
+                call("LANE.PUSH", 1, lane, "ENTRIES", 1, *entry)
+    pushing = threading.Thread(target=push)
+    pushing.start()
+    try:
+        wait_for(lambda: w[0].metric("replicator_in_hand_bytes") > 7_000_000, 30, "a hand that is full")
+        yield
+    finally:
+        over.set()
+        pushing.join()
+
+
+def test_a_site_that_fills_the_hand_keeps_no_answers_of_others_away(world):  # noqa: F811
+    """They come by the bulk lane, as bodies do, of which nothing was taken while the other lane had half of the hand."""
+    w = world(3, replicator_memory="8M", hello_every="1h")
+    names = users(8)
+    for name in names:
+        w[0].change(name, "x")
+    w[2].change("victim", "x")
+    w.quiet([*names, "victim"])
+    with a_full_hand(w, names):
+        for n in range(5):
+            w[0].site.exchanged.clear()
+            assert w[0].admin("resync", "victim")[1] == 0
+            wait_for(lambda: "victim" in w[0].site.exchanged, 30, "the third site's answer")

@@ -20,6 +20,8 @@
 #define COUNT 256
 #define PARCEL_COSTS 512 /* bytes, besides its body: at least what one takes in memory */
 #define TAKE_BYTES (2 * 1024 * 1024)
+#define REPLY_MOST (32 * 1024 * 1024) /* memory of one answer: a TAKE's bytes, a parcel, what COUNT of them cost */
+#define UNSENT_MOST (1024 * 1024) /* ACKs that a peer's node does not take: nothing more is taken from it */
 #define TRIM_ABOVE (8 * 1024 * 1024)
 #define SAME_LOOKED_AT 64 /* parcels of a user among which a batch is looked for that came before */
 #define ACKS_MAX 1000       /* ids of one ACK */
@@ -47,6 +49,8 @@ struct take {
     struct replicator *r;
     size_t bytes;  /* in hand */
     size_t coming; /* that were asked for */
+    size_t bulk;   /* of both: from bulk lanes */
+    size_t next;   /* the peer of whom is taken first */
     bool swollen;  /* it had more than TRIM_ABOVE in hand, and memory was not given back since */
     struct hand_list bucket[BUCKETS];
     ev_timer again;
@@ -101,6 +105,7 @@ void take_done(struct take *t, struct parcel_in_hand *p)
     ack(&t->from[p->peer], p->lane, p->id);
     LIST_REMOVE(p, in_hash);
     t->bytes -= p->body.n + PARCEL_COSTS;
+    t->bulk -= p->lane == LANE_BULK ? p->body.n + PARCEL_COSTS : 0;
     metric_set(replicator_in_hand_bytes, (long long)t->bytes);
     freeReplyObject(p->reply);
     free(p);
@@ -258,6 +263,7 @@ static void take_entry(struct from *f, int lane, redisReply *e)
     p->first = first;
     e->element[6] = NULL;
     t->bytes += p->body.n + PARCEL_COSTS;
+    t->bulk += lane == LANE_BULK ? p->body.n + PARCEL_COSTS : 0;
     t->swollen = t->swollen || t->bytes > TRIM_ABOVE;
     metric_set(replicator_in_hand_bytes, (long long)t->bytes);
     LIST_INSERT_HEAD(bucket_of(t, p->id), p, in_hash);
@@ -272,6 +278,7 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
     free(arg);
     f->taking = false;
     f->take->coming -= q.bytes;
+    f->take->bulk -= q.lane == LANE_BULK ? q.bytes : 0;
     if (!reply)
         return;
     if (reply->type != REDIS_REPLY_ARRAY) {
@@ -308,26 +315,42 @@ static void take_lane(struct from *f, int lane, size_t room)
     const char *key = f->take->r->group.peer[f->peer].in[lane];
     f->taking = wire_sendf(node_wire(f->drain), on_take, q,
                            "LANE.TAKE 1 %s COUNT %d BYTES %d LEASE %d", key, COUNT, (int)q->bytes, LEASE);
-    if (f->taking)
+    if (f->taking) {
         f->take->coming += q->bytes;
-    else
+        f->take->bulk += lane == LANE_BULK ? q->bytes : 0;
+    } else {
         free(q);
+    }
 }
 
+/* Bulk may fill half of the hand. It does not wait until live leaves half of it: the parcels of one
+ * site would keep what the others answer away for good. */
+static void take_from(struct from *f)
+{
+    struct take *t = f->take;
+    size_t most = (size_t)t->r->config->replicator_memory, had = t->bytes + t->coming;
+    size_t room = had < most ? most - had : 0, bulk = t->bulk < most / 2 ? most / 2 - t->bulk : 0;
+    if (f->waiting[LANE_LIVE] && room > 0)
+        take_lane(f, LANE_LIVE, room);
+    else if (!f->waiting[LANE_LIVE] && f->waiting[LANE_BULK] && room > 0 && bulk > 0)
+        take_lane(f, LANE_BULK, room < bulk ? room : bulk);
+}
+
+/* Who was given room is the last the next time: else the first one who always has something would
+ * have all of it. */
 void take_run(struct take *t)
 {
     struct replicator *r = t->r;
     double now = clock_monotonic();
-    size_t most = (size_t)r->config->replicator_memory;
-    for (size_t i = 0; i < r->group.npeers && !r->stopping; i++) {
-        struct from *f = &t->from[i];
-        if (!f->drain || f->taking || !node_ready(f->drain) || now < f->pause)
+    size_t n = r->group.npeers, first = t->next;
+    for (size_t k = 0; k < n && !r->stopping; k++) {
+        struct from *f = &t->from[(first + k) % n];
+        if (!f->drain || f->taking || !node_ready(f->drain) || now < f->pause ||
+            wire_unsent_bytes(node_wire(f->drain)) > UNSENT_MOST)
             continue;
-        size_t had = t->bytes + t->coming;
-        if (f->waiting[LANE_LIVE] && had < most)
-            take_lane(f, LANE_LIVE, most - had);
-        else if (!f->waiting[LANE_LIVE] && f->waiting[LANE_BULK] && had < most / 2)
-            take_lane(f, LANE_BULK, most / 2 - had);
+        take_from(f);
+        if (f->taking)
+            t->next = (f->peer + 1) % n;
     }
 }
 
@@ -447,10 +470,11 @@ struct take *take_open(struct replicator *r)
         f->patience.data = f;
         if (p->removed)
             continue;
-        f->ready = node_open(r->loop, &(struct node_options){.name = p->node, .link = p->link, .purpose = "replicator-ready", .blocks = true, .state = on_ready_state, .arg = f});
+        f->ready = node_open(r->loop, &(struct node_options){.name = p->node, .link = p->link, .purpose = "replicator-ready", .reply_most = REPLY_MOST, .blocks = true, .state = on_ready_state, .arg = f});
         f->drain = node_open(r->loop, &(struct node_options){.name = p->node,
                                                              .link = p->link,
                                                              .purpose = "replicator-take",
+                                                             .reply_most = REPLY_MOST,
                                                              .ping_every = REPLICATOR_PING,
                                                              .state = on_drain_state,
                                                              .arg = f});
