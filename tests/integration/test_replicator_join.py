@@ -1,5 +1,6 @@
 """How far a site is filled, as `doveadm dovelane join --status` shows it, and join_rate."""
 import contextlib
+import os
 import re
 import sqlite3
 import threading
@@ -7,9 +8,9 @@ import time
 
 import pytest
 from lane_server import wait_for
-from replicator_worker import ADMIN, WANT, Worker
+from replicator_worker import ADMIN, BODIES, WANT, Worker
 from replicator_world import users
-from test_replicator import BULK, world  # noqa: F401
+from test_replicator import BULK, meta, world  # noqa: F401
 
 pytestmark = pytest.mark.core
 TITLES = ["what", "done", "left", "rate", "time left", "progress"]
@@ -282,3 +283,20 @@ def test_what_is_held_goes_with_its_user_or_its_site(world):  # noqa: F811
     wait_for(lambda: w[0].metric("replicator_held_requests") == 2, 60, "two of them")
     assert w[0].admin("peers", "", "--remove", "2")[1] == 0
     assert w[0].metric("replicator_held_requests") == 0
+
+
+def test_what_nobody_asked_for_costs_none_of_the_rate(world):  # noqa: F811
+    """A site would keep the mails of all others away from one that is filled, for as long as it likes and longer."""
+    w = world(3, join_rate="1MB", **NEVER)
+    w[0].site.unknown.add("ghost")
+    w[0].site.want_most = 100       # with the second request main knows that he is filled
+    w[0].change("user1", "one")
+    w.quiet(["user1"])
+    lane, call, digest = BULK.format("site-c", "site-a"), w[2].redis.client(), w[0].site.hellos[0][1]
+    for _ in range(60):     # a minute's worth, and two
+        entry = [1, os.urandom(16), meta(digest, "ghost", kind=BODIES, sender=3, to=1), bytes(2_000_000)]
+        call("LANE.PUSH", 1, lane, "ENTRIES", 1, *entry)
+        wait_for(lambda: int(call("LANE.LEN", lane)) < 10, 60, "room")
+    wait_for(lambda: int(call("LANE.LEN", lane)) == 0, 60, "all of it taken")
+    lacks(w[0], "user1", 500)
+    wait_for(lambda: w[0].site.came.get("user1") == (500, 500_000), 30, "mails of the second site")

@@ -13,6 +13,7 @@
 #define BURST 1.                     /* seconds that the bucket keeps */
 #define HELD_MOST (32 * 1024 * 1024) /* bytes of what is held; what is more is asked for again */
 #define LEAST_WAIT 0.01              /* seconds */
+#define MAIL_MOST ((double)PARCEL_PARTS_MAX * PARCEL_PART_MAX) /* bytes of one that an answer brings */
 
 /* A request that waits. */
 struct held_request {
@@ -50,7 +51,7 @@ static double level_now(struct pace *p)
 static void refund(struct pace *p, struct user_peer *up)
 {
     p->level += up->expected;
-    up->expected = 0;
+    up->expected = up->may = 0;
 }
 
 static size_t mails_wanted(struct text body)
@@ -80,6 +81,7 @@ static void go(struct pace *p, struct user *u, size_t peer, const struct frame_p
     refund(p, up);
     up->each = progress_mail_size(p->r->progress);
     up->expected = (double)mails_wanted(send->body) * up->each;
+    up->may = (double)mails_wanted(send->body) * MAIL_MOST;
     p->level -= up->expected;
     ship_send(p->r->ship, u, &one);
 }
@@ -171,17 +173,21 @@ void pace_send(struct pace *p, struct user *u, const struct frame_parcel *send)
     run(p);
 }
 
+/* What nobody asked for costs nothing: a site that sends it would keep the others' mails away. */
 void pace_came(struct pace *p, struct user *u, size_t peer, unsigned kind, struct text body)
 {
     if (p->rate == 0 || (kind != PARCEL_BODY && kind != PARCEL_BODIES))
         return;
     struct user_peer *up = u ? &u->peer[peer] : NULL;
-    double charged = up ? (double)mails_in(kind, body) * up->each : 0;
-    if (up && charged > up->expected)
+    double bytes = up && (double)body.n < up->may ? (double)body.n : up ? up->may : 0;
+    double charged = bytes > 0 ? (double)mails_in(kind, body) * up->each : 0;
+    if (bytes == 0)
+        return;
+    if (charged > up->expected)
         charged = up->expected;
-    if (up)
-        up->expected -= charged;
-    p->level += charged - (double)body.n;
+    up->expected -= charged;
+    up->may -= bytes;
+    p->level += charged - bytes;
     run(p);
 }
 

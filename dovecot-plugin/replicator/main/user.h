@@ -48,6 +48,7 @@ struct user_peer {
     unsigned cut_offs;     /* exchanges, one after the other, that were closed before an answer */
     bool cut_off;          /* it will not come: the next exchange is due, whatever is said meanwhile */
     double expected, each;     /* bytes of mails that were asked for and are charged; of one of them (pace.c) */
+    double may;                /* bytes that the answer may bring */
     struct held_request *held; /* a request for mails that waits; NULL: none does */
 };
 
