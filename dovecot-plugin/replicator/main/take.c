@@ -4,8 +4,10 @@
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "clock.h"
 #include "log.h"
@@ -51,6 +53,7 @@ struct take {
     size_t coming; /* that were asked for */
     size_t bulk;   /* of both: from bulk lanes */
     size_t next;   /* the peer of whom is taken first */
+    uint8_t secret[16]; /* a site that chose all of one bucket would have main search it for each */
     bool swollen;  /* it had more than TRIM_ABOVE in hand, and memory was not given back since */
     struct hand_list bucket[BUCKETS];
     ev_timer again;
@@ -68,9 +71,10 @@ struct request {
 
 static struct hand_list *bucket_of(struct take *t, const void *id)
 {
-    uint64_t h;
-    memcpy(&h, id, sizeof h);
-    return &t->bucket[h % BUCKETS];
+    uint8_t key[sizeof t->secret + 16];
+    memcpy(key, t->secret, sizeof t->secret);
+    memcpy(key + sizeof t->secret, id, 16);
+    return &t->bucket[orset_hash(key, sizeof key).lo % BUCKETS];
 }
 
 static bool held(struct take *t, size_t peer, const void *id)
@@ -462,6 +466,8 @@ struct take *take_open(struct replicator *r)
 {
     struct take *t = mem_zero(sizeof *t + r->group.npeers * sizeof *t->from);
     t->r = r;
+    if (getrandom(t->secret, sizeof t->secret, 0) != sizeof t->secret)
+        log_fatal("getrandom: %s", strerror(errno));
     for (size_t i = 0; i < r->group.npeers; i++) {
         struct from *f = &t->from[i];
         const struct peer *p = &r->group.peer[i];

@@ -111,6 +111,7 @@ static void forget_exchanges(struct worker *w)
 {
     struct user *u = w->user;
     struct replicator *r = w->all->r;
+    leave_turn(w);
     for (size_t i = 0; u && i < r->group.npeers; i++) {
         /* It was closed before it was answered. */
         struct user_peer *p = &u->peer[i];
@@ -124,7 +125,7 @@ static void forget_exchanges(struct worker *w)
     }
     if (u)
         user_drop_answers(u);
-    w->asking = w->in_turn = false;
+    w->asking = false;
     w->hold = 0;
 }
 
