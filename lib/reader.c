@@ -77,5 +77,7 @@ bool reader_next(struct reader *r, redisReply **reply_r)
 
 const char *reader_error(const struct reader *r)
 {
-    return r->beyond ? "an answer that is too large" : r->redis->err ? r->redis->errstr : "out of memory for an answer";
+    if (r->beyond)
+        return "an answer that is too large";
+    return r->redis->err ? r->redis->errstr : "out of memory for an answer";
 }

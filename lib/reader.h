@@ -19,7 +19,7 @@ void reader_close(struct reader *); /* NULL is allowed */
 
 /* What came. false: see reader_error(). */
 bool reader_feed(struct reader *, const char *data, size_t n);
-/* The next whole answer, which is the caller's; NULL: none is whole yet. false: see reader_error(). */
+/* The next whole answer, which is the caller's; NULL: none is whole yet. false: as above. */
 bool reader_next(struct reader *, redisReply **reply_r);
 const char *reader_error(const struct reader *);
 

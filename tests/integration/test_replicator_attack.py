@@ -3,6 +3,7 @@ import contextlib
 import itertools
 import os
 import random
+import socket
 import sqlite3
 import threading
 import time
@@ -488,3 +489,50 @@ def test_a_site_that_fills_the_hand_keeps_no_answers_of_others_away(world):  # n
             w[0].site.exchanged.clear()
             assert w[0].admin("resync", "victim")[1] == 0
             wait_for(lambda: "victim" in w[0].site.exchanged, 30, "the third site's answer")
+
+
+def addresses(process):
+    """Most bytes that it ever had, whether it has written there or not."""
+    with open(f"/proc/{process.pid}/status") as file:
+        return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmPeak"))
+
+
+@contextlib.contextmanager
+def lying(redis, answer):
+    """Who connects to that server meets another one, which gives that answer to whatever it is asked."""
+    call, real, met = redis.client(), f"{redis.path}.real", []
+    os.rename(redis.path, real)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(redis.path))
+    listener.listen(50)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                met.append(listener.accept()[0])
+                met[-1].sendall(answer)
+    accepting = threading.Thread(target=accept)
+    accepting.start()
+    call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    try:
+        wait_for(lambda: len(met) >= 4, 30, "some connections")
+        yield
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        accepting.join()
+        for s in [listener, *met]:
+            s.close()
+        os.replace(real, redis.path)
+
+
+def test_a_server_that_names_lists_without_end_stops_nobody(world):  # noqa: F811
+    """Each is allocated when it is named, and takes seconds to be freed; and whoever names them is asked again."""
+    w = world(3, hello_every="1h")
+    w[0].change("u", "x")
+    w.quiet(["u"])
+    before = addresses(w[0].process)
+    with lying(w[1].redis, b"*500000000\r\n" * 7):
+        w[0].change("u", "later")
+        wait_for(lambda: "later" in w[2].site.items("u").get(1, []), 60, "a change at the third site")
+    assert addresses(w[0].process) < before + (1 << 30)    # each list has 4 GB
+    w.quiet(["u"])

@@ -1,7 +1,7 @@
 /* take - TAKE: what the other replicas sent comes into hand, from the node of each.
  *
  * Two connections to each peer's node: READY blocks on one, TAKE and ACK go over the other. The live lane goes before the
- * bulk one, and bulk may fill only half of the hand. What is in hand is leased; it goes back by itself when the
+ * bulk one, and at most half of the hand is bulk. What is in hand is leased; it goes back by itself when the
  * connection ends, and what is then given again while it is still in hand is known by its id.
  *
  * What is not of this group, not of that replica, or not well-formed is acked and said (F43): it confirms nothing, so
