@@ -6,8 +6,8 @@
  *
  * Exit status of every command: 0 done; 1 done, but something needs the admin's eye (a node did not answer, nothing matched);
  * 2 not done (wrong usage, no node answers). */
-#ifndef DOVELANE_CTL_H
-#define DOVELANE_CTL_H
+#ifndef DOVELANE_CTL_CTL_H
+#define DOVELANE_CTL_CTL_H
 
 #include <stdbool.h>
 #include <stddef.h>

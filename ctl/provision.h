@@ -1,6 +1,6 @@
 /* Commands that set hosts up; they need no dovelane.conf. */
-#ifndef DOVELANE_PROVISION_H
-#define DOVELANE_PROVISION_H
+#ifndef DOVELANE_CTL_PROVISION_H
+#define DOVELANE_CTL_PROVISION_H
 
 #include "ctl.h"
 

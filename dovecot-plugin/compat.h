@@ -5,8 +5,8 @@
  *
  * Conventions: compat_* functions have the newer version's form; values are owned as Dovecot's function of the same name
  * says unless noted. */
-#ifndef DOVECOT_PLUGIN_COMPAT_H
-#define DOVECOT_PLUGIN_COMPAT_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_COMPAT_H
+#define DOVELANE_DOVECOT_PLUGIN_COMPAT_H
 
 #include <lib.h>
 #include <array.h>

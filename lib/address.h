@@ -1,6 +1,6 @@
 /* address - mail addresses as Postfix writes them. Pure. */
-#ifndef DOVELANE_LIB_ADDRESS_H
-#define DOVELANE_LIB_ADDRESS_H
+#ifndef DOVELANE_LIB_MAIL_ADDRESS_H
+#define DOVELANE_LIB_MAIL_ADDRESS_H
 
 #include <stdbool.h>
 

@@ -2,8 +2,8 @@
  *
  * LANE.BEATS reads and does nothing else. A server whose lane.so is of 0.1.0 does not know it, and one whose users are of then refuses it: there
  * LANE.BEAT without arguments answers the same. Users may change at any time, both ways. */
-#ifndef DOVELANE_BEAT_READER_H
-#define DOVELANE_BEAT_READER_H
+#ifndef DOVELANE_LIB_REDIS_BEAT_READER_H
+#define DOVELANE_LIB_REDIS_BEAT_READER_H
 
 #include <stdbool.h>
 

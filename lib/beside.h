@@ -1,7 +1,7 @@
 /* beside - a UNIX socket that is bound under another name in the directory of its path, and then takes the path: there is no moment without a socket there, and who listens
  * there before keeps it until then. The path may be as long as one to connect to may be, whatever this process' number. */
-#ifndef DOVELANE_BESIDE_H
-#define DOVELANE_BESIDE_H
+#ifndef DOVELANE_LIB_BASE_BESIDE_H
+#define DOVELANE_LIB_BASE_BESIDE_H
 
 #include <stddef.h>
 #include <sys/types.h>

@@ -2,8 +2,8 @@
  *
  * Postfix does these when it queues a mail or delivers it itself (postconf(5), cleanup(8), access(5), header_checks(5)). Both the milter, which then does
  * not divert, and the admin's check judge by this one walk. Blocks: runs postmap(1) and reads the tables' files. */
-#ifndef DOVELANE_LIB_BYPASSED_H
-#define DOVELANE_LIB_BYPASSED_H
+#ifndef DOVELANE_LIB_POSTFIX_BYPASSED_H
+#define DOVELANE_LIB_POSTFIX_BYPASSED_H
 
 #include "config.h"
 #include "postconf.h"

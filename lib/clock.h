@@ -1,6 +1,6 @@
 /* clock - libev's own clock follows the wall clock and its jumps; waits and ages of ours must not. */
-#ifndef DOVELANE_CLOCK_H
-#define DOVELANE_CLOCK_H
+#ifndef DOVELANE_LIB_BASE_CLOCK_H
+#define DOVELANE_LIB_BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>

@@ -1,8 +1,8 @@
 /* config - dovelane.conf: one file for all programs and hosts, without secrets.
  *
  * Settings are declared once, in settings.def. Times are milliseconds, sizes are bytes. */
-#ifndef DOVELANE_CONFIG_H
-#define DOVELANE_CONFIG_H
+#ifndef DOVELANE_LIB_CONFIG_CONFIG_H
+#define DOVELANE_LIB_CONFIG_CONFIG_H
 
 #include <stdbool.h>
 #include <stddef.h>

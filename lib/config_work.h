@@ -1,6 +1,6 @@
 /* config_work - what the files of the config share. Belongs to config*.c alone. */
-#ifndef DOVELANE_CONFIG_WORK_H
-#define DOVELANE_CONFIG_WORK_H
+#ifndef DOVELANE_LIB_CONFIG_CONFIG_WORK_H
+#define DOVELANE_LIB_CONFIG_CONFIG_WORK_H
 
 #include "config.h"
 

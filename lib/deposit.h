@@ -1,6 +1,6 @@
 /* deposit - a mail as a request to the store: one entry per destination, all with the same body. What both ways in (milter, proxy) do alike. */
-#ifndef DOVELANE_DEPOSIT_H
-#define DOVELANE_DEPOSIT_H
+#ifndef DOVELANE_LIB_INGRESS_DEPOSIT_H
+#define DOVELANE_LIB_INGRESS_DEPOSIT_H
 
 #include <stdbool.h>
 #include <stddef.h>

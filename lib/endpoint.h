@@ -4,8 +4,8 @@
  *
  * The user's file is read, and the files of TLS after a failed handshake are read again, at each connection: a new password or
  * certificate needs no restart. Not thread-safe. */
-#ifndef DOVELANE_ENDPOINT_H
-#define DOVELANE_ENDPOINT_H
+#ifndef DOVELANE_LIB_REDIS_ENDPOINT_H
+#define DOVELANE_LIB_REDIS_ENDPOINT_H
 
 #include "config.h"
 #include "tls.h"

@@ -1,7 +1,7 @@
 /* entryid - the 16 bytes that name one mail for one destination on every node: 48 bits of milliseconds (big-endian, so that ids
  * of one host sort by time), 80 random bits. */
-#ifndef DOVELANE_ENTRYID_H
-#define DOVELANE_ENTRYID_H
+#ifndef DOVELANE_LIB_MAIL_ENTRYID_H
+#define DOVELANE_LIB_MAIL_ENTRYID_H
 
 #include <stddef.h>
 #include <stdint.h>

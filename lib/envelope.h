@@ -3,8 +3,8 @@
  * The codec is a version byte, then fields in a fixed order: integers as LEB128, texts as a length and bytes. Decoding checks
  * every length against what is there and against ENVELOPE_*_MAX and refuses what is left over. A field's NULL and "" are the
  * same. Field order and limits: docs/envelope.md. */
-#ifndef DOVELANE_ENVELOPE_H
-#define DOVELANE_ENVELOPE_H
+#ifndef DOVELANE_LIB_MAIL_ENVELOPE_H
+#define DOVELANE_LIB_MAIL_ENVELOPE_H
 
 #include <stdbool.h>
 #include <stddef.h>

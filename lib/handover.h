@@ -7,8 +7,8 @@
  *     │     starts ─────▶ new    connects to the nodes; binds a socket beside the old one, renames it over the old one's path
  *     │     ◀── ready ─────┘     new sessions go there
  *     ▼     leaves after its last connection, its last session and its last owed revocation */
-#ifndef DOVELANE_HANDOVER_H
-#define DOVELANE_HANDOVER_H
+#ifndef DOVELANE_LIB_INGRESS_HANDOVER_H
+#define DOVELANE_LIB_INGRESS_HANDOVER_H
 
 #include <stdbool.h>
 

@@ -4,8 +4,8 @@
  *
  * The last part makes it an ordered lane: of one origin's mail to one destination, what has a lower generation goes first (docs/takeover.md, "Order").
  * Bytes outside [!-~] and '%', '|', '>' inside a part are percent-encoded. */
-#ifndef DOVELANE_LANENAME_H
-#define DOVELANE_LANENAME_H
+#ifndef DOVELANE_LIB_MAIL_LANENAME_H
+#define DOVELANE_LIB_MAIL_LANENAME_H
 
 #include <stdbool.h>
 #include <stddef.h>

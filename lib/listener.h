@@ -3,8 +3,8 @@
  *
  * A path is free when nothing is there, or a socket on which nobody listens: that one is replaced. One whose queue of connections is full has a process that
  * listens, too. A process that was killed listens until its last thread is gone: so the path is waited for, three seconds. */
-#ifndef DOVELANE_LISTENER_H
-#define DOVELANE_LISTENER_H
+#ifndef DOVELANE_LIB_DAEMON_LISTENER_H
+#define DOVELANE_LIB_DAEMON_LISTENER_H
 
 #include <ev.h>
 #include <stdbool.h>

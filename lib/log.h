@@ -3,8 +3,8 @@
  *
  * Lines about a mail begin with its queue id: "4jWhSH0G8Sz1SS5l: to=<a@example.net>, ...". Control characters in a line are
  * replaced by '?', so that nothing from the wire can forge a line. */
-#ifndef DOVELANE_LOG_H
-#define DOVELANE_LOG_H
+#ifndef DOVELANE_LIB_BASE_LOG_H
+#define DOVELANE_LIB_BASE_LOG_H
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 

@@ -1,7 +1,7 @@
 /* logline - a line of the log that is composed piece by piece, for those of which there is one per mail: printf's formats are what such a line costs most. What does
  * not fit is cut. With len = 0 it is empty. */
-#ifndef DOVELANE_LOGLINE_H
-#define DOVELANE_LOGLINE_H
+#ifndef DOVELANE_LIB_BASE_LOGLINE_H
+#define DOVELANE_LIB_BASE_LOGLINE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* lookup - Postfix's maps, asked by threads of their own: postmap(1) takes milliseconds, and a slow map must not hold up other mails. */
-#ifndef DOVELANE_LOOKUP_H
-#define DOVELANE_LOOKUP_H
+#ifndef DOVELANE_LIB_POSTFIX_LOOKUP_H
+#define DOVELANE_LIB_POSTFIX_LOOKUP_H
 
 #include <ev.h>
 #include <stddef.h>

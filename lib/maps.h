@@ -2,8 +2,8 @@
  *
  * Postfix applies them when it queues a mail, after the milter has seen the addresses as the client gave them; a diverted mail would miss that. Thread
  * safe. Answers are kept for a minute, at most MAPS_KEPT of them. */
-#ifndef DOVELANE_MAPS_H
-#define DOVELANE_MAPS_H
+#ifndef DOVELANE_LIB_POSTFIX_MAPS_H
+#define DOVELANE_LIB_POSTFIX_MAPS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* mem - allocation that never returns NULL (a mail program that cannot allocate ends; its peers still hold the mail), and a
  * growing byte buffer. */
-#ifndef DOVELANE_MEM_H
-#define DOVELANE_MEM_H
+#ifndef DOVELANE_LIB_BASE_MEM_H
+#define DOVELANE_LIB_BASE_MEM_H
 
 #include <stdarg.h>
 #include <stddef.h>

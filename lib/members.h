@@ -10,8 +10,8 @@
  *     <serial> gone <name>
  *
  * One that is joining is none of the group until it says "node": so it counts less than any other record of its name and epoch, whatever the serials. */
-#ifndef DOVELANE_MEMBERS_H
-#define DOVELANE_MEMBERS_H
+#ifndef DOVELANE_LIB_CLUSTER_MEMBERS_H
+#define DOVELANE_LIB_CLUSTER_MEMBERS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* metrics - counters and gauges of a program, declared once in metrics.def, shown in Prometheus' text form on a UNIX socket.
  * Counting is one relaxed atomic addition. */
-#ifndef DOVELANE_METRICS_H
-#define DOVELANE_METRICS_H
+#ifndef DOVELANE_LIB_BASE_METRICS_H
+#define DOVELANE_LIB_BASE_METRICS_H
 
 #include <stdatomic.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* mime - whether a message says of itself that it is 8-bit. Pure. */
-#ifndef DOVELANE_MIME_H
-#define DOVELANE_MIME_H
+#ifndef DOVELANE_LIB_MAIL_MIME_H
+#define DOVELANE_LIB_MAIL_MIME_H
 
 #include <stdbool.h>
 #include <stddef.h>

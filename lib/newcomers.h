@@ -3,8 +3,8 @@
  *
  * Not before every relay that beats knows the newcomer: mail that is placed on nodes which do not know each other would not be stored. Belongs to the
  * thread of switch.h, whose connections it uses. */
-#ifndef DOVELANE_NEWCOMERS_H
-#define DOVELANE_NEWCOMERS_H
+#ifndef DOVELANE_LIB_INGRESS_NEWCOMERS_H
+#define DOVELANE_LIB_INGRESS_NEWCOMERS_H
 
 #include "config.h"
 #include "wire.h"

@@ -6,8 +6,8 @@
  *
  * Its connection's name (CLIENT SETNAME) is dovelane-<purpose>, with ":standby" behind it over the standby address.
  * A ping every ping_every keeps silence measurable (node_silence). Not thread safe. */
-#ifndef DOVELANE_NODE_H
-#define DOVELANE_NODE_H
+#ifndef DOVELANE_LIB_REDIS_NODE_H
+#define DOVELANE_LIB_REDIS_NODE_H
 
 #include <stdint.h>
 

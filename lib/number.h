@@ -1,6 +1,6 @@
 /* number - decimal digits without printf: a mail's requests and log lines are full of them. */
-#ifndef DOVELANE_NUMBER_H
-#define DOVELANE_NUMBER_H
+#ifndef DOVELANE_LIB_BASE_NUMBER_H
+#define DOVELANE_LIB_BASE_NUMBER_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -7,8 +7,8 @@
  *      main.cf): smtp_helo_name, for lmtp lmtp_lhlo_name; else myhostname
  *   3  without Postfix: the resolver's full name of this host, when it has a dot
  *   4  the kernel's name of it, which many next hops refuse */
-#ifndef DOVELANE_LIB_OURNAME_H
-#define DOVELANE_LIB_OURNAME_H
+#ifndef DOVELANE_LIB_POSTFIX_OURNAME_H
+#define DOVELANE_LIB_POSTFIX_OURNAME_H
 
 #include <stdbool.h>
 

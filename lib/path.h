@@ -4,8 +4,8 @@
  *        └─────────────────┴──────────────┴──────────────┴────────▶ failed
  *
  * An open path is a socket like any other: its owner watches path_fd, and reads and writes. Not thread-safe. */
-#ifndef DOVELANE_PATH_H
-#define DOVELANE_PATH_H
+#ifndef DOVELANE_LIB_REDIS_PATH_H
+#define DOVELANE_LIB_REDIS_PATH_H
 
 #include <ev.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* postconf - Postfix's settings as its services have them, by postconf(1). */
-#ifndef DOVELANE_LIB_POSTCONF_H
-#define DOVELANE_LIB_POSTCONF_H
+#ifndef DOVELANE_LIB_POSTFIX_POSTCONF_H
+#define DOVELANE_LIB_POSTFIX_POSTCONF_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* postfix - the Postfix that the milter or the proxy works for: which of its settings a diverted mail would miss (docs/design.md, "Mail in" 9).
  *
  * Read at start and whenever main.cf, master.cf or a table of theirs changed (looked at every two seconds). Thread safe. */
-#ifndef DOVELANE_POSTFIX_H
-#define DOVELANE_POSTFIX_H
+#ifndef DOVELANE_LIB_POSTFIX_POSTFIX_H
+#define DOVELANE_LIB_POSTFIX_POSTFIX_H
 
 #include <stdbool.h>
 #include <stddef.h>

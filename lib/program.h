@@ -2,8 +2,8 @@
  *
  *   -c FILE  the config, default /etc/dovelane/dovelane.conf      -t  check it, and the files it names, and exit
  *   -n NODE  the node this program works for                      -V  print the version and exit */
-#ifndef DOVELANE_PROGRAM_H
-#define DOVELANE_PROGRAM_H
+#ifndef DOVELANE_LIB_DAEMON_PROGRAM_H
+#define DOVELANE_LIB_DAEMON_PROGRAM_H
 
 #include "config.h"
 #include "listener.h"

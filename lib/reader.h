@@ -3,8 +3,8 @@
  * hiredis allocates a list when it has read its head, and frees it by looking at each element: a
  * head of 12 bytes may name 2^31 of them. And an element of four bytes takes 64 and more. So
  * elements count, too, and when they are announced. */
-#ifndef DOVELANE_READER_H
-#define DOVELANE_READER_H
+#ifndef DOVELANE_LIB_REDIS_READER_H
+#define DOVELANE_LIB_REDIS_READER_H
 
 #include <stdbool.h>
 #include <stddef.h>

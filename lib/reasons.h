@@ -1,8 +1,8 @@
 /* reasons - why a mail goes to Postfix's own queue and not to lanes, as far as the milter, the
  * proxy and `dovelane route` judge alike (docs/design.md, "Mail in" 9). Each answer is NULL, or
  * the word that logs have after "reason="; detail then says about whom or what. */
-#ifndef DOVELANE_LIB_REASONS_H
-#define DOVELANE_LIB_REASONS_H
+#ifndef DOVELANE_LIB_INGRESS_REASONS_H
+#define DOVELANE_LIB_INGRESS_REASONS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* resolve - the addresses of a host, by getaddrinfo without MX. Names are looked up by threads: a name server that does not answer must not stop what else a loop does. */
-#ifndef DOVELANE_RESOLVE_H
-#define DOVELANE_RESOLVE_H
+#ifndef DOVELANE_LIB_BASE_RESOLVE_H
+#define DOVELANE_LIB_BASE_RESOLVE_H
 
 #include <ev.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* route - the setting `route`: where a recipient's mail goes, which the proxy is not told by Postfix. Pure. */
-#ifndef DOVELANE_LIB_ROUTE_H
-#define DOVELANE_LIB_ROUTE_H
+#ifndef DOVELANE_LIB_INGRESS_ROUTE_H
+#define DOVELANE_LIB_INGRESS_ROUTE_H
 
 #include "config.h"
 

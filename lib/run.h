@@ -1,6 +1,6 @@
 /* run - another program, run to its end: what goes in, what comes out, and not longer than it may take. */
-#ifndef DOVELANE_RUN_H
-#define DOVELANE_RUN_H
+#ifndef DOVELANE_LIB_BASE_RUN_H
+#define DOVELANE_LIB_BASE_RUN_H
 
 #include <stdbool.h>
 

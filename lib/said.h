@@ -1,7 +1,7 @@
 /* said - what an admin said by `dovelane divert` or `dovelane hold --add`, as it is kept in every node's Redis (SIGNAL_DIVERT, SIGNAL_HOLDS) and in files:
  * "<serial> on|off <who>", and lines behind it. The highest serial counts, and of two with one number, off. */
-#ifndef DOVELANE_SAID_H
-#define DOVELANE_SAID_H
+#ifndef DOVELANE_LIB_CLUSTER_SAID_H
+#define DOVELANE_LIB_CLUSTER_SAID_H
 
 #include <stdbool.h>
 

@@ -11,8 +11,8 @@
  *   dovelane.group*   string   hosts' root           hosts' root        the group's description and certificates (provision/distribute.py)
  *
  * Written by scripts that Redis executes above maxmemory, too (allow-oom, since 7.0): a full node is when an admin needs them. */
-#ifndef DOVELANE_SIGNALS_H
-#define DOVELANE_SIGNALS_H
+#ifndef DOVELANE_LIB_REDIS_SIGNALS_H
+#define DOVELANE_LIB_REDIS_SIGNALS_H
 
 #define SIGNAL_DIVERT "dovelane.divert"
 #define SIGNAL_HOLDS "dovelane.holds"

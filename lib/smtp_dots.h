@@ -3,8 +3,8 @@
  *
  * A bare LF becomes CRLF, as Postfix sends it: a "\n." that goes out as it is can be read as a line by one
  * server and not by another, and that is how mail is smuggled. */
-#ifndef DOVELANE_SMTP_DOTS_H
-#define DOVELANE_SMTP_DOTS_H
+#ifndef DOVELANE_LIB_MAIL_SMTP_DOTS_H
+#define DOVELANE_LIB_MAIL_SMTP_DOTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

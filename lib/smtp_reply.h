@@ -4,8 +4,8 @@
  * hyphen or the end; every line of a reply with the same code. Lenient where nothing can go wrong: LF without
  * CR, missing text, control characters (shown as '?'). Bounded: a line, the lines of a reply, and the text
  * that is kept. */
-#ifndef DOVELANE_SMTP_REPLY_H
-#define DOVELANE_SMTP_REPLY_H
+#ifndef DOVELANE_LIB_MAIL_SMTP_REPLY_H
+#define DOVELANE_LIB_MAIL_SMTP_REPLY_H
 
 #include <stdbool.h>
 #include <stddef.h>

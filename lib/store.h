@@ -3,8 +3,8 @@
  * Runs on the program's loop: all calls but store_able, store_owed and store_beat are made on its
  * thread, and answers come by store_request.done.
  * A request is one mail: one entry per destination, all with the same body. For each entry the caller learns one of the outcomes below. */
-#ifndef DOVELANE_STORE_H
-#define DOVELANE_STORE_H
+#ifndef DOVELANE_LIB_STORE_STORE_H
+#define DOVELANE_LIB_STORE_STORE_H
 
 #include <stdbool.h>
 #include <stddef.h>

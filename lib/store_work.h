@@ -6,8 +6,8 @@
  *               └──── a copy refused, deadline ────────────────────────────────▶
  *
  * All of it is touched on the loop's thread only, but for what is atomic. */
-#ifndef DOVELANE_STORE_WORK_H
-#define DOVELANE_STORE_WORK_H
+#ifndef DOVELANE_LIB_STORE_STORE_WORK_H
+#define DOVELANE_LIB_STORE_STORE_WORK_H
 
 #include <stdatomic.h>
 

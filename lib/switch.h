@@ -5,8 +5,8 @@
  * restarted has forgotten the relays tell it (relay/notices.h). Its connections are its own: a node that is no use for storing can still be heard.
  *
  * Each connection's name tells the admin what this milter obeys: dovelane-switch:<host>:<on|off>:<serial>:<config_digest>:<serial of the rules>. */
-#ifndef DOVELANE_SWITCH_H
-#define DOVELANE_SWITCH_H
+#ifndef DOVELANE_LIB_INGRESS_SWITCH_H
+#define DOVELANE_LIB_INGRESS_SWITCH_H
 
 #include <stdbool.h>
 

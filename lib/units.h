@@ -1,7 +1,7 @@
 /* units - times and sizes as an admin writes them: in dovelane.conf, in the selectors of
  * `dovelane`, in Postfix's settings. */
-#ifndef DOVELANE_LIB_UNITS_H
-#define DOVELANE_LIB_UNITS_H
+#ifndef DOVELANE_LIB_BASE_UNITS_H
+#define DOVELANE_LIB_BASE_UNITS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -8,8 +8,8 @@
  * answers there, and still not here, the connection goes on there: open requests are answered with NULL, as ever, and what was not confirmed on the old path never
  * leaves this host any more. A server that stands still answers on neither, so that nothing is lost by trying. Back to the active address when
  * that has answered for five seconds. Not thread safe: everything happens on the loop's thread. */
-#ifndef DOVELANE_WIRE_H
-#define DOVELANE_WIRE_H
+#ifndef DOVELANE_LIB_REDIS_WIRE_H
+#define DOVELANE_LIB_REDIS_WIRE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,8 +6,8 @@
  * call that is missing refuses the load and is named, an optional one stays NULL.
  * tests/unit/lane/test_redisapi.py compares every line here with the redismodule.h of the distribution's
  * source package. */
-#ifndef DOVELANE_REDISAPI_H
-#define DOVELANE_REDISAPI_H
+#ifndef DOVELANE_REDIS_MODULE_SERVER_REDISAPI_H
+#define DOVELANE_REDIS_MODULE_SERVER_REDISAPI_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  *
  * The reason is the first header line, so recipients with different reasons go separately. After the 250
  * Postfix has it on disk. */
-#ifndef DOVELANE_RELAY_BOUNCE_H
-#define DOVELANE_RELAY_BOUNCE_H
+#ifndef DOVELANE_RELAY_DELIVERY_BOUNCE_H
+#define DOVELANE_RELAY_DELIVERY_BOUNCE_H
 
 #include "hand.h"
 

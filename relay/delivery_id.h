@@ -8,8 +8,8 @@
  * HMAC-SHA256(group key, "dovelane-id 2:" entry ":" hash ":" address), the address in lower case. hash: SHA-256, in hex, of the
  * message below the line, with LF for CRLF and a line end after its last line. So the line says nothing of another mail, and
  * nothing to another recipient. What a key file holds: dovecot-plugin/delivery/delivery_id.h. */
-#ifndef DOVELANE_RELAY_DELIVERY_ID_H
-#define DOVELANE_RELAY_DELIVERY_ID_H
+#ifndef DOVELANE_RELAY_SMTP_DELIVERY_ID_H
+#define DOVELANE_RELAY_SMTP_DELIVERY_ID_H
 
 #include <stddef.h>
 

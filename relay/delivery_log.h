@@ -1,7 +1,7 @@
 /* delivery_log - the lines about mails, as Postfix writes them, so that what reads Postfix's log reads ours.
  */
-#ifndef DOVELANE_RELAY_DELIVERY_LOG_H
-#define DOVELANE_RELAY_DELIVERY_LOG_H
+#ifndef DOVELANE_RELAY_DELIVERY_DELIVERY_LOG_H
+#define DOVELANE_RELAY_DELIVERY_DELIVERY_LOG_H
 
 #include "hand.h"
 

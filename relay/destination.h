@@ -8,8 +8,8 @@
  * the window is wide broke with no success between, it is *down*: what waits here goes back to its lanes untried, nothing is
  * taken for it, and one probe connection at a time, with growing waits, finds out when it is back. Greeted, it has
  * to prove itself with one mail; then everything goes on at once. */
-#ifndef DOVELANE_RELAY_DESTINATION_H
-#define DOVELANE_RELAY_DESTINATION_H
+#ifndef DOVELANE_RELAY_DELIVERY_DESTINATION_H
+#define DOVELANE_RELAY_DELIVERY_DESTINATION_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* discover - which lanes of the own node have something: LANE.READY on a connection of its own, which may
  * block, and LANE.LIST where news are not enough (a new connection, another owner died by the config). */
-#ifndef DOVELANE_RELAY_DISCOVER_H
-#define DOVELANE_RELAY_DISCOVER_H
+#ifndef DOVELANE_RELAY_INTAKE_DISCOVER_H
+#define DOVELANE_RELAY_INTAKE_DISCOVER_H
 
 #include "relay.h"
 

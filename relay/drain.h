@@ -7,8 +7,8 @@
  * A TAKE that gave fewer than it was asked for has emptied the lane, unless BYTES ended it before a large entry. Only another TAKE can tell, and one round
  * trip per mail for that answer would be a fifth of what a mail costs at moderate load. So that TAKE leaves together with the last ACK or NACK of the lane, in one write, or
  * LATER afterwards; when READY names the lane, at once. */
-#ifndef DOVELANE_RELAY_DRAIN_H
-#define DOVELANE_RELAY_DRAIN_H
+#ifndef DOVELANE_RELAY_INTAKE_DRAIN_H
+#define DOVELANE_RELAY_INTAKE_DRAIN_H
 
 #include "destination.h"
 #include "hand.h"

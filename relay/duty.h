@@ -1,7 +1,7 @@
 /* duty - what this node is (returning, ready, alive, leaving), whom it took over, and what follows from that: the rules of docs/takeover.md, "Who is dead",
  * "Who drains" and "Return". Pure: whoever calls duty_look() often enough tells what it sees, and obeys what comes out. tests/model walks through the same rules. */
-#ifndef DOVELANE_RELAY_DUTY_H
-#define DOVELANE_RELAY_DUTY_H
+#ifndef DOVELANE_RELAY_STATE_DUTY_H
+#define DOVELANE_RELAY_STATE_DUTY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * relay, and its requests the node, for itself; gathered for 1 ms they cost the relay, the node and the next hop half (docs/benchmarks.md). A mail then goes out some
  * milliseconds later. So it is not done below GATHER_RATE, nor while lanes hold more than is asked for: then events come in bulk by themselves, and what counts is when they
  * are answered. Pure. */
-#ifndef DOVELANE_RELAY_GATHER_H
-#define DOVELANE_RELAY_GATHER_H
+#ifndef DOVELANE_RELAY_INTAKE_GATHER_H
+#define DOVELANE_RELAY_INTAKE_GATHER_H
 
 #include <stdbool.h>
 #include <stddef.h>

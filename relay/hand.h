@@ -3,8 +3,8 @@
  * A lease ends when its connection does, and then the server gives the same entries out again, to us. The
  * table is what keeps them from being delivered a second time: an id that is taken while it is in hand only
  * gets its new lease number. */
-#ifndef DOVELANE_RELAY_HAND_H
-#define DOVELANE_RELAY_HAND_H
+#ifndef DOVELANE_RELAY_STATE_HAND_H
+#define DOVELANE_RELAY_STATE_HAND_H
 
 #include <sys/queue.h>
 

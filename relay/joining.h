@@ -1,7 +1,7 @@
 /* joining - nodes that say they join, and are none of the group yet (docs/takeover.md, "Membership"). This relay connects to their servers and leaves its beat
  * there: so they see who reaches them, which each of them waits for. They count nowhere else. */
-#ifndef DOVELANE_RELAY_JOINING_H
-#define DOVELANE_RELAY_JOINING_H
+#ifndef DOVELANE_RELAY_HEARTBEAT_JOINING_H
+#define DOVELANE_RELAY_HEARTBEAT_JOINING_H
 
 #include "members.h"
 #include "relay.h"

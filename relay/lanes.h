@@ -1,6 +1,6 @@
 /* lanes - the lanes of the own node that were heard of, and which of them are ours. */
-#ifndef DOVELANE_RELAY_LANES_H
-#define DOVELANE_RELAY_LANES_H
+#ifndef DOVELANE_RELAY_STATE_LANES_H
+#define DOVELANE_RELAY_STATE_LANES_H
 
 #include <stdbool.h>
 #include <stddef.h>

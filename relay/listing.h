@@ -1,6 +1,6 @@
 /* listing - goes once through the lanes of a server, and through the ids in those that are wanted (LANE.LIST, LANE.IDS). */
-#ifndef DOVELANE_RELAY_LISTING_H
-#define DOVELANE_RELAY_LISTING_H
+#ifndef DOVELANE_RELAY_REPAIR_LISTING_H
+#define DOVELANE_RELAY_REPAIR_LISTING_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
  *
  * record (META to every owner) comes before everything that may take long or be interrupted, so that whoever
  * goes on with the entry repeats only what is open. */
-#ifndef DOVELANE_RELAY_MAIL_H
-#define DOVELANE_RELAY_MAIL_H
+#ifndef DOVELANE_RELAY_DELIVERY_MAIL_H
+#define DOVELANE_RELAY_DELIVERY_MAIL_H
 
 #include "hand.h"
 

@@ -1,6 +1,6 @@
 /* meeting - whom a node that joins has not met yet (docs/takeover.md, "Membership", 0): what is read from beats for that, while it joins. */
-#ifndef DOVELANE_RELAY_MEETING_H
-#define DOVELANE_RELAY_MEETING_H
+#ifndef DOVELANE_RELAY_HEARTBEAT_MEETING_H
+#define DOVELANE_RELAY_HEARTBEAT_MEETING_H
 
 #include <stdbool.h>
 

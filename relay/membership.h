@@ -1,7 +1,7 @@
 /* membership - who belongs to the group, with membership = learned (docs/takeover.md, "Membership"): this relay's own record goes to every node's server, and the
  * records of others are learned from there, kept in a file, and then used, without a restart. */
-#ifndef DOVELANE_RELAY_MEMBERSHIP_H
-#define DOVELANE_RELAY_MEMBERSHIP_H
+#ifndef DOVELANE_RELAY_HEARTBEAT_MEMBERSHIP_H
+#define DOVELANE_RELAY_HEARTBEAT_MEMBERSHIP_H
 
 #include "relay.h"
 

@@ -2,8 +2,8 @@
  *
  * A Redis that was restarted has forgotten it. Each relay looks into every node that it reaches, and tells those that know less. The milters and proxies obey
  * what they read there (lib/switch.h), and may write nothing: who breaks into one of them can turn nothing off for the others. */
-#ifndef DOVELANE_NOTICES_H
-#define DOVELANE_NOTICES_H
+#ifndef DOVELANE_RELAY_HEARTBEAT_NOTICES_H
+#define DOVELANE_RELAY_HEARTBEAT_NOTICES_H
 
 #include "relay.h"
 

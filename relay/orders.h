@@ -1,6 +1,6 @@
 /* orders - what an admin asks of this relay, and what it tells him, by small keys in its own Redis (signals.h). */
-#ifndef DOVELANE_RELAY_ORDERS_H
-#define DOVELANE_RELAY_ORDERS_H
+#ifndef DOVELANE_RELAY_HEARTBEAT_ORDERS_H
+#define DOVELANE_RELAY_HEARTBEAT_ORDERS_H
 
 #include "relay.h"
 

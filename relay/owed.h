@@ -2,8 +2,8 @@
  * recipients that are delivered (they would be delivered again after a takeover). A record that comes late does no harm: revisions decide.
  *
  * Bounded: beyond OWED_MOST entries or OWED_BYTES the oldest are forgotten; comparing nodes (docs/design.md, "Mail in" 4) is for what outlasts that. */
-#ifndef DOVELANE_RELAY_OWED_H
-#define DOVELANE_RELAY_OWED_H
+#ifndef DOVELANE_RELAY_OWNERS_OWED_H
+#define DOVELANE_RELAY_OWNERS_OWED_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * Order (docs/design.md, "Mail in" 8): the own node first. A crash between the two leaves an orphan on a
  * peer; the other way round it would be a sure second delivery by ourselves. Commands of one turn of the loop
  * go out as one per (node, lane). */
-#ifndef DOVELANE_RELAY_OWNERS_H
-#define DOVELANE_RELAY_OWNERS_H
+#ifndef DOVELANE_RELAY_OWNERS_OWNERS_H
+#define DOVELANE_RELAY_OWNERS_OWNERS_H
 
 #include <stdbool.h>
 #include <stdint.h>

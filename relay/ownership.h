@@ -2,8 +2,8 @@
  *
  * For takeover = manual: who is alive is what the config says, its `dead` list and its node sections. With automatic
  * takeover voice.c decides by the nodes' beats. */
-#ifndef DOVELANE_RELAY_OWNERSHIP_H
-#define DOVELANE_RELAY_OWNERSHIP_H
+#ifndef DOVELANE_RELAY_STATE_OWNERSHIP_H
+#define DOVELANE_RELAY_STATE_OWNERSHIP_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -9,8 +9,8 @@
  *   6   it goes to Postfix's hold queue through reinject_port (greeted with POISON_HELO, which that port's smtpd_helo_restrictions answer with HOLD;
  *       without that line Postfix delivers it), where an admin finds it with postqueue -p and lets it go with postsuper -H.
  *   9   not even that works: it stays in its lane and is not touched again; an admin can read it with LANE.GET. */
-#ifndef DOVELANE_RELAY_POISON_H
-#define DOVELANE_RELAY_POISON_H
+#ifndef DOVELANE_RELAY_STATE_POISON_H
+#define DOVELANE_RELAY_STATE_POISON_H
 
 #include "entryid.h"
 #include "signals.h"

@@ -3,8 +3,8 @@
  *
  * What was acked here meanwhile is answered DONE and not stored; the server remembers that for `settle`. Of a block that was under way for more than half
  * of it (a large mail, a slow link) the other is asked once more when it is stored: what it does not hold any more was delivered, and goes here, too. */
-#ifndef DOVELANE_RELAY_REFILL_H
-#define DOVELANE_RELAY_REFILL_H
+#ifndef DOVELANE_RELAY_REPAIR_REFILL_H
+#define DOVELANE_RELAY_REPAIR_REFILL_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -15,8 +15,8 @@
  *                                                                  replace ─▶ listing, refill: another owner for what a lost node held
  *
  * voice.h hears the other nodes, duty.h says what follows from that, whole.h makes this node hold what it promised; membership.h learns which nodes there are. */
-#ifndef DOVELANE_RELAY_H
-#define DOVELANE_RELAY_H
+#ifndef DOVELANE_RELAY_RELAY_H
+#define DOVELANE_RELAY_RELAY_H
 
 #include <ev.h>
 

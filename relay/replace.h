@@ -16,8 +16,8 @@
  *
  * What is not moved, because it was leased, in hand or came too late, is dropped by the new owners at their next comparison, and comes up again. The lost node, should it
  * ever come back, finds its copies missing here, and drops them. */
-#ifndef DOVELANE_RELAY_REPLACE_H
-#define DOVELANE_RELAY_REPLACE_H
+#ifndef DOVELANE_RELAY_REPAIR_REPLACE_H
+#define DOVELANE_RELAY_REPAIR_REPLACE_H
 
 #include "relay.h"
 

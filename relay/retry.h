@@ -3,8 +3,8 @@
  * Every owner of an entry must come to the same time without being told, so that a takeover neither begins
  * the schedule anew nor sends everything at once. So the wait depends on nothing but what stands in the
  * envelope, the entry's id, and the two settings. All times are microseconds. */
-#ifndef DOVELANE_RELAY_RETRY_H
-#define DOVELANE_RELAY_RETRY_H
+#ifndef DOVELANE_RELAY_DELIVERY_RETRY_H
+#define DOVELANE_RELAY_DELIVERY_RETRY_H
 
 #include <stdint.h>
 

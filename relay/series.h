@@ -7,8 +7,8 @@
  *
  * Its first mail: one that was deferred goes back to its place without a delay, and the lane is left alone until its time; a delay in the server
  * would let the next one out. After head_hold it steps aside: it is marked so in its envelope, on every owner, gets a delay as others do, and TAKE passes it over. */
-#ifndef DOVELANE_RELAY_SERIES_H
-#define DOVELANE_RELAY_SERIES_H
+#ifndef DOVELANE_RELAY_INTAKE_SERIES_H
+#define DOVELANE_RELAY_INTAKE_SERIES_H
 
 #include <stdbool.h>
 #include <stdint.h>

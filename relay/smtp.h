@@ -14,8 +14,8 @@
  *     the same, more than SMTP_PIPELINED_MOST      MAIL RCPT.. R BDAT message R
  *   PIPELINING                                     MAIL RCPT.. DATA R message R
  *   neither                                        MAIL R RCPT R .. DATA R message R */
-#ifndef DOVELANE_RELAY_SMTP_H
-#define DOVELANE_RELAY_SMTP_H
+#ifndef DOVELANE_RELAY_SMTP_SMTP_H
+#define DOVELANE_RELAY_SMTP_SMTP_H
 
 #include <stdbool.h>
 #include <stddef.h>

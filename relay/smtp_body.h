@@ -1,7 +1,7 @@
 /* smtp_body - a message on its way out, in the form that DATA or BDAT wants. It is sent from the caller's memory; only what must be
  * changed (a leading dot, a bare LF) is copied, for DATA piece by piece. Pure. */
-#ifndef DOVELANE_RELAY_SMTP_BODY_H
-#define DOVELANE_RELAY_SMTP_BODY_H
+#ifndef DOVELANE_RELAY_SMTP_SMTP_BODY_H
+#define DOVELANE_RELAY_SMTP_SMTP_BODY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* smtp_compose - the commands of one mail, from its envelope and what the server offered. Pure. */
-#ifndef DOVELANE_RELAY_SMTP_COMPOSE_H
-#define DOVELANE_RELAY_SMTP_COMPOSE_H
+#ifndef DOVELANE_RELAY_SMTP_SMTP_COMPOSE_H
+#define DOVELANE_RELAY_SMTP_SMTP_COMPOSE_H
 
 #include <stdbool.h>
 #include <stddef.h>

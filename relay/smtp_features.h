@@ -1,6 +1,6 @@
 /* smtp_features - what a server offered in its answer to EHLO or LHLO (RFC 5321 section 4.1.1.1). Pure. */
-#ifndef DOVELANE_RELAY_SMTP_FEATURES_H
-#define DOVELANE_RELAY_SMTP_FEATURES_H
+#ifndef DOVELANE_RELAY_SMTP_SMTP_FEATURES_H
+#define DOVELANE_RELAY_SMTP_SMTP_FEATURES_H
 
 #include <stdint.h>
 

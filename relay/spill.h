@@ -14,8 +14,8 @@
  *
  * The same looking-through obeys what admins wrote into envelopes, when orders.h says that a lane has such entries: deleted ones go, held
  * ones stop, and those whose schedule was made to end (flush, release) are delivered. */
-#ifndef DOVELANE_RELAY_SPILL_H
-#define DOVELANE_RELAY_SPILL_H
+#ifndef DOVELANE_RELAY_INTAKE_SPILL_H
+#define DOVELANE_RELAY_INTAKE_SPILL_H
 
 #include "hand.h"
 #include "relay.h"

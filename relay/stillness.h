@@ -1,7 +1,7 @@
 /* stillness - times at which nothing may be taken, because the own Redis or we ourselves stood still. The
  * reason stands in stillness.c. */
-#ifndef DOVELANE_RELAY_STILLNESS_H
-#define DOVELANE_RELAY_STILLNESS_H
+#ifndef DOVELANE_RELAY_INTAKE_STILLNESS_H
+#define DOVELANE_RELAY_INTAKE_STILLNESS_H
 
 #include <stdbool.h>
 

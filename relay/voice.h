@@ -1,7 +1,7 @@
 /* voice - what this node says in its beats, what it hears in the others', and what it does about it: duty.h decides, this obeys. Only with takeover =
  * automatic; else there is no voice, and who is dead stands in the configuration. */
-#ifndef DOVELANE_RELAY_VOICE_H
-#define DOVELANE_RELAY_VOICE_H
+#ifndef DOVELANE_RELAY_HEARTBEAT_VOICE_H
+#define DOVELANE_RELAY_HEARTBEAT_VOICE_H
 
 #include <stdbool.h>
 

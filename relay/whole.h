@@ -14,8 +14,8 @@
  *   END         whole, if the token of BEGIN still stands: no FLUSHALL came between
  *
  * An alive node runs the same without BEGIN, FETCH and END every compare_every, for sets that it is whole for. */
-#ifndef DOVELANE_RELAY_WHOLE_H
-#define DOVELANE_RELAY_WHOLE_H
+#ifndef DOVELANE_RELAY_REPAIR_WHOLE_H
+#define DOVELANE_RELAY_REPAIR_WHOLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* whole_work - what the files of the comparison share: sets of owners, lists, servers, and the round. Belongs to whole*.c alone. */
-#ifndef DOVELANE_RELAY_WHOLE_WORK_H
-#define DOVELANE_RELAY_WHOLE_WORK_H
+#ifndef DOVELANE_RELAY_REPAIR_WHOLE_WORK_H
+#define DOVELANE_RELAY_REPAIR_WHOLE_WORK_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -15,8 +15,8 @@
  * user, since one mail to two addresses of a user is two mails. It has the same 32 hex digits in all mailbox formats: a
  * Maildir base name would hold the sizes, which differ with each delivery's Received. Its last 4 bytes are a check of the
  * first 12, so that such a GUID is known as one. */
-#ifndef DELIVERY_ID_H
-#define DELIVERY_ID_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_DELIVERY_ID_H
+#define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_DELIVERY_ID_H
 
 #include <stdbool.h>
 #include <stddef.h>

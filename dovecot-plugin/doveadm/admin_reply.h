@@ -7,8 +7,8 @@
  *                      = TAB exit code                           the last line
  *
  * All texts are tab-escaped (plugin/line.h). Without titles the columns have none. */
-#ifndef DOVEADM_ADMIN_REPLY_H
-#define DOVEADM_ADMIN_REPLY_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_ADMIN_REPLY_H
+#define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_ADMIN_REPLY_H
 
 #include <stddef.h>
 

@@ -1,8 +1,8 @@
 /* log_file - a file of an index's log, read record by record from its first one on. The library reads only logs that an index begins with, not those before a rebuild.
  *
  * Format: mail-transaction-log.h of Dovecot's lib-index. */
-#ifndef KEPT_LOG_FILE_H
-#define KEPT_LOG_FILE_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_INDEXLOG_LOG_FILE_H
+#define DOVELANE_DOVECOT_PLUGIN_INDEXLOG_LOG_FILE_H
 
 #include "../compat.h"
 

@@ -4,8 +4,8 @@
  * log begins anew, and the one before it, the only witness of an expunge or a cleared flag that the replicator has not read yet, is not kept as at a
  * rotation. Without it such a mail would merely be missing, and come back from the peers. It gets a second name beside the first, by link(2), one for
  * each rebuild; the replicator removes it when it has read it (docs/replicator.md). Maildir's log goes on through a rebuild. */
-#ifndef KEPT_SPARE_LOG_H
-#define KEPT_SPARE_LOG_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_INDEXLOG_SPARE_LOG_H
+#define DOVELANE_DOVECOT_PLUGIN_INDEXLOG_SPARE_LOG_H
 
 struct mailbox;
 

@@ -3,8 +3,8 @@
  * A batch is a range of one origin's ops without a gap, with the sender's whole vector. The vector is the
  * only confirmation (F16): what it says of this replica's own numbers need not be sent again. Grammar:
  * docs/replication-protocol.md. */
-#ifndef ORSET_BATCH_H
-#define ORSET_BATCH_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_BATCH_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_BATCH_H
 
 #include "bytes.h"
 #include "orset.h"

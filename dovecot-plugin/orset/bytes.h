@@ -2,8 +2,8 @@
  *
  * Numbers stand as LEB128 in values and on the wire, and in keys in a form that sorts: 0 to 240 as one byte,
  * else 240 + n and n bytes, big-endian, the shortest n. Internal to the core. */
-#ifndef ORSET_BYTES_H
-#define ORSET_BYTES_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_BASE_BYTES_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_BASE_BYTES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -30,8 +30,8 @@
  *      vector, is compared too before the vector is raised: the giver may have removed it (unit_meanwhile.c).
  * What is merged above that vector (the giver went on meanwhile) is in the asker's state before its op comes: ops then
  * find their dots there already, and a remove of such a dot is remembered, because its add still comes. */
-#ifndef ORSET_EXCHANGE_H
-#define ORSET_EXCHANGE_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_H
 
 #include "bytes.h"
 #include "orset.h"

@@ -7,8 +7,8 @@
  *     NAMED    cursor                            n { row }, cursor or end
  *
  * A message's place is a hash of its dot; a range is all places that begin with the depth bits of prefix. */
-#ifndef ORSET_EXCHANGE_INTERNAL_H
-#define ORSET_EXCHANGE_INTERNAL_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_INTERNAL_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_INTERNAL_H
 
 #include "exchange.h"
 #include "internal.h"

@@ -7,8 +7,8 @@
  *
  * Local and foreign ops take the same way into the state, so a replica cannot treat its own op otherwise than
  * its peers do. */
-#ifndef ORSET_INTERNAL_H
-#define ORSET_INTERNAL_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_INTERNAL_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_INTERNAL_H
 
 #include "bytes.h"
 #include "orset.h"

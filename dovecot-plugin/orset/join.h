@@ -22,8 +22,8 @@
  * elsewhere, and that had not reached this mailbox before the state was lost, it comes back everywhere. Nothing
  * else does: what had been expunged here is not in the mailbox, what is expunged elsewhere later finds its message.
  */
-#ifndef ORSET_JOIN_H
-#define ORSET_JOIN_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_JOIN_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_JOIN_H
 
 #include "orset.h"
 

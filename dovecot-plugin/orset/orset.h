@@ -38,8 +38,8 @@
  * back; after any other error nothing of the failed call is in the state and the transaction may go on.
  *
  * THREADS. One struct orset is used by one thread at a time. Nothing is global. */
-#ifndef ORSET_ORSET_H
-#define ORSET_ORSET_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_ORSET_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_ORSET_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -7,8 +7,8 @@
  *
  * The core keeps all of its facts here; what it holds in memory (vector, folders, keywords) is a cache that
  * is written by orset_commit() and read again after orset_rollback(). */
-#ifndef ORSET_STORE_H
-#define ORSET_STORE_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_STORE_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_STORE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -8,8 +8,8 @@
  * "drop the younger edge" has nothing to drop);
  *  - INBOX is always there. A live folder whose create has not come yet has no name and is not shown; should
  * the only sites that knew the name be lost for ever, orset_local_rename gives it one. */
-#ifndef ORSET_TREE_H
-#define ORSET_TREE_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_TREE_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_TREE_H
 
 #include "orset.h"
 

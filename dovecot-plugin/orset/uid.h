@@ -16,8 +16,8 @@
  * dirty that comes during a round survives it. Asks and answers may be lost: the keeper starts another round;
  * a round that nobody settles changes nothing. A keeper of a higher term overrides: agreed values are ordered
  * by (term, round, site). */
-#ifndef ORSET_UID_H
-#define ORSET_UID_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_UID_H
+#define DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_UID_H
 
 #include "bytes.h"
 #include "orset.h"

@@ -1,6 +1,6 @@
 /* delivery - gives mail that came through the gateway its GUID, in lmtp and lda. */
-#ifndef PLUGIN_DELIVERY_H
-#define PLUGIN_DELIVERY_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_DELIVERY_H
+#define DOVELANE_DOVECOT_PLUGIN_PLUGIN_DELIVERY_H
 
 #include <stdbool.h>
 

@@ -2,8 +2,8 @@
  *
  * Never blocks, never fails an IMAP command: a hint is a reason to look and nothing else (docs/replicator.md). State is
  * per process, not per user: the FIFO's descriptor, since all users share base_dir. */
-#ifndef PLUGIN_HINT_H
-#define PLUGIN_HINT_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_HINT_H
+#define DOVELANE_DOVECOT_PLUGIN_PLUGIN_HINT_H
 
 #include "../compat.h"
 

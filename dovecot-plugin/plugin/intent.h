@@ -7,8 +7,8 @@
  * While what a line says is under way its process holds a shared flock() on the journal. The reader takes the journal away
  * only when it gets an exclusive one at once: else it would find the folder still there, drop the intent as void, and then
  * find the folder gone. A killed process's lock ends with it. */
-#ifndef PLUGIN_INTENT_H
-#define PLUGIN_INTENT_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_INTENT_H
+#define DOVELANE_DOVECOT_PLUGIN_PLUGIN_INTENT_H
 
 #include <stdbool.h>
 

@@ -2,8 +2,8 @@
  *
  * Fields are escaped as Dovecot's tab-separated protocols do it: \001 is written "\0011", TAB "\001t", LF "\001n", CR
  * "\001r"; so a line never holds a separator that is not one. Formats: docs/replicator.md. */
-#ifndef PLUGIN_LINE_H
-#define PLUGIN_LINE_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_LINE_H
+#define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_LINE_H
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* mailbox - watches a mailbox: one hint per commit that changed it, intents around its deletion. */
-#ifndef PLUGIN_MAILBOX_H
-#define PLUGIN_MAILBOX_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_MAILBOX_H
+#define DOVELANE_DOVECOT_PLUGIN_PLUGIN_MAILBOX_H
 
 struct mailbox;
 struct plugin_user;

@@ -1,6 +1,6 @@
 /* owner - whose mailbox is it, and can its changes be replicated at all. */
-#ifndef PLUGIN_OWNER_H
-#define PLUGIN_OWNER_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_OWNER_H
+#define DOVELANE_DOVECOT_PLUGIN_PLUGIN_OWNER_H
 
 #include "user.h"
 

@@ -1,6 +1,6 @@
 /* plugin_settings - the plugin's settings, from plugin {} in Dovecot 2.3 and as settings of their own in 2.4. */
-#ifndef PLUGIN_SETTINGS_H
-#define PLUGIN_SETTINGS_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_PLUGIN_SETTINGS_H
+#define DOVELANE_DOVECOT_PLUGIN_PLUGIN_PLUGIN_SETTINGS_H
 
 struct mail_user;
 

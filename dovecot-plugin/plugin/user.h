@@ -1,6 +1,6 @@
 /* user - what the plugin keeps of a mail user, in the user's own memory: a process serves many (lmtp, doveadm). */
-#ifndef PLUGIN_USER_H
-#define PLUGIN_USER_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_USER_H
+#define DOVELANE_DOVECOT_PLUGIN_PLUGIN_USER_H
 
 #include "../compat.h"
 

@@ -28,8 +28,8 @@
  * and nothing before.
  *
  * Decoding copies nothing: texts point into the bytes that were given. Texts are not NUL-terminated. */
-#ifndef REPLICATOR_FRAME_H
-#define REPLICATOR_FRAME_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_FRAME_H
+#define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_FRAME_H
 
 #include <stdbool.h>
 #include <stddef.h>

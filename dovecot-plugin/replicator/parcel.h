@@ -4,8 +4,8 @@
  * (read and written by the workers; main only passes it on). Grammar: docs/replicator.md, "Parcels".
  *
  * Decoding copies nothing, all bounds are checked, what is left over at the end makes it malformed. */
-#ifndef REPLICATOR_PARCEL_H
-#define REPLICATOR_PARCEL_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_PARCEL_H
+#define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_PARCEL_H
 
 #include "frame.h"
 

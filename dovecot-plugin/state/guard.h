@@ -3,8 +3,8 @@
  * Nothing that is in the file is run: no view, no trigger, no function, no recursion. No step of a statement
  * goes on without end, no row is longer than rows are, no other file is opened in place of the state's.
  * Internal to state_sqlite. */
-#ifndef STATE_GUARD_H
-#define STATE_GUARD_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_STORE_GUARD_H
+#define DOVELANE_DOVECOT_PLUGIN_STORE_GUARD_H
 
 #include <sqlite3.h>
 #include <stdbool.h>

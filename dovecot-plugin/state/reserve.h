@@ -20,8 +20,8 @@
  * have and this state lost, and "covered and absent" means removed.
  *
  * Records of 64 bytes: key, epoch, end, noted counter and the clean mark, boot, check sum. */
-#ifndef STATE_RESERVE_H
-#define STATE_RESERVE_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_STORE_RESERVE_H
+#define DOVELANE_DOVECOT_PLUGIN_STORE_RESERVE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* schema - the tables of a state file: their names, the form of their keys, their versions. Internal to
  * state_sqlite. */
-#ifndef STATE_SCHEMA_H
-#define STATE_SCHEMA_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_STORE_SCHEMA_H
+#define DOVELANE_DOVECOT_PLUGIN_STORE_SCHEMA_H
 
 #include "../orset/store.h"
 

@@ -9,8 +9,8 @@
  *
  * PRAGMA user_version is the schema's version. A newer file than this program knows is refused, an older one
  * is migrated in one transaction at open. */
-#ifndef STATE_SQLITE_H
-#define STATE_SQLITE_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_STORE_STATE_SQLITE_H
+#define DOVELANE_DOVECOT_PLUGIN_STORE_STATE_SQLITE_H
 
 #include "../orset/store.h"
 

@@ -1,6 +1,6 @@
 /* ack - removing by id, as PUSH's ACK parts and LANE.ACK do. */
-#ifndef DOVELANE_COMMANDS_ACK_H
-#define DOVELANE_COMMANDS_ACK_H
+#ifndef DOVELANE_REDIS_MODULE_COMMANDS_ACK_H
+#define DOVELANE_REDIS_MODULE_COMMANDS_ACK_H
 
 #include <stdbool.h>
 

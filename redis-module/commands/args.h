@@ -3,8 +3,8 @@
  *
  *    -ERR syntax: <what is wrong, where, and what is expected>
  *    -ERR value: <name> is <value>, allowed is <range> */
-#ifndef DOVELANE_COMMANDS_ARGS_H
-#define DOVELANE_COMMANDS_ARGS_H
+#ifndef DOVELANE_REDIS_MODULE_SERVER_ARGS_H
+#define DOVELANE_REDIS_MODULE_SERVER_ARGS_H
 
 #include "server.h"
 

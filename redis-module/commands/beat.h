@@ -2,8 +2,8 @@
  *
  * Both live in module memory: maxmemory never refuses them, nothing expires, and a server that was restarted knows neither. That is the point
  * of WHOLE: whatever may take entries away (a restart with an old file, FLUSHALL, a failover) takes it away as well. */
-#ifndef DOVELANE_COMMANDS_BEAT_H
-#define DOVELANE_COMMANDS_BEAT_H
+#ifndef DOVELANE_REDIS_MODULE_COMMANDS_BEAT_H
+#define DOVELANE_REDIS_MODULE_COMMANDS_BEAT_H
 
 #include "value.h"
 

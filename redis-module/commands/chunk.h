@@ -14,8 +14,8 @@
  * To change this format: (1) raise CHUNK_VERSION, (2) draw the new entry here, (3) keep reading all versions
  * before, (4) raise the RDB version when the fields around the chunks change, too, (5) keep a saved file of
  * the old version in the tests. */
-#ifndef DOVELANE_COMMANDS_CHUNK_H
-#define DOVELANE_COMMANDS_CHUNK_H
+#ifndef DOVELANE_REDIS_MODULE_PROPAGATE_CHUNK_H
+#define DOVELANE_REDIS_MODULE_PROPAGATE_CHUNK_H
 
 #include "server.h"
 

@@ -1,6 +1,6 @@
 /* commands - the functions behind the commands; each is explained in docs/lane-commands.md. */
-#ifndef DOVELANE_COMMANDS_COMMANDS_H
-#define DOVELANE_COMMANDS_COMMANDS_H
+#ifndef DOVELANE_REDIS_MODULE_COMMANDS_COMMANDS_H
+#define DOVELANE_REDIS_MODULE_COMMANDS_COMMANDS_H
 
 #include "redis-module/redisapi.h"
 

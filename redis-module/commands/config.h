@@ -1,6 +1,6 @@
 /* config - the module's settings, as "lane.<name>" in redis.conf and CONFIG SET. */
-#ifndef DOVELANE_COMMANDS_CONFIG_H
-#define DOVELANE_COMMANDS_CONFIG_H
+#ifndef DOVELANE_REDIS_MODULE_SERVER_CONFIG_H
+#define DOVELANE_REDIS_MODULE_SERVER_CONFIG_H
 
 #include "server.h"
 

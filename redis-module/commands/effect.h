@@ -28,8 +28,8 @@
  * at that time: a server that reads its file later takes what has passed off a delay. A lane vanishes with
  * its last entry unless SET made it, here as there. Only the stream of a primary and the loading of a file
  * may send it. */
-#ifndef DOVELANE_COMMANDS_EFFECT_H
-#define DOVELANE_COMMANDS_EFFECT_H
+#ifndef DOVELANE_REDIS_MODULE_PROPAGATE_EFFECT_H
+#define DOVELANE_REDIS_MODULE_PROPAGATE_EFFECT_H
 
 #include "chunk.h"
 #include "value.h"

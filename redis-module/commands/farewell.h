@@ -1,7 +1,7 @@
 /* farewell - a line in the server's log for entries that go away without having been acknowledged: a lane with
  * something in it was deleted, expired, overwritten, flushed or reset. Somebody will ask where the mail went. */
-#ifndef DOVELANE_COMMANDS_FAREWELL_H
-#define DOVELANE_COMMANDS_FAREWELL_H
+#ifndef DOVELANE_REDIS_MODULE_KEYSPACE_FAREWELL_H
+#define DOVELANE_REDIS_MODULE_KEYSPACE_FAREWELL_H
 
 #include "value.h"
 

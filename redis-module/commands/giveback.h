@@ -4,8 +4,8 @@
  *    FATAL, or an attempt that reaches MAXATTEMPTS: to the dead-letter lane; without one it is let go.
  *    An entry that was revoked while it was leased is let go, whatever ends its lease. One whose time to expire
  *    has come goes the way of FATAL. */
-#ifndef DOVELANE_COMMANDS_GIVEBACK_H
-#define DOVELANE_COMMANDS_GIVEBACK_H
+#ifndef DOVELANE_REDIS_MODULE_KEYSPACE_GIVEBACK_H
+#define DOVELANE_REDIS_MODULE_KEYSPACE_GIVEBACK_H
 
 #include "effect.h"
 

@@ -1,6 +1,6 @@
 /* glob - the patterns of KEYS: * ? [a-z] [^a] and \ before a character that is meant as such. */
-#ifndef DOVELANE_COMMANDS_GLOB_H
-#define DOVELANE_COMMANDS_GLOB_H
+#ifndef DOVELANE_REDIS_MODULE_COMMANDS_GLOB_H
+#define DOVELANE_REDIS_MODULE_COMMANDS_GLOB_H
 
 #include <stdbool.h>
 #include <stddef.h>

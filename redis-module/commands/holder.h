@@ -1,6 +1,6 @@
 /* holder - the connections that hold leases. A lease ends with its connection. */
-#ifndef DOVELANE_COMMANDS_HOLDER_H
-#define DOVELANE_COMMANDS_HOLDER_H
+#ifndef DOVELANE_REDIS_MODULE_KEYSPACE_HOLDER_H
+#define DOVELANE_REDIS_MODULE_KEYSPACE_HOLDER_H
 
 #include "server.h"
 

@@ -1,6 +1,6 @@
 /* info - the module's section of INFO. */
-#ifndef DOVELANE_COMMANDS_INFO_H
-#define DOVELANE_COMMANDS_INFO_H
+#ifndef DOVELANE_REDIS_MODULE_COMMANDS_INFO_H
+#define DOVELANE_REDIS_MODULE_COMMANDS_INFO_H
 
 #include "redis-module/redisapi.h"
 

@@ -4,8 +4,8 @@
  * without this memory both would store the mail for ever, or deliver it twice. It belongs to the server, not
  * to lanes (they vanish when empty), and is neither saved nor replicated: another life of the server is
  * another run_id, and clients compare then. */
-#ifndef DOVELANE_COMMANDS_LETGO_H
-#define DOVELANE_COMMANDS_LETGO_H
+#ifndef DOVELANE_REDIS_MODULE_KEYSPACE_LETGO_H
+#define DOVELANE_REDIS_MODULE_KEYSPACE_LETGO_H
 
 #include "server.h"
 

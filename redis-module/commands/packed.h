@@ -5,8 +5,8 @@
  *
  * Little-endian. key: which of the command's keys, from 1; its highest bit: an id follows. One argument per
  * entry and part costs the server more than storing it: each is an allocation and a line to parse. */
-#ifndef DOVELANE_COMMANDS_PACKED_H
-#define DOVELANE_COMMANDS_PACKED_H
+#ifndef DOVELANE_REDIS_MODULE_PROPAGATE_PACKED_H
+#define DOVELANE_REDIS_MODULE_PROPAGATE_PACKED_H
 
 #include "args.h"
 

@@ -1,7 +1,7 @@
 /* ready - which lanes have got something to take: LANE.READY, and the clients that wait in it. Lanes of
  * database 0 only. */
-#ifndef DOVELANE_COMMANDS_READY_H
-#define DOVELANE_COMMANDS_READY_H
+#ifndef DOVELANE_REDIS_MODULE_COMMANDS_READY_H
+#define DOVELANE_REDIS_MODULE_COMMANDS_READY_H
 
 #include "server.h"
 

@@ -6,8 +6,8 @@
  *
  * One roll has all lanes in the order of their appearance (LANE.LIST), one the lanes with something to take
  * (LANE.READY). */
-#ifndef DOVELANE_COMMANDS_ROLL_H
-#define DOVELANE_COMMANDS_ROLL_H
+#ifndef DOVELANE_REDIS_MODULE_KEYSPACE_ROLL_H
+#define DOVELANE_REDIS_MODULE_KEYSPACE_ROLL_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* selector - which entries a command names: UPTO, RANGES, SEQS, IDS, or PACKED: ids in one string. */
-#ifndef DOVELANE_COMMANDS_SELECTOR_H
-#define DOVELANE_COMMANDS_SELECTOR_H
+#ifndef DOVELANE_REDIS_MODULE_COMMANDS_SELECTOR_H
+#define DOVELANE_REDIS_MODULE_COMMANDS_SELECTOR_H
 
 #include "args.h"
 

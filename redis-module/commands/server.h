@@ -1,6 +1,6 @@
 /* server - what the module knows of the server it is loaded in: settings, totals, clocks. One thread only. */
-#ifndef DOVELANE_COMMANDS_SERVER_H
-#define DOVELANE_COMMANDS_SERVER_H
+#ifndef DOVELANE_REDIS_MODULE_SERVER_SERVER_H
+#define DOVELANE_REDIS_MODULE_SERVER_SERVER_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* store - storing one entry in a lane for PUSH and PUT: what is held or was let go is not stored again, and
  * memory is looked at. */
-#ifndef DOVELANE_COMMANDS_STORE_H
-#define DOVELANE_COMMANDS_STORE_H
+#ifndef DOVELANE_REDIS_MODULE_KEYSPACE_STORE_H
+#define DOVELANE_REDIS_MODULE_KEYSPACE_STORE_H
 
 #include "sessions.h"
 #include "value.h"

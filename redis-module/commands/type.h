@@ -1,6 +1,6 @@
 /* type - the native Redis type of lanes: all that Redis asks of a value. */
-#ifndef DOVELANE_COMMANDS_TYPE_H
-#define DOVELANE_COMMANDS_TYPE_H
+#ifndef DOVELANE_REDIS_MODULE_PERSIST_TYPE_H
+#define DOVELANE_REDIS_MODULE_PERSIST_TYPE_H
 
 #include "value.h"
 

@@ -5,8 +5,8 @@
  * until it is unlinked. Only an attached value is on rolls, has leases or a wake time, and counts in the
  * totals. RENAME and MOVE unlink the value and keep it: it is attached again by their event, or at the latest
  * by the next command on it. What is not attached may be freed on any thread. */
-#ifndef DOVELANE_COMMANDS_VALUE_H
-#define DOVELANE_COMMANDS_VALUE_H
+#ifndef DOVELANE_REDIS_MODULE_KEYSPACE_VALUE_H
+#define DOVELANE_REDIS_MODULE_KEYSPACE_VALUE_H
 
 #include "roll.h"
 #include "server.h"

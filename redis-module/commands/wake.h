@@ -1,7 +1,7 @@
 /* wake - when a lane wants to be looked at by itself: a delay is due, or a lease is over. One heap over all
  * lanes, one timer. */
-#ifndef DOVELANE_COMMANDS_WAKE_H
-#define DOVELANE_COMMANDS_WAKE_H
+#ifndef DOVELANE_REDIS_MODULE_KEYSPACE_WAKE_H
+#define DOVELANE_REDIS_MODULE_KEYSPACE_WAKE_H
 
 #include "value.h"
 

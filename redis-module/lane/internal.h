@@ -1,6 +1,6 @@
 /* internal - what the files of the core share. */
-#ifndef DOVELANE_LANE_INTERNAL_H
-#define DOVELANE_LANE_INTERNAL_H
+#ifndef DOVELANE_REDIS_MODULE_CORE_INTERNAL_H
+#define DOVELANE_REDIS_MODULE_CORE_INTERNAL_H
 
 #include "lane.h"
 

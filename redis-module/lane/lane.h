@@ -27,8 +27,8 @@
  * Times are milliseconds of one monotonic clock of the caller's choice, passed in. Nothing here fails but for
  * want of memory, and then nothing has changed. Not thread safe; lane_free may run on any thread once
  * lane_end_leases was called on the lane. */
-#ifndef DOVELANE_LANE_H
-#define DOVELANE_LANE_H
+#ifndef DOVELANE_REDIS_MODULE_CORE_LANE_H
+#define DOVELANE_REDIS_MODULE_CORE_LANE_H
 
 #include <stdbool.h>
 #include <stddef.h>

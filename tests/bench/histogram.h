@@ -1,7 +1,7 @@
 /* histogram - durations in buckets whose width grows with the value: 64 to each power of two, so that any
  * value is known to 1.6 % and recording is one addition. Zero-initialized is empty. */
-#ifndef DOVELANE_BENCH_HISTOGRAM_H
-#define DOVELANE_BENCH_HISTOGRAM_H
+#ifndef DOVELANE_TESTS_BENCH_HISTOGRAM_H
+#define DOVELANE_TESTS_BENCH_HISTOGRAM_H
 
 #include <stdint.h>
 #include <stdio.h>

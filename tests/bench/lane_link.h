@@ -1,6 +1,6 @@
 /* lane_link - the one connection of lane_load: requests are put into it, replies come out of it. One for the whole program. */
-#ifndef LANE_LINK_H
-#define LANE_LINK_H
+#ifndef DOVELANE_TESTS_BENCH_LANE_LINK_H
+#define DOVELANE_TESTS_BENCH_LANE_LINK_H
 
 #include <stdbool.h>
 #include <stddef.h>

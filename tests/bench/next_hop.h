@@ -1,7 +1,7 @@
 /* next_hop - the server that a gateway under test sends to: takes smtp_load's mails and notes when each was answered 250. A thread of its own, on the clock of the
  * generator (CLOCK_MONOTONIC), so that the way of each mail from one 250 to the other is a difference of two times. */
-#ifndef DOVELANE_BENCH_NEXT_HOP_H
-#define DOVELANE_BENCH_NEXT_HOP_H
+#ifndef DOVELANE_TESTS_BENCH_NEXT_HOP_H
+#define DOVELANE_TESTS_BENCH_NEXT_HOP_H
 
 #include <netinet/in.h>
 #include <stdbool.h>

@@ -6,8 +6,8 @@
  * empty, with an old file, or never really gone.
  *
  * Walked through by the same explore.c: this header has what it wants to know, as rules.h has. */
-#ifndef DOVELANE_MODEL_COPYING_H
-#define DOVELANE_MODEL_COPYING_H
+#ifndef DOVELANE_TESTS_MODEL_COPYING_H
+#define DOVELANE_TESTS_MODEL_COPYING_H
 
 #include <stdbool.h>
 #include <stddef.h>

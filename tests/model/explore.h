@@ -2,8 +2,8 @@
  *
  * In every state the invariants of rules_wrong are checked, and that whoever lets it be quiet from there on finds every mail delivered and every
  * node whole and alive (rules_unfinished): once with partitions healed and not, and with dead nodes back and never back. */
-#ifndef DOVELANE_MODEL_EXPLORE_H
-#define DOVELANE_MODEL_EXPLORE_H
+#ifndef DOVELANE_TESTS_MODEL_EXPLORE_H
+#define DOVELANE_TESTS_MODEL_EXPLORE_H
 
 #include MODEL /* "rules.h", or another one with the same functions */
 

@@ -19,8 +19,8 @@
  * the mailbox, places mails and changes UIDs. Nothing has a duration: whatever may happen may also
  * wait. So a body that is lost and asked for again is one that comes later. What a site knows is
  * how many ops of each origin it has: an exchange gives whole origins, too. */
-#ifndef MODEL_JOINING_H
-#define MODEL_JOINING_H
+#ifndef DOVELANE_TESTS_MODEL_JOINING_H
+#define DOVELANE_TESTS_MODEL_JOINING_H
 
 #include <stdbool.h>
 #include <stdint.h>

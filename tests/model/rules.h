@@ -10,8 +10,8 @@
  *   milter    pushes to every owner, and promises (250) when all have acked, whatever became of them since; or gives up and revokes
  *   links     all there, or one of the partitions below. A link has a direction: who may open a connection to whom
  *   excuse    an event after which a second delivery is allowed: what takeover.md says each failure may cost, and nothing else, counts one */
-#ifndef DOVELANE_MODEL_RULES_H
-#define DOVELANE_MODEL_RULES_H
+#ifndef DOVELANE_TESTS_MODEL_RULES_H
+#define DOVELANE_TESTS_MODEL_RULES_H
 
 #include <stdbool.h>
 #include <stddef.h>

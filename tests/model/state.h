@@ -1,6 +1,6 @@
 /* state - reads a state, and changes it by the smallest steps that mean something. Beside rules.c, which says when. */
-#ifndef DOVELANE_MODEL_STATE_H
-#define DOVELANE_MODEL_STATE_H
+#ifndef DOVELANE_TESTS_MODEL_STATE_H
+#define DOVELANE_TESTS_MODEL_STATE_H
 
 #include "rules.h"
 

@@ -8,8 +8,8 @@
  *
  * status, lag and peers without a user, lag with one and "join --status" are answered here (answers.h); all else goes to
  * the worker that has the user. A row of a worker's REPLY is such a line, with its "+", "#" or "-" (none: "+"), without LF. */
-#ifndef REPLICATOR_MAIN_ADMIN_H
-#define REPLICATOR_MAIN_ADMIN_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_ADMIN_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_ADMIN_H
 
 #include "user.h"
 

@@ -1,8 +1,8 @@
 /* answers - the rows of `doveadm dovelane` that main makes itself, without a worker.
  *
  * Each function adds lines of a reply to rows (admin.h), and returns their titles. */
-#ifndef REPLICATOR_MAIN_ANSWERS_H
-#define REPLICATOR_MAIN_ANSWERS_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_ANSWERS_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_ANSWERS_H
 
 #include "user.h"
 

@@ -9,8 +9,8 @@
  *
  * ev_async does not wake this loop: libev only writes for it while the loop itself waits. Use a
  * descriptor. */
-#ifndef REPLICATOR_MAIN_BRIDGE_H
-#define REPLICATOR_MAIN_BRIDGE_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_BRIDGE_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_BRIDGE_H
 
 struct ev_loop;
 struct bridge;

@@ -2,8 +2,8 @@
  *
  * Whoever may write there can have numbers given twice; so it belongs to the replicator's own user. Versions before ran as the user of relay and milter, and had them in
  * those programs' directory: where they still are, and may be written, they stay. */
-#ifndef REPLICATOR_MAIN_DIRECTORY_H
-#define REPLICATOR_MAIN_DIRECTORY_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_STATE_DIRECTORY_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_STATE_DIRECTORY_H
 
 #define DIRECTORY_OWN "/var/lib/dovelane-replicator"
 #define DIRECTORY_OLDER "/var/lib/dovelane"

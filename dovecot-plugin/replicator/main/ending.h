@@ -8,8 +8,8 @@
  *
  * An end takes some milliseconds. Where it takes long, the user is judged as one whose worker does
  * not answer. */
-#ifndef REPLICATOR_MAIN_ENDING_H
-#define REPLICATOR_MAIN_ENDING_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_ENDING_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_ENDING_H
 
 #include "user.h"
 

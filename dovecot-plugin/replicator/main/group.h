@@ -1,6 +1,6 @@
 /* group - the replicas, as dovelane.conf has them, and the lanes between them. */
-#ifndef REPLICATOR_MAIN_GROUP_H
-#define REPLICATOR_MAIN_GROUP_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_STATE_GROUP_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_STATE_GROUP_H
 
 #include "config.h"
 #include "frame.h"

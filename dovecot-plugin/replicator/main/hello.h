@@ -1,6 +1,6 @@
 /* hello - the first frame to each worker: who the replicas are, and what it needs of the settings. */
-#ifndef REPLICATOR_MAIN_HELLO_H
-#define REPLICATOR_MAIN_HELLO_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_HELLO_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_HELLO_H
 
 #include "replicator.h"
 

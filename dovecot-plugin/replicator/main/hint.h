@@ -1,8 +1,8 @@
 /* hint - what the plugin writes: hint lines and names of dirty marks (docs/replicator.md). Pure: no I/O.
  *
  * A hint is a reason to look and nothing else, so what is odd but harmless is taken as "look at all of that user". */
-#ifndef REPLICATOR_MAIN_HINT_H
-#define REPLICATOR_MAIN_HINT_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_HINT_H
+#define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_HINT_H
 
 #include <stdbool.h>
 #include <stddef.h>

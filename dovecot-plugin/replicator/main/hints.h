@@ -1,6 +1,6 @@
 /* hints - the FIFO and the directory by which the plugin tells who changed (docs/replicator.md). */
-#ifndef REPLICATOR_MAIN_HINTS_H
-#define REPLICATOR_MAIN_HINTS_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_HINTS_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_HINTS_H
 
 #include "replicator.h"
 

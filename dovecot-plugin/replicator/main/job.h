@@ -1,6 +1,6 @@
 /* job - one question for a worker about its user, made from what is to be done (user.h) and put back when it fails. */
-#ifndef REPLICATOR_MAIN_JOB_H
-#define REPLICATOR_MAIN_JOB_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_JOB_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_JOB_H
 
 #include "user.h"
 

@@ -4,8 +4,8 @@
  * when all users have joined and no mail waits. What is placed meanwhile is counted, over restarts
  * too; the numbers stay until the next filling begins. Ordinary changes begin none. Nothing here
  * has a timer: rates are made from moments when somebody asks. */
-#ifndef REPLICATOR_MAIN_PROGRESS_H
-#define REPLICATOR_MAIN_PROGRESS_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_PROGRESS_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_PROGRESS_H
 
 #include "user.h"
 

@@ -7,8 +7,8 @@
  *
  * All of it runs on one libev loop and one thread, and knows nothing of Dovecot: bridge.c embeds the loop in Dovecot's
  * own, so tests run the same code with sockets of their own. Times are seconds of clock_monotonic unless noted. */
-#ifndef REPLICATOR_MAIN_REPLICATOR_H
-#define REPLICATOR_MAIN_REPLICATOR_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_REPLICATOR_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_REPLICATOR_H
 
 #include <stdbool.h>
 #include <stdint.h>

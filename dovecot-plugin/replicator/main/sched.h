@@ -6,8 +6,8 @@
  *
  * A user is held by one worker, and kept open there while nobody else needs it (warm). While others wait, a worker gives
  * its user back after SCHED_SLICE of work. */
-#ifndef REPLICATOR_MAIN_SCHED_H
-#define REPLICATOR_MAIN_SCHED_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_SCHED_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_SCHED_H
 
 #include "user.h"
 

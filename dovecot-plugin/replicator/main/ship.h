@@ -4,8 +4,8 @@
  * marked: what the peer does not confirm is made and sent again (user.h, resend). So a lane that lost its contents and a lost
  * reply are one case, and memory is bounded by what is under way. Of what a lane had no room for, the first number is known
  * (user.h, missing): when there is room, it goes on from there, and nothing is sent twice. */
-#ifndef REPLICATOR_MAIN_SHIP_H
-#define REPLICATOR_MAIN_SHIP_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_SHIP_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_SHIP_H
 
 #include "user.h"
 

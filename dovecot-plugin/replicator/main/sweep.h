@@ -1,7 +1,7 @@
 /* sweep - all users are looked at every sweep_all, at sweep_rate, without a hint: what was changed behind Dovecot's back,
  * and what a crash or a lost hint hid. Active users have a timer of their own (user.h). */
-#ifndef REPLICATOR_MAIN_SWEEP_H
-#define REPLICATOR_MAIN_SWEEP_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_SWEEP_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_SWEEP_H
 
 #include "replicator.h"
 

@@ -6,8 +6,8 @@
  *
  * What is not of this group, not of that replica, or not well-formed is acked and said (F43): it confirms nothing, so
  * whoever sent it in good faith sends it again. */
-#ifndef REPLICATOR_MAIN_TAKE_H
-#define REPLICATOR_MAIN_TAKE_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_TAKE_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_TAKE_H
 
 #include "user.h"
 

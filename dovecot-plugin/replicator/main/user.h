@@ -2,8 +2,8 @@
  *
  * A user is in memory while there is something to do, while a worker has it open, or while it counts as active. What is
  * to be done is a set, not a list: a second hint for the same mailbox changes nothing. Only parcels stand in order. */
-#ifndef REPLICATOR_MAIN_USER_H
-#define REPLICATOR_MAIN_USER_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_USER_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_USER_H
 
 #include <ev.h>
 

@@ -15,8 +15,8 @@
  * At most replicator_workers are in use, and with those that end there are twice as many at most. With
  * the one that opens nobody, and its successor, that is the process_limit of the service:
  * 2 * replicator_workers + 2. */
-#ifndef REPLICATOR_MAIN_WORKER_H
-#define REPLICATOR_MAIN_WORKER_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_WORKER_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_WORKER_H
 
 #include "user.h"
 

@@ -1,7 +1,7 @@
 /* worker_state - what worker.c (one connection: questions and answers) and workers.c (all of them: who
  * may have one) have in common. */
-#ifndef REPLICATOR_MAIN_WORKER_STATE_H
-#define REPLICATOR_MAIN_WORKER_STATE_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_WORKER_STATE_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_WORKER_STATE_H
 
 #include "ending.h"
 #include "job.h"

@@ -1,6 +1,6 @@
 /* attributes - what attributes.c and scripts.c share. A key is its type's letter, then Dovecot's key. */
-#ifndef DOVELANE_WORKER_ATTRIBUTES_H
-#define DOVELANE_WORKER_ATTRIBUTES_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_NAMED_ATTRIBUTES_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_NAMED_ATTRIBUTES_H
 
 #include "worker.h"
 

@@ -1,6 +1,6 @@
 /* boxes - what one look at all mailboxes finds, for boxes.c and copies.c. */
-#ifndef DOVELANE_WORKER_BOXES_H
-#define DOVELANE_WORKER_BOXES_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_BOXES_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_BOXES_H
 
 #include "look.h"
 

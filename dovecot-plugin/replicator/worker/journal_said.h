@@ -1,7 +1,7 @@
 /* journal_said - what the lines of a journal say: which folders were deleted, which names subscribed and
  * unsubscribed. The file is its user's: any bytes. */
-#ifndef WORKER_JOURNAL_SAID_H
-#define WORKER_JOURNAL_SAID_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_LOGS_JOURNAL_SAID_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_LOGS_JOURNAL_SAID_H
 
 #include "../../compat.h"
 

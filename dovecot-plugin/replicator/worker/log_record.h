@@ -3,8 +3,8 @@
  *
  * Records of equal entries need no more than their count: LOG_RECORD_ENTRIES. Format: mail-transaction-log.h
  * of Dovecot's lib-index. */
-#ifndef WORKER_LOG_RECORD_H
-#define WORKER_LOG_RECORD_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_LOGS_LOG_RECORD_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_LOGS_LOG_RECORD_H
 
 #include "../../compat.h"
 

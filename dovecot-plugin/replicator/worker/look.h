@@ -1,6 +1,6 @@
 /* look - one look at one mailbox: what look_mail.c and look_absent.c find in it for ingest.c. */
-#ifndef DOVELANE_WORKER_LOOK_H
-#define DOVELANE_WORKER_LOOK_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_LOOK_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_LOOK_H
 
 #include "worker.h"
 

@@ -1,7 +1,7 @@
 /* session - dovelane-worker's one user at a time: what is in memory of it, how its mailboxes are opened, and what this program itself remembers of them
  * (box.c, rows.c). What is done with it: worker.h. */
-#ifndef WORKER_SESSION_H
-#define WORKER_SESSION_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_SESSION_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_SESSION_H
 
 #include "../../compat.h"
 

@@ -1,6 +1,6 @@
 /* system_groups - the supplementary groups of a user of this host, as initgroups(3) gives them to a process. */
-#ifndef DOVELANE_SYSTEM_GROUPS_H
-#define DOVELANE_SYSTEM_GROUPS_H
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_SYSTEM_GROUPS_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_SYSTEM_GROUPS_H
 
 #include <sys/types.h>
 

@@ -1,7 +1,7 @@
 /* floor - the least that this machine lets a random access to a large state cost: reads of memory, and bare
  * UPDATEs of SQLite. */
-#ifndef BENCH_FLOOR_H
-#define BENCH_FLOOR_H
+#ifndef DOVELANE_TESTS_BENCH_ORSET_FLOOR_H
+#define DOVELANE_TESTS_BENCH_ORSET_FLOOR_H
 
 #include <stdbool.h>
 #include <stdint.h>

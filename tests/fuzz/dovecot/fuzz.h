@@ -1,6 +1,6 @@
 /* fuzz - what the targets that need Dovecot's library share. */
-#ifndef FUZZ_DOVECOT_H
-#define FUZZ_DOVECOT_H
+#ifndef DOVELANE_TESTS_FUZZ_DOVECOT_FUZZ_H
+#define DOVELANE_TESTS_FUZZ_DOVECOT_FUZZ_H
 
 #include "../../../dovecot-plugin/compat.h"
 

@@ -1,6 +1,6 @@
 /* driver - what the lane's fuzzers have in common. With libFuzzer it is not linked; without, driver.c calls. */
-#ifndef FUZZ_LANE_DRIVER_H
-#define FUZZ_LANE_DRIVER_H
+#ifndef DOVELANE_TESTS_FUZZ_LANE_DRIVER_H
+#define DOVELANE_TESTS_FUZZ_LANE_DRIVER_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* fuzz - what the fuzzer's entry, its seeds and the driver without libFuzzer share. */
-#ifndef FUZZ_ORSET_H
-#define FUZZ_ORSET_H
+#ifndef DOVELANE_TESTS_FUZZ_ORSET_FUZZ_H
+#define DOVELANE_TESTS_FUZZ_ORSET_FUZZ_H
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* state - what the parts of the state.db target share. */
-#ifndef FUZZ_STATE_H
-#define FUZZ_STATE_H
+#ifndef DOVELANE_TESTS_FUZZ_STATE_STATE_H
+#define DOVELANE_TESTS_FUZZ_STATE_STATE_H
 
 #include "batch.h"
 #include "exchange.h"

@@ -5,8 +5,8 @@
  * A tag is a byte of the key's hash, 0: free. passed counts the rows that wanted this bucket or one before it
  * and stand behind it, so a search ends at the first bucket that nobody passed, and a removal needs neither a
  * mark nor a move. */
-#ifndef ORSET_MEMHASH_H
-#define ORSET_MEMHASH_H
+#ifndef DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMHASH_H
+#define DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMHASH_H
 
 #include "memrow.h"
 

@@ -1,6 +1,6 @@
 /* memrow - what the files of the memory store share: its rows, and memory that is counted. */
-#ifndef ORSET_MEMROW_H
-#define ORSET_MEMROW_H
+#ifndef DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMROW_H
+#define DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMROW_H
 
 #include <stdbool.h>
 #include <string.h>

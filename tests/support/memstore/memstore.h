@@ -1,8 +1,8 @@
 /* memstore - the storage interface in memory: per table a hash table that finds a row with two reads of memory
  * (memhash.h) and a B+ tree that keeps the order (memtree.h); an undo log for the transaction. Rows change in
  * place. */
-#ifndef ORSET_MEMSTORE_H
-#define ORSET_MEMSTORE_H
+#ifndef DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMSTORE_H
+#define DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMSTORE_H
 
 #include "store.h"
 

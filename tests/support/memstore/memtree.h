@@ -8,8 +8,8 @@
  * Most keys of the core are shorter than 16 bytes. An inner slot's key is the smallest key its subtree ever
  * held: a lower bound, so removal needs no repair upwards. A node is let go when it is empty and never merged
  * before: removes come in the order of age, so whole nodes empty together. */
-#ifndef ORSET_MEMTREE_H
-#define ORSET_MEMTREE_H
+#ifndef DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMTREE_H
+#define DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMTREE_H
 
 #include "memrow.h"
 

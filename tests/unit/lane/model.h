@@ -1,7 +1,7 @@
 /* model - a lane as anybody would write it first: an array in order, searched from its beginning. The core
  * must say the same. */
-#ifndef TEST_LANE_MODEL_H
-#define TEST_LANE_MODEL_H
+#ifndef DOVELANE_TESTS_UNIT_LANE_MODEL_H
+#define DOVELANE_TESTS_UNIT_LANE_MODEL_H
 
 #include "redis-module/lane/lane.h"
 

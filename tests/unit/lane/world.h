@@ -1,7 +1,7 @@
 /* world - what the tests of the core stand on: an environment that counts its memory, and short ways to say
  * things. */
-#ifndef TEST_LANE_WORLD_H
-#define TEST_LANE_WORLD_H
+#ifndef DOVELANE_TESTS_UNIT_LANE_WORLD_H
+#define DOVELANE_TESTS_UNIT_LANE_WORLD_H
 
 #include <check.h>
 

@@ -1,8 +1,8 @@
 /* stub_session - stands in for milter/session.c: writes down what an engine says, and answers by the queue id.
  *
  *   A   accept, with changes    D   discard    T   451    R   550    M   discard after progress    G   no answer */
-#ifndef STUB_SESSION_H
-#define STUB_SESSION_H
+#ifndef DOVELANE_TESTS_UNIT_MILTER_STUB_SESSION_H
+#define DOVELANE_TESTS_UNIT_MILTER_STUB_SESSION_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* exhaust_mailbox - one replica's code at work: what its user does, and what he sees. */
-#ifndef TEST_EXHAUST_MAILBOX_H
-#define TEST_EXHAUST_MAILBOX_H
+#ifndef DOVELANE_TESTS_UNIT_ORSET_EXHAUST_MAILBOX_H
+#define DOVELANE_TESTS_UNIT_ORSET_EXHAUST_MAILBOX_H
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* exhaust_map - exact pairs of numbers to numbers, and memory that is given back all at once. */
-#ifndef TEST_EXHAUST_MAP_H
-#define TEST_EXHAUST_MAP_H
+#ifndef DOVELANE_TESTS_UNIT_ORSET_EXHAUST_MAP_H
+#define DOVELANE_TESTS_UNIT_ORSET_EXHAUST_MAP_H
 
 #include <stddef.h>
 #include <stdint.h>

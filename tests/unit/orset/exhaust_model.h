@@ -1,8 +1,8 @@
 /* exhaust_model - what the mailboxes should show, said by events alone: each event replaces what stood in the
  * set of events that its replica knew, and nothing else. No numbers, no vectors, no order of arrival, no
  * stored state. */
-#ifndef TEST_EXHAUST_MODEL_H
-#define TEST_EXHAUST_MODEL_H
+#ifndef DOVELANE_TESTS_UNIT_ORSET_EXHAUST_MODEL_H
+#define DOVELANE_TESTS_UNIT_ORSET_EXHAUST_MODEL_H
 
 #include <stdbool.h>
 #include <stdint.h>

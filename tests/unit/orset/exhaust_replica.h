@@ -1,7 +1,7 @@
 /* exhaust_replica - the real code behind numbers: states, what ops ship, and what they say, are numbered by
  * content; each (state, event) is computed once. */
-#ifndef TEST_EXHAUST_REPLICA_H
-#define TEST_EXHAUST_REPLICA_H
+#ifndef DOVELANE_TESTS_UNIT_ORSET_EXHAUST_REPLICA_H
+#define DOVELANE_TESTS_UNIT_ORSET_EXHAUST_REPLICA_H
 
 #include "exhaust_mailbox.h"
 

@@ -2,8 +2,8 @@
  *
  * A history up to commuting is, per replica, one sequence of own operations and deliveries (FIFO per origin,
  * any order across origins). */
-#ifndef TEST_EXHAUST_WALK_H
-#define TEST_EXHAUST_WALK_H
+#ifndef DOVELANE_TESTS_UNIT_ORSET_EXHAUST_WALK_H
+#define DOVELANE_TESTS_UNIT_ORSET_EXHAUST_WALK_H
 
 #include "exhaust_replica.h"
 

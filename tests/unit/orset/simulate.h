@@ -5,8 +5,8 @@
  *     simulate_mailbox.c    users, ingest, and the work that the state asks of the mailboxes
  *     simulate_links.c      lanes, exchanges, UID rounds
  *     simulate_judge.c      everybody does what is left; then everything is compared */
-#ifndef TEST_SIMULATE_H
-#define TEST_SIMULATE_H
+#ifndef DOVELANE_TESTS_UNIT_ORSET_SIMULATE_H
+#define DOVELANE_TESTS_UNIT_ORSET_SIMULATE_H
 
 #include <inttypes.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* tiny - a store that is one block of memory, so that a state can be copied and hashed at once. For the
  * exhaustive test; it knows no rollback. */
-#ifndef TEST_TINY_H
-#define TEST_TINY_H
+#ifndef DOVELANE_TESTS_UNIT_ORSET_TINY_H
+#define DOVELANE_TESTS_UNIT_ORSET_TINY_H
 
 #include <stdlib.h>
 #include <string.h>

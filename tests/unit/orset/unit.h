@@ -1,6 +1,6 @@
 /* unit - what the unit tests of the core share: replicas in memory and what happens to them. */
-#ifndef TEST_UNIT_H
-#define TEST_UNIT_H
+#ifndef DOVELANE_TESTS_UNIT_ORSET_UNIT_H
+#define DOVELANE_TESTS_UNIT_ORSET_UNIT_H
 
 #include <check.h>
 #include <stdio.h>
