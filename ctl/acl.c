@@ -11,13 +11,13 @@
 
 #include <openssl/sha.h>
 
-#include "acl.h"
-#include "ctl.h"
-#include "endpoint.h"
-#include "lanename.h"
-#include "mem.h"
-#include "out.h"
-#include "signals.h"
+#include "ctl/acl.h"
+#include "ctl/ctl.h"
+#include "lib/redis/endpoint.h"
+#include "lib/mail/lanename.h"
+#include "lib/base/mem.h"
+#include "ctl/out.h"
+#include "lib/redis/signals.h"
 
 #define HELP                                                                                                                              \
     "usage: dovelane acl [--site NAME] > users.acl\n"                                                                                     \
@@ -128,7 +128,7 @@ static bool has_word(const char *list, const char *word, size_t len)
     return false;
 }
 
-/* A pattern for reading and writing is one for either; and who may do all commands, or LANE.BEAT, may read the beats (lib/beat_reader.h). */
+/* A pattern for reading and writing is one for either; and who may do all commands, or LANE.BEAT, may read the beats (lib/redis/beat_reader.h). */
 static bool allows(const char *list, const char *word, size_t len)
 {
     static const char beats[] = "+lane.beats";

@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-#include "conn.h"
-#include "mem.h"
+#include "ctl/conn.h"
+#include "lib/base/mem.h"
 
 /* "dovelane-milter", ...; NULL behind the last one. */
 const char *acl_program(size_t i);

@@ -1,10 +1,10 @@
-#include "beats.h"
+#include "ctl/beats.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "beat_reader.h"
-#include "mem.h"
+#include "lib/redis/beat_reader.h"
+#include "lib/base/mem.h"
 
 static const redisReply *beat_in(const redisReply *answer, size_t i)
 {

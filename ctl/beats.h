@@ -2,8 +2,8 @@
 #ifndef DOVELANE_CTL_BEATS_H
 #define DOVELANE_CTL_BEATS_H
 
-#include "ctl.h"
-#include "liveness.h"
+#include "ctl/ctl.h"
+#include "lib/cluster/liveness.h"
 
 #define BEATS_NOW 1e9 /* the time of this look; beats lie before it by their age */
 

@@ -14,10 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "ctl.h"
-#include "mem.h"
-#include "out.h"
+#include "lib/base/clock.h"
+#include "ctl/ctl.h"
+#include "lib/base/mem.h"
+#include "ctl/out.h"
 
 #define FACTOR 1.2 /* per byte of mail: measured 1.01 to 1.16 with mails of 300 bytes to 60 kB (jemalloc rounds some sizes up more than others) */
 

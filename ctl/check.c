@@ -1,6 +1,6 @@
 /* dovelane check - reads the configurations of Postfix, Dovecot and of ourselves, and asks each node; names every trap with the setting that mends it.
  * Exit status as monitoring wants it: 0 good, 1 warnings, 2 critical. */
-#include "check.h"
+#include "ctl/check.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -11,21 +11,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "mem.h"
-#include "out.h"
+#include "lib/base/mem.h"
+#include "ctl/out.h"
 
 static bool verbose;
 static size_t found[3];
 
 static const char *const section_of[] = {
 #define FINDING(section, name, text) #section,
-#include "findings.def"
+#include "ctl/findings.def"
 #undef FINDING
 };
 
 static const char *const name_of[] = {
 #define FINDING(section, name, text) text,
-#include "findings.def"
+#include "ctl/findings.def"
 #undef FINDING
 };
 

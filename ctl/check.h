@@ -2,8 +2,8 @@
 #ifndef DOVELANE_CTL_CHECK_H
 #define DOVELANE_CTL_CHECK_H
 
-#include "ctl.h"
-#include "postconf.h"
+#include "ctl/ctl.h"
+#include "lib/postfix/postconf.h"
 
 enum finding {
     FINDING_GOOD,
@@ -14,7 +14,7 @@ enum finding {
 /* Which. */
 enum found {
 #define FINDING(section, name, text) FOUND_##name,
-#include "findings.def"
+#include "ctl/findings.def"
 #undef FINDING
     FOUND_MOST
 };

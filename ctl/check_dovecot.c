@@ -1,5 +1,5 @@
 /* The next hops of `divert`, and this host's Dovecot where there is one. */
-#include "check.h"
+#include "ctl/check.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -11,8 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "mem.h"
-#include "run.h"
+#include "lib/base/mem.h"
+#include "lib/base/run.h"
 
 #define PATIENCE 3000  /* milliseconds */
 #define GREETING 10000 /* of a server that is busy */

@@ -1,5 +1,5 @@
 /* This host: what a service could not read after its next start, passwords, DOVELANE_NODE, disks, units. */
-#include "check.h"
+#include "ctl/check.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,9 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "endpoint.h"
-#include "mem.h"
-#include "run.h"
+#include "lib/redis/endpoint.h"
+#include "lib/base/mem.h"
+#include "lib/base/run.h"
 
 #define SYSTEMCTL 10000 /* milliseconds */
 #define LITTLE 5        /* percent of a file system */

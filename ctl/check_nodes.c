@@ -1,14 +1,14 @@
 /* Each node, and what those who are connected to it show of themselves. */
-#include "check.h"
+#include "ctl/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "endpoint.h"
-#include "mem.h"
-#include "signals.h"
+#include "lib/redis/endpoint.h"
+#include "lib/base/mem.h"
+#include "lib/redis/signals.h"
 
 #define CERTIFICATE_DAYS 30 /* so long before its end it is time for a new one */
 

@@ -1,5 +1,5 @@
 /* main.cf and master.cf: is the milter where it must be, and what would diverted mail miss. */
-#include "check.h"
+#include "ctl/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,14 +7,14 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "bypassed.h"
-#include "mem.h"
-#include "ourname.h"
-#include "postconf.h"
-#include "signals.h"
-#include "units.h"
+#include "lib/postfix/bypassed.h"
+#include "lib/base/mem.h"
+#include "lib/postfix/ourname.h"
+#include "lib/postfix/postconf.h"
+#include "lib/redis/signals.h"
+#include "lib/base/units.h"
 
-#define MAPS_PATIENCE 5.  /* seconds that asking maps may take (lib/maps.h) */
+#define MAPS_PATIENCE 5.  /* seconds that asking maps may take (lib/postfix/maps.h) */
 #define CONTENT_LEAST 16. /* seconds: the milter's own patience is 10 (milter/session.c) */
 
 struct look {

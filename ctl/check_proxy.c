@@ -1,12 +1,12 @@
 /* The other way in: do the smtpd before dovelane-proxy and the one behind it fit together. */
-#include "check.h"
+#include "ctl/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "mem.h"
-#include "units.h"
+#include "lib/base/mem.h"
+#include "lib/base/units.h"
 
 /* smtpd_proxy_filter = unix:dovelane-proxy/proxy.sock, below the queue directory where it is not absolute. */
 static bool is_ours(const struct config *c, const struct postconf *conf, const struct postconf_service *s)

@@ -1,13 +1,13 @@
 /* Replicas: as whom each comes to the others' nodes, and as whom its replicator runs here. */
-#include "check.h"
+#include "ctl/check.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "endpoint.h"
-#include "mem.h"
-#include "run.h"
+#include "lib/redis/endpoint.h"
+#include "lib/base/mem.h"
+#include "lib/base/run.h"
 
 #define PATIENCE 30000 /* milliseconds, for doveconf */
 #define OWN_FILES "replica_user_file = \"/etc/dovelane/dovelane-replicator/%r.user\", a file for each replica (replication guide, \"TLS and users\")"

@@ -1,15 +1,15 @@
 /* What the nodes say of themselves and of each other; their clocks; what their users may do. */
-#include "check.h"
+#include "ctl/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "acl.h"
-#include "beats.h"
-#include "clock.h"
-#include "endpoint.h"
-#include "mem.h"
+#include "ctl/acl.h"
+#include "ctl/beats.h"
+#include "lib/base/clock.h"
+#include "lib/redis/endpoint.h"
+#include "lib/base/mem.h"
 
 #define RETURNING_MOST 60. /* seconds; a node that is compared with the others for longer waits for something */
 #define CLOCKS_APART 1.    /* seconds */

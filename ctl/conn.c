@@ -1,4 +1,4 @@
-#include "conn.h"
+#include "ctl/conn.h"
 
 #include <errno.h>
 #include <ev.h>
@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "mem.h"
-#include "path.h"
-#include "reader.h"
+#include "lib/base/clock.h"
+#include "lib/base/mem.h"
+#include "lib/redis/path.h"
+#include "lib/redis/reader.h"
 
 #define CONNECT 2. /* seconds, for each address */
 #define ANSWER 5.

@@ -1,4 +1,4 @@
-/* conn - a synchronous connection to a node's Redis, over the same paths as the programs' (lib/path.h: TLS, the user of node_user_file). A command of an
+/* conn - a synchronous connection to a node's Redis, over the same paths as the programs' (lib/redis/path.h: TLS, the user of node_user_file). A command of an
  * admin waits for one answer at a time; a node that does not answer in time is given up for the rest of the command, and said so. */
 #ifndef DOVELANE_CTL_CONN_H
 #define DOVELANE_CTL_CONN_H
@@ -8,7 +8,7 @@
 
 #include <hiredis/hiredis.h>
 
-#include "config.h"
+#include "lib/config/config.h"
 
 struct conn {
     const char *name, *address; /* the config's; address: the one in use, or the active one */

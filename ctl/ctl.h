@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "config.h"
-#include "conn.h"
+#include "lib/config/config.h"
+#include "ctl/conn.h"
 
 enum { STATUS_DONE, STATUS_LOOK, STATUS_FAILED };
 

@@ -1,6 +1,6 @@
-/* dovelane divert on|off|status - the switch of all milters. What is said goes to every node; every milter looks there four times a second (lib/switch.h)
+/* dovelane divert on|off|status - the switch of all milters. What is said goes to every node; every milter looks there four times a second (lib/ingress/switch.h)
  * and shows what it obeys in the name of its connections. */
-#include "divert.h"
+#include "ctl/divert.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,11 +8,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "mem.h"
-#include "notice.h"
-#include "out.h"
-#include "signals.h"
+#include "lib/base/clock.h"
+#include "lib/base/mem.h"
+#include "ctl/notice.h"
+#include "ctl/out.h"
+#include "lib/redis/signals.h"
 
 #define PATIENCE 3. /* seconds for all milters to obey; they need a quarter of one */
 

@@ -2,7 +2,7 @@
 #ifndef DOVELANE_CTL_DIVERT_H
 #define DOVELANE_CTL_DIVERT_H
 
-#include "ctl.h"
+#include "ctl/ctl.h"
 
 /* Says it to every node, waits until the milters obey, and prints who does. False when one that is connected does not. */
 bool divert_say(struct ctl *, bool on);

@@ -1,6 +1,6 @@
 /* dovelane drain --to-postfix - empties every lane into Postfix's own queue.
  *
- * The relays do it (relay/spill.h): while SIGNAL_DRAIN stands in their Redis they deliver nothing and give everything to reinject_port instead, acked after its
+ * The relays do it (relay/intake/spill.h): while SIGNAL_DRAIN stands in their Redis they deliver nothing and give everything to reinject_port instead, acked after its
  * 250. This command turns diverting off, keeps that key alive, and watches. The key ends by itself a few seconds after we do, so a drain that was interrupted,
  * however, leaves nothing but some mail in Postfix's queue and the rest in its lanes, to be delivered as before. */
 #include <signal.h>
@@ -9,12 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "divert.h"
-#include "log.h"
-#include "out.h"
-#include "pick.h"
-#include "signals.h"
+#include "lib/base/clock.h"
+#include "ctl/divert.h"
+#include "lib/base/log.h"
+#include "ctl/out.h"
+#include "ctl/pick.h"
+#include "lib/redis/signals.h"
 
 #define KEEP "15000"  /* milliseconds that the key outlives us; longer than a node that hangs can hold us up */
 #define LOOK 0.5      /* seconds between two looks */

@@ -7,9 +7,9 @@
 
 #include <jansson.h>
 
-#include "mailq.h"
-#include "out.h"
-#include "pick.h"
+#include "ctl/mailq.h"
+#include "ctl/out.h"
+#include "ctl/pick.h"
 
 /* Postfix has two layouts, by the length of its ids. */
 struct layout {

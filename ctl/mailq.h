@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "queue.h"
+#include "ctl/queue.h"
 
 void mailq_print(const struct queue *);    /* as postqueue -p */
 

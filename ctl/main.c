@@ -1,5 +1,5 @@
 /* dovelane - the admin's command. */
-#include "ctl.h"
+#include "ctl/ctl.h"
 
 #include <getopt.h>
 #include <pwd.h>
@@ -9,11 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "endpoint.h"
-#include "log.h"
-#include "mem.h"
-#include "out.h"
-#include "provision.h"
+#include "lib/redis/endpoint.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "ctl/out.h"
+#include "ctl/provision.h"
 
 static const struct command {
     const char *name, *arguments, *help;

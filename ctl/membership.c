@@ -1,16 +1,16 @@
-#include "membership.h"
+#include "ctl/membership.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "beats.h"
-#include "lanename.h"
-#include "liveness.h"
-#include "mem.h"
-#include "members.h"
-#include "out.h"
-#include "signals.h"
+#include "ctl/beats.h"
+#include "lib/mail/lanename.h"
+#include "lib/cluster/liveness.h"
+#include "lib/base/mem.h"
+#include "lib/cluster/members.h"
+#include "ctl/out.h"
+#include "lib/redis/signals.h"
 
 #define LANES 500 /* in one answer */
 

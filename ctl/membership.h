@@ -2,7 +2,7 @@
 #ifndef DOVELANE_CTL_MEMBERSHIP_H
 #define DOVELANE_CTL_MEMBERSHIP_H
 
-#include "ctl.h"
+#include "ctl/ctl.h"
 
 /* Takes a node out for good; does not return when it may not be. lost: nodes of which it is no matter that they may not hold what they held together with it; the node
  * itself: what only it has is given up. */

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "beats.h"
-#include "ctl.h"
-#include "mem.h"
-#include "membership.h"
-#include "out.h"
+#include "ctl/beats.h"
+#include "ctl/ctl.h"
+#include "lib/base/mem.h"
+#include "ctl/membership.h"
+#include "ctl/out.h"
 
 #define HELP                                                                                                                              \
     "usage: dovelane nodes [-v | --forget NODE [--lost NODE ...] | --join NODE]\n"                                                                      \

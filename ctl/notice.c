@@ -1,13 +1,13 @@
-#include "notice.h"
+#include "ctl/notice.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "mem.h"
-#include "out.h"
-#include "signals.h"
+#include "lib/base/clock.h"
+#include "lib/base/mem.h"
+#include "ctl/out.h"
+#include "lib/redis/signals.h"
 
 char *notice_read(struct ctl *ctl, const char *key, unsigned long long *serial_r)
 {

@@ -1,9 +1,9 @@
 /* notice - what all milters are told by way of the nodes: a text "<serial> on|off <who>" and lines behind it, under one key in every node; the highest serial
- * counts (lib/signals.h). */
+ * counts (lib/redis/signals.h). */
 #ifndef DOVELANE_CTL_NOTICE_H
 #define DOVELANE_CTL_NOTICE_H
 
-#include "ctl.h"
+#include "ctl/ctl.h"
 
 /* The text that counts, malloc'd, and its serial; NULL and 0 when nobody has said anything. */
 char *notice_read(struct ctl *, const char *key, unsigned long long *serial_r);

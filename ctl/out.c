@@ -1,4 +1,4 @@
-#include "out.h"
+#include "ctl/out.h"
 
 #include <stdbool.h>
 #include <stdint.h>

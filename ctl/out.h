@@ -11,7 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 /* As printf, to stdout and to stderr. Conversions: % c d f i s u x, with flags, width, precision
  * and length. */

@@ -1,4 +1,4 @@
-#include "pick.h"
+#include "ctl/pick.h"
 
 #include <stdio.h>
 #include <stdlib.h>

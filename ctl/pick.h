@@ -1,11 +1,11 @@
-/* pick - which mails a command means, as the same options on every command: lib/match.h has their kinds. */
+/* pick - which mails a command means, as the same options on every command: lib/mail/match.h has their kinds. */
 #ifndef DOVELANE_CTL_PICK_H
 #define DOVELANE_CTL_PICK_H
 
 #include <getopt.h>
 
-#include "match.h"
-#include "queue.h"
+#include "lib/mail/match.h"
+#include "ctl/queue.h"
 
 /* For getopt_long: val is PICK_OPTION + kind. */
 #define PICK_OPTION 1000

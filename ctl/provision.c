@@ -1,13 +1,13 @@
 /* dovelane init, join, invite, cert, group - they run a few times in a host's life and edit other programs' text files, so they are Python
  * (provision/); this only starts them. */
-#include "provision.h"
+#include "ctl/provision.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 #define PYTHON "/usr/bin/python3"
 

@@ -2,7 +2,7 @@
 #ifndef DOVELANE_CTL_PROVISION_H
 #define DOVELANE_CTL_PROVISION_H
 
-#include "ctl.h"
+#include "ctl/ctl.h"
 
 /* Does not return. */
 void provision_command(struct ctl *ctl, int argc, char **argv);

@@ -4,10 +4,10 @@
 #include <string.h>
 #include <strings.h>
 
-#include "clock.h"
-#include "mailq.h"
-#include "out.h"
-#include "pick.h"
+#include "lib/base/clock.h"
+#include "ctl/mailq.h"
+#include "ctl/out.h"
+#include "ctl/pick.h"
 
 #define BUCKETS 10 /* below 5, 10, 20 ... 1280 minutes, and beyond */
 #define FIRST 5

@@ -1,11 +1,11 @@
-#include "queue.h"
+#include "ctl/queue.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "out.h"
-#include "signals.h"
+#include "ctl/out.h"
+#include "lib/redis/signals.h"
 
 #define PAGE 500
 #define LANES 1000

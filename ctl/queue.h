@@ -5,11 +5,11 @@
 
 #include <stdint.h>
 
-#include "ctl.h"
-#include "entryid.h"
-#include "envelope.h"
-#include "lanename.h"
-#include "mem.h"
+#include "ctl/ctl.h"
+#include "lib/mail/entryid.h"
+#include "lib/mail/envelope.h"
+#include "lib/mail/lanename.h"
+#include "lib/base/mem.h"
 
 enum copy_state { COPY_WAITING, COPY_DELAYED, COPY_LEASED };
 

@@ -1,4 +1,4 @@
-#include "rewrite.h"
+#include "ctl/rewrite.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,10 +8,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "address.h"
-#include "ctl.h"
-#include "mem.h"
-#include "postconf.h"
+#include "lib/mail/address.h"
+#include "ctl/ctl.h"
+#include "lib/base/mem.h"
+#include "lib/postfix/postconf.h"
 
 #define PATIENCE 10     /* seconds, which it may need to ask a slow map */
 #define RESOLVE_ERROR 4 /* the address cannot be */

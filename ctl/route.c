@@ -1,24 +1,24 @@
 /* dovelane route - what would become of a mail to an address, and why. The milter's way:
  * Postfix's trivial-rewrite(8) is asked where it goes, as smtpd(8) asks it. The proxy's: the
  * setting `route` says it. Then both judge by the rules that the programs judge by
- * (lib/reasons.h). Nothing is sent. */
+ * (lib/ingress/reasons.h). Nothing is sent. */
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "address.h"
-#include "ctl.h"
-#include "divert.h"
-#include "mem.h"
-#include "out.h"
-#include "postconf.h"
-#include "postfix.h"
-#include "reasons.h"
-#include "rewrite.h"
-#include "route.h"
-#include "standing.h"
+#include "lib/mail/address.h"
+#include "ctl/ctl.h"
+#include "ctl/divert.h"
+#include "lib/base/mem.h"
+#include "ctl/out.h"
+#include "lib/postfix/postconf.h"
+#include "lib/postfix/postfix.h"
+#include "lib/ingress/reasons.h"
+#include "ctl/rewrite.h"
+#include "lib/ingress/route.h"
+#include "ctl/standing.h"
 
 static const char help[] =
     "usage: dovelane route [--sender ADDRESS] [--proxy] [--postfix-config DIR] ADDRESS\n"

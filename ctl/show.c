@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "mailq.h"
-#include "out.h"
-#include "pick.h"
+#include "ctl/mailq.h"
+#include "ctl/out.h"
+#include "ctl/pick.h"
 
 static void print_time(const char *label, int64_t microseconds)
 {

@@ -1,15 +1,15 @@
-#include "standing.h"
+#include "ctl/standing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "divert.h"
-#include "notice.h"
-#include "out.h"
-#include "signals.h"
+#include "lib/base/clock.h"
+#include "ctl/divert.h"
+#include "ctl/notice.h"
+#include "ctl/out.h"
+#include "lib/redis/signals.h"
 
 #define MOST 60000 /* bytes of all rules */
 #define TRIES 100  /* against other admins */

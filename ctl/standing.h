@@ -1,9 +1,9 @@
-/* standing - the rules of `dovelane hold --add`: mail that comes in and fits one is held from the start. The milters obey them (lib/holds.h). */
+/* standing - the rules of `dovelane hold --add`: mail that comes in and fits one is held from the start. The milters obey them (lib/ingress/holds.h). */
 #ifndef DOVELANE_CTL_STANDING_H
 #define DOVELANE_CTL_STANDING_H
 
-#include "ctl.h"
-#include "match.h"
+#include "ctl/ctl.h"
+#include "lib/mail/match.h"
 
 void standing_list(struct ctl *);
 void standing_add(struct ctl *, const struct match *);

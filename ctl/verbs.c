@@ -14,11 +14,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "mailq.h"
-#include "out.h"
-#include "pick.h"
-#include "signals.h"
-#include "standing.h"
+#include "ctl/mailq.h"
+#include "ctl/out.h"
+#include "ctl/pick.h"
+#include "lib/redis/signals.h"
+#include "ctl/standing.h"
 
 #define SURE 1000 /* more mails than this want --yes; not to flush them, which harms none */
 #define SURE_TEXT "1000"

@@ -8,16 +8,16 @@
  *
  * What is stored is promised only as long as store_check says so: it is asked right before the answer, and what it takes back is looked at again. When nobody waits for
  * the answer any more, Postfix has done something else with the mail: everything is taken back. Both are asked behind the log, which blocks while syslog or a disk hang. */
-#include "session.h"
+#include "milter/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "log.h"
-#include "metrics.h"
-#include "postfix.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
+#include "lib/postfix/postfix.h"
 
 #define FOREIGN_IDS_MOST 32 /* that are deleted: for each Postfix looks through the header from its beginning */
 

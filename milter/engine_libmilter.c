@@ -35,12 +35,12 @@
 #include <libmilter/mfapi.h>
 #include <libmilter/mfdef.h>
 
-#include "clock.h"
-#include "listener.h"
-#include "log.h"
-#include "metrics.h"
-#include "program.h"
-#include "session.h"
+#include "lib/base/clock.h"
+#include "lib/daemon/listener.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
+#include "lib/daemon/program.h"
+#include "milter/session.h"
 
 #define NO_REPLIES                                                                                   \
     (SMFIP_NR_HDR | SMFIP_NR_CONN | SMFIP_NR_HELO | SMFIP_NR_MAIL | SMFIP_NR_RCPT | SMFIP_NR_DATA |  \

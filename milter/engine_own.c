@@ -13,11 +13,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "listener.h"
-#include "metrics.h"
-#include "program.h"
-#include "protocol.h"
-#include "session.h"
+#include "lib/daemon/listener.h"
+#include "lib/base/metrics.h"
+#include "lib/daemon/program.h"
+#include "milter/protocol.h"
+#include "milter/session.h"
 
 #define READ_MOST (256 * 1024)
 

@@ -1,8 +1,8 @@
 /* The bytes of a mail, as the milter protocol gives them (measured facts): the name and the value of a header with everything behind the
  * colon (SMFIP_HDR_LEADSPC), folded lines joined by a bare line feed; the body with CRLF, not dot-stuffed, without the empty line before it. */
-#include "address.h"
-#include "mime.h"
-#include "session.h"
+#include "lib/mail/address.h"
+#include "lib/mail/mime.h"
+#include "milter/session.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,15 +6,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "handover.h"
-#include "listener.h"
-#include "log.h"
-#include "metrics.h"
-#include "notify.h"
-#include "postfix.h"
-#include "program.h"
-#include "session.h"
-#include "switch.h"
+#include "lib/ingress/handover.h"
+#include "lib/daemon/listener.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
+#include "lib/daemon/notify.h"
+#include "lib/postfix/postfix.h"
+#include "lib/daemon/program.h"
+#include "milter/session.h"
+#include "lib/ingress/switch.h"
 
 #define FINISH_WITHIN 2. /* seconds for mails whose content is still coming */
 #define LEAVE_WITHIN 50. /* seconds for those that are being stored; our unit's TimeoutStopSec is 60 */
@@ -97,7 +97,7 @@ int main(int argc, char **argv)
     program_start(&p, "dovelane-milter", false, check, argc, argv);
     milter.config = p.config;
     milter.engine = p.config->milter_engine == MILTER_ENGINE_LIBMILTER ? &engine_libmilter : &engine_own;
-    milter.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/run.c) */
+    milter.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/base/run.c) */
     if (!milter.loop)
         log_fatal("libev finds no way to wait for events");
     catch_signals();

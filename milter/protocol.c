@@ -1,5 +1,5 @@
 /* The protocol has no document but Sendmail's libmilter and Postfix's milter8.c; names of commands and flags are theirs. */
-#include "protocol.h"
+#include "milter/protocol.h"
 
 #include <arpa/inet.h>
 #include <libmilter/mfapi.h>

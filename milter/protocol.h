@@ -16,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine.h"
-#include "mem.h"
+#include "milter/engine.h"
+#include "lib/base/mem.h"
 
 #define PROTOCOL_PACKET_MOST (1024 * 1024) /* Postfix sends at most 65,536 */
 #define PROTOCOL_MACRO_STAGES 5            /* connect, helo, mail, rcpt, and all behind it */

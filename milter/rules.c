@@ -1,7 +1,7 @@
 /* Disk first: a mail goes to lanes only when nothing that Postfix would do with it is lost by that. */
-#include "reasons.h"
-#include "session.h"
-#include "switch.h"
+#include "lib/ingress/reasons.h"
+#include "milter/session.h"
+#include "lib/ingress/switch.h"
 
 #include <stdio.h>
 

@@ -5,10 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "log.h"
-#include "postconf.h"
-#include "session.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/postfix/postconf.h"
+#include "milter/session.h"
 
 static struct {
     bool asked; /* who connects */

@@ -7,15 +7,15 @@
  * PATIENCE: the copies are taken back, and the connection is closed.
  *
  * While the store takes long, progress is reported. */
-#include "session.h"
+#include "milter/session.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "clock.h"
-#include "log.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
 
 #define PATIENCE 10.       /* seconds; content_timeout is 60 s (dovelane check wants at least 16) */
 #define PROGRESS_AFTER 3.  /* seconds without an answer */

@@ -14,14 +14,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config.h"
-#include "deposit.h"
-#include "engine.h"
-#include "entryid.h"
-#include "envelope.h"
-#include "lookup.h"
-#include "mem.h"
-#include "store.h"
+#include "lib/config/config.h"
+#include "lib/ingress/deposit.h"
+#include "milter/engine.h"
+#include "lib/mail/entryid.h"
+#include "lib/mail/envelope.h"
+#include "lib/postfix/lookup.h"
+#include "lib/base/mem.h"
+#include "lib/store/store.h"
 
 struct mail {
     struct envelope envelope; /* its recipients stay empty: they are here, until they are known by destination */

@@ -216,7 +216,7 @@ NEXT_HOP = re.compile(r"(smtp|relay|lmtp):(unix:[^\s\"\\{}]+|\[[^\s\"\\{}\[\]]+\
 
 
 def check_next_hop(hop):
-    """As lib/config_wrong.c judges it: said here before all hosts get it."""
+    """As lib/config/config_wrong.c judges it: said here before all hosts get it."""
     if not NEXT_HOP.fullmatch(hop):
         raise Trouble(f"{hop!r} cannot be diverted: write a next hop as Postfix resolves it, like lmtp:[10.0.0.5]:24 or lmtp:unix:private/dovecot-lmtp")
     return hop

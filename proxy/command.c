@@ -1,11 +1,11 @@
-#include "command.h"
+#include "proxy/command.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "address.h"
-#include "mem.h"
+#include "lib/mail/address.h"
+#include "lib/base/mem.h"
 
 static bool blank(char c)
 {

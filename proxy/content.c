@@ -1,10 +1,10 @@
-#include "content.h"
+#include "proxy/content.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "entryid.h"
+#include "lib/mail/entryid.h"
 
 #define LINE_JUDGED 2000 /* so much of a header line is enough to know it */
 

@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "mem.h"
-#include "postfix.h"
+#include "lib/base/mem.h"
+#include "lib/postfix/postfix.h"
 
 #define CONTENT_HEADER_MOST 60000 /* bytes of one header, its folded lines together: Postfix cuts longer ones */
 

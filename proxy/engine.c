@@ -1,4 +1,4 @@
-#include "engine.h"
+#include "proxy/engine.h"
 
 #include <stdlib.h>
 #include <string.h>

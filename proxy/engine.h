@@ -12,9 +12,9 @@
 #ifndef DOVELANE_PROXY_ENGINE_H
 #define DOVELANE_PROXY_ENGINE_H
 
-#include "command.h"
-#include "content.h"
-#include "deposit.h"
+#include "proxy/command.h"
+#include "proxy/content.h"
+#include "lib/ingress/deposit.h"
 
 #define ENGINE_LINE_MOST 4096   /* Postfix takes 2048 of its client */
 #define ENGINE_RUBBISH_MOST 20

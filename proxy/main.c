@@ -9,19 +9,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "handover.h"
-#include "listener.h"
-#include "log.h"
-#include "lookup.h"
-#include "metrics.h"
-#include "notify.h"
-#include "ourname.h"
-#include "postfix.h"
-#include "program.h"
-#include "proxy.h"
-#include "session.h"
-#include "switch.h"
+#include "lib/base/clock.h"
+#include "lib/ingress/handover.h"
+#include "lib/daemon/listener.h"
+#include "lib/base/log.h"
+#include "lib/postfix/lookup.h"
+#include "lib/base/metrics.h"
+#include "lib/daemon/notify.h"
+#include "lib/postfix/ourname.h"
+#include "lib/postfix/postfix.h"
+#include "lib/daemon/program.h"
+#include "proxy/proxy.h"
+#include "proxy/session.h"
+#include "lib/ingress/switch.h"
 
 #define LEAVE_WITHIN 50. /* seconds; our unit's TimeoutStopSec is 60 */
 #define OTHER_FDS 64
@@ -174,7 +174,7 @@ int main(int argc, char **argv)
     if ((error = check(p.config)))
         log_fatal("%s", error);
     proxy.config = p.config;
-    proxy.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/run.c) */
+    proxy.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/base/run.c) */
     if (!proxy.loop)
         log_fatal("libev finds no way to wait for events");
     proxy.route = route_new(p.config);

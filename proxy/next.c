@@ -1,4 +1,4 @@
-#include "next.h"
+#include "proxy/next.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -10,11 +10,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "proxy.h"
-#include "resolve.h"
-#include "smtp_dots.h"
-#include "smtp_reply.h"
+#include "lib/base/log.h"
+#include "proxy/proxy.h"
+#include "lib/base/resolve.h"
+#include "lib/mail/smtp_dots.h"
+#include "lib/mail/smtp_reply.h"
 
 /* What is still to be answered, in order. After EHLO all of ENVELOPE leaves at once if PIPELINING is offered (RFC 2920), else one by one. */
 enum phase { PHASE_CONNECT, PHASE_GREETING, PHASE_HELLO, PHASE_ENVELOPE, PHASE_CONTENT, PHASE_DOT, PHASE_OVER };

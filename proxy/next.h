@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "engine.h"
+#include "proxy/engine.h"
 
 #define NEXT_BACKLOG 65536 /* bytes that wait for it: above, feed no more until NEXT_DRAINED */
 

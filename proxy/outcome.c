@@ -8,19 +8,19 @@
  *
  * What is stored is promised only as long as store_check says so: it is asked right before the 250, and what it takes back goes to proxy_next (LATE, then REST).
  * So each recipient is held by all its owners, or was delivered, or is in Postfix's queue when 250 is said. */
-#include "session.h"
+#include "proxy/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "clock.h"
-#include "log.h"
-#include "logline.h"
-#include "metrics.h"
-#include "mime.h"
-#include "proxy.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/base/logline.h"
+#include "lib/base/metrics.h"
+#include "lib/mail/mime.h"
+#include "proxy/proxy.h"
 
 static void step(struct session *s);
 

@@ -1,15 +1,15 @@
-#include "rules.h"
+#include "proxy/rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "address.h"
-#include "postfix.h"
-#include "proxy.h"
-#include "reasons.h"
-#include "switch.h"
+#include "lib/mail/address.h"
+#include "lib/postfix/postfix.h"
+#include "proxy/proxy.h"
+#include "lib/ingress/reasons.h"
+#include "lib/ingress/switch.h"
 
 static bool too_large(const struct engine *e)
 {

@@ -2,7 +2,7 @@
 #ifndef DOVELANE_PROXY_RULES_H
 #define DOVELANE_PROXY_RULES_H
 
-#include "engine.h"
+#include "proxy/engine.h"
 
 #define RULES_DETAIL 600
 

@@ -1,4 +1,4 @@
-#include "session.h"
+#include "proxy/session.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,12 +8,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "listener.h"
-#include "log.h"
-#include "metrics.h"
-#include "postfix.h"
-#include "proxy.h"
+#include "lib/base/clock.h"
+#include "lib/daemon/listener.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
+#include "lib/postfix/postfix.h"
+#include "proxy/proxy.h"
 
 #define IDLE_MOST 5.        /* seconds without a mail, when this process is to end */
 #define SILENCE_MOST 600.   /* seconds; smtpd_timeout of its client is 300 s */

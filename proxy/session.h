@@ -4,11 +4,11 @@
 
 #include <ev.h>
 
-#include "deposit.h"
-#include "engine.h"
-#include "lookup.h"
-#include "next.h"
-#include "rules.h"
+#include "lib/ingress/deposit.h"
+#include "proxy/engine.h"
+#include "lib/postfix/lookup.h"
+#include "proxy/next.h"
+#include "proxy/rules.h"
 
 #define MAIL_ID 17
 

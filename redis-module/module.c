@@ -1,9 +1,9 @@
 /* module - where Redis comes in. lane.so is loaded by `loadmodule .../lane.so` in redis.conf. */
 #include "redis-module/commands/commands.h"
-#include "redis-module/commands/config.h"
+#include "redis-module/server/config.h"
 #include "redis-module/commands/info.h"
 #include "redis-module/commands/ready.h"
-#include "redis-module/commands/type.h"
+#include "redis-module/persist/type.h"
 
 #define MODULE_NAME "lane" /* the first part of the settings' names */
 #define MODULE_VERSION 1

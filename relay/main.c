@@ -8,30 +8,30 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "destination.h"
-#include "discover.h"
-#include "drain.h"
-#include "hand.h"
-#include "lanes.h"
-#include "log.h"
-#include "notify.h"
-#include "mem.h"
-#include "program.h"
-#include "mail.h"
-#include "membership.h"
-#include "naming.h"
-#include "notices.h"
-#include "orders.h"
-#include "owners.h"
-#include "poison.h"
-#include "postfix.h"
-#include "pressure.h"
-#include "relay.h"
-#include "smtp.h"
-#include "series.h"
-#include "spill.h"
-#include "stillness.h"
-#include "voice.h"
+#include "relay/delivery/destination.h"
+#include "relay/intake/discover.h"
+#include "relay/intake/drain.h"
+#include "relay/state/hand.h"
+#include "relay/state/lanes.h"
+#include "lib/base/log.h"
+#include "lib/daemon/notify.h"
+#include "lib/base/mem.h"
+#include "lib/daemon/program.h"
+#include "relay/delivery/mail.h"
+#include "relay/heartbeat/membership.h"
+#include "relay/delivery/naming.h"
+#include "relay/heartbeat/notices.h"
+#include "relay/heartbeat/orders.h"
+#include "relay/owners/owners.h"
+#include "relay/state/poison.h"
+#include "lib/postfix/postfix.h"
+#include "relay/state/pressure.h"
+#include "relay/relay.h"
+#include "relay/smtp/smtp.h"
+#include "relay/intake/series.h"
+#include "relay/intake/spill.h"
+#include "relay/intake/stillness.h"
+#include "relay/heartbeat/voice.h"
 
 #define NAME "dovelane-relay"
 #define FINISH 10. /* seconds for what is in hand */
@@ -263,7 +263,7 @@ int main(int argc, char **argv)
     program_start(&program, NAME, true, check, argc, argv);
     program_metrics(&program);
     struct relay r = {.config_path = program.config_path, .node = program.node, .config = program.config};
-    /* A watcher lets its signal through. Not libev's default loop, which would wait for the children of other threads (lib/run.c). */
+    /* A watcher lets its signal through. Not libev's default loop, which would wait for the children of other threads (lib/base/run.c). */
     r.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK);
     if (!r.loop)
         log_fatal("libev finds no way to wait for events");

@@ -20,8 +20,8 @@
 
 #include <ev.h>
 
-#include "config.h"
-#include "node.h"
+#include "lib/config/config.h"
+#include "lib/redis/node.h"
 
 struct relay {
     struct ev_loop *loop;

@@ -2,9 +2,9 @@
  *
  * Nothing is opened here, neither mailboxes nor state: the replicator has them locked and knows more. So these are plain
  * commands, not mail commands, which would become the user first and then not be let near the socket. */
-#include "../compat.h"
+#include "dovecot-plugin/compat.h"
 
-#include "admin_reply.h"
+#include "dovecot-plugin/protocol/admin_reply.h"
 
 #include <array.h>
 #include <doveadm.h>

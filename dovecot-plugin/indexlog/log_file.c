@@ -1,5 +1,5 @@
 /* log_file - see log_file.h */
-#include "log_file.h"
+#include "dovecot-plugin/indexlog/log_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_INDEXLOG_LOG_FILE_H
 #define DOVELANE_DOVECOT_PLUGIN_INDEXLOG_LOG_FILE_H
 
-#include "../compat.h"
+#include "dovecot-plugin/compat.h"
 
 #include <mail-transaction-log.h>
 

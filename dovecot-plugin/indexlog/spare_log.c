@@ -1,8 +1,8 @@
 /* spare_log - see spare_log.h */
-#include "../compat.h"
+#include "dovecot-plugin/compat.h"
 
-#include "spare_log.h"
-#include "log_file.h"
+#include "dovecot-plugin/indexlog/spare_log.h"
+#include "dovecot-plugin/indexlog/log_file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -10,8 +10,8 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_INTERNAL_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_INTERNAL_H
 
-#include "bytes.h"
-#include "orset.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
 
 #define ORSET_INBOX_ORIGIN 0xffff /* id of INBOX: {this, 0} */
 #define ORSET_DOOMED_ORIGIN \

@@ -45,7 +45,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "store.h"
+#include "dovecot-plugin/orset/store.h"
 
 /* Bounds of everything that comes from outside. Rule: what could exceed them is refused before anything
  * changes. A bound that a peer's ops have (PEER) has a lower one for this site's own (MAKE): no site makes what its

@@ -1,7 +1,7 @@
 /* store - what the OR-Set core asks of the place its state lives in: ordered rows of bytes in a few tables,
  * and one transaction at a time.
  *
- * Two implementations: ../state/state_sqlite.h (beside the mailbox) and tests/support/memstore (in memory, for
+ * Two implementations: dovecot-plugin/store/state_sqlite.h (beside the mailbox) and tests/support/memstore (in memory, for
  * tests). A third one needs nothing but the functions below. Keys are ordered by memcmp, a key that is a
  * prefix of another comes first.
  *

@@ -2,12 +2,12 @@
  *
  * lib-lda calls one function per delivery; each plugin replaces it and may call the one before. Sieve, which is loaded
  * after us, never does. So ours is set when a user is created, when all of that user's plugins have been loaded. */
-#include "../compat.h"
+#include "dovecot-plugin/compat.h"
 
-#include "../delivery/delivery_id.h"
+#include "dovecot-plugin/protocol/delivery_id.h"
 
-#include "delivery.h"
-#include "user.h"
+#include "dovecot-plugin/plugin/delivery.h"
+#include "dovecot-plugin/plugin/user.h"
 
 #include <hex-binary.h>
 #include <istream.h>

@@ -1,6 +1,6 @@
 /* hint - see hint.h */
-#include "hint.h"
-#include "line.h"
+#include "dovecot-plugin/plugin/hint.h"
+#include "dovecot-plugin/protocol/line.h"
 
 #include <errno.h>
 #include <fcntl.h>

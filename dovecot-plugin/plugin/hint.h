@@ -5,7 +5,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_HINT_H
 #define DOVELANE_DOVECOT_PLUGIN_PLUGIN_HINT_H
 
-#include "../compat.h"
+#include "dovecot-plugin/compat.h"
 
 #include <stddef.h>
 

@@ -1,8 +1,8 @@
 /* intent - see intent.h */
-#include "../compat.h"
+#include "dovecot-plugin/compat.h"
 
-#include "intent.h"
-#include "line.h"
+#include "dovecot-plugin/plugin/intent.h"
+#include "dovecot-plugin/protocol/line.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -13,16 +13,16 @@
  * A hint that is sent for nothing costs a look, one that is missed costs the time until the sweep. The line is made once
  * per open mailbox, so that an IMAP STORE pays for one write() only, and of many in a row one in HINT_GAP does: the last
  * one's hint waits for its end. A mailbox that each command opens anew (COPY's) takes over what the last one left. */
-#include "../compat.h"
+#include "dovecot-plugin/compat.h"
 
-#include "../kept/spare_log.h"
-#include "mailbox.h"
-#include "delivery.h"
-#include "hint.h"
-#include "intent.h"
-#include "line.h"
-#include "owner.h"
-#include "user.h"
+#include "dovecot-plugin/indexlog/spare_log.h"
+#include "dovecot-plugin/plugin/mailbox.h"
+#include "dovecot-plugin/plugin/delivery.h"
+#include "dovecot-plugin/plugin/hint.h"
+#include "dovecot-plugin/plugin/intent.h"
+#include "dovecot-plugin/protocol/line.h"
+#include "dovecot-plugin/plugin/owner.h"
+#include "dovecot-plugin/plugin/user.h"
 
 #include <guid.h>
 #include <ioloop.h>

@@ -1,5 +1,5 @@
 /* owner - see owner.h */
-#include "owner.h"
+#include "dovecot-plugin/plugin/owner.h"
 
 #include <mail-storage-private.h>
 #include <mailbox-list-private.h>

@@ -2,7 +2,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_OWNER_H
 #define DOVELANE_DOVECOT_PLUGIN_PLUGIN_OWNER_H
 
-#include "user.h"
+#include "dovecot-plugin/plugin/user.h"
 
 struct mailbox;
 

@@ -3,12 +3,12 @@
  * It tells the replicator where to look (hint), writes down which folders were meant to go (intent), and names mail that
  * came through the gateway (delivery). Dovecot's own commit is the record of what changed; this plugin keeps none, so a
  * crash of it loses nothing. */
-#include "../compat.h"
+#include "dovecot-plugin/compat.h"
 
-#include "delivery.h"
-#include "hint.h"
-#include "mailbox.h"
-#include "user.h"
+#include "dovecot-plugin/plugin/delivery.h"
+#include "dovecot-plugin/plugin/hint.h"
+#include "dovecot-plugin/plugin/mailbox.h"
+#include "dovecot-plugin/plugin/user.h"
 
 #include <mail-storage-hooks.h>
 #include <module-dir.h>

@@ -1,8 +1,8 @@
 /* plugin_settings - see plugin_settings.h */
-#include "../compat.h"
+#include "dovecot-plugin/compat.h"
 
-#include "plugin_settings.h"
-#include "plugin_settings_parser.h"
+#include "dovecot-plugin/plugin/plugin_settings.h"
+#include "dovecot-plugin/plugin/plugin_settings_parser.h"
 
 #if COMPAT_24
 static int read_settings(struct mail_user *user, struct dovelane_settings *set_r, const char **error_r)

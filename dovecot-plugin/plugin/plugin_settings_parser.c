@@ -1,8 +1,8 @@
 /* plugin_settings_parser - see plugin_settings_parser.h */
-#include "plugin_settings_parser.h"
+#include "dovecot-plugin/plugin/plugin_settings_parser.h"
 
 #if COMPAT_24
-#include "plugin_settings.h"
+#include "dovecot-plugin/plugin/plugin_settings.h"
 #include <settings-parser.h>
 
 static bool absolute(const char *name, const char *value, const char **error_r)

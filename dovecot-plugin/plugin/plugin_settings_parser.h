@@ -3,7 +3,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_PLUGIN_SETTINGS_PARSER_H
 #define DOVELANE_DOVECOT_PLUGIN_PLUGIN_PLUGIN_SETTINGS_PARSER_H
 
-#include "../compat.h"
+#include "dovecot-plugin/compat.h"
 
 #if COMPAT_24
 #include <settings.h>

@@ -1,5 +1,5 @@
 /* settings_module - libdovelane_settings.so: Dovecot 2.4's config process loads it to learn the plugin's settings. */
-#include "plugin_settings_parser.h"
+#include "dovecot-plugin/plugin/plugin_settings_parser.h"
 
 #if COMPAT_24
 extern const char *dovelane_settings_version;

@@ -1,6 +1,6 @@
 /* user - see user.h */
-#include "mailbox.h"
-#include "user.h"
+#include "dovecot-plugin/plugin/mailbox.h"
+#include "dovecot-plugin/plugin/user.h"
 
 #include <module-context.h>
 

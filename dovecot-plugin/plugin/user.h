@@ -2,9 +2,9 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_PLUGIN_USER_H
 #define DOVELANE_DOVECOT_PLUGIN_PLUGIN_USER_H
 
-#include "../compat.h"
+#include "dovecot-plugin/compat.h"
 
-#include "plugin_settings.h"
+#include "dovecot-plugin/plugin/plugin_settings.h"
 
 #define GUID_128_HEX_SIZE 32
 

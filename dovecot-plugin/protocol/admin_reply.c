@@ -1,5 +1,5 @@
 /* admin_reply - see admin_reply.h */
-#include "admin_reply.h"
+#include "dovecot-plugin/protocol/admin_reply.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  *                      - text                                    an error
  *                      = TAB exit code                           the last line
  *
- * All texts are tab-escaped (plugin/line.h). Without titles the columns have none. */
+ * All texts are tab-escaped (protocol/line.h). Without titles the columns have none. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_ADMIN_REPLY_H
 #define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_ADMIN_REPLY_H
 

@@ -1,7 +1,7 @@
 /* delivery_id - see delivery_id.h */
-#include "../compat.h"
+#include "dovecot-plugin/compat.h"
 
-#include "delivery_id.h"
+#include "dovecot-plugin/protocol/delivery_id.h"
 
 #include <errno.h>
 #include <fcntl.h>

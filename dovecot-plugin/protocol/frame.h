@@ -1,7 +1,7 @@
 /* frame - what dovelane-replicator and its workers say to each other over a UNIX stream socket.
  *
  * A frame is u32 length (little-endian, of what follows, at most FRAME_MAX), u8 type, body. Numbers are
- * LEB128, texts are num + bytes (orset/bytes.h). Both sides check all they read: a worker runs under a user's
+ * LEB128, texts are num + bytes (orset/base/bytes.h). Both sides check all they read: a worker runs under a user's
  * id and decodes what came from peers, so what it says is as foreign to main as the wire itself.
  *
  * One worker has one connection, and on it at most one user open and one question of main's unanswered:
@@ -35,7 +35,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "bytes.h"
+#include "dovecot-plugin/orset/base/bytes.h"
 
 #define FRAME_VERSION 5
 #define FRAME_HEADER 4                  /* bytes of the length */

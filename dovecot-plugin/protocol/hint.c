@@ -1,9 +1,9 @@
 /* hint - see hint.h. */
-#include "hint.h"
+#include "dovecot-plugin/protocol/hint.h"
 
 #include <string.h>
 
-#include "frame.h"
+#include "dovecot-plugin/protocol/frame.h"
 
 /* \001 escapes: "1" itself, "0" NUL, t, n, r. Returns the length, or -1 when it is no escape or does not fit. */
 static int unescape(const char *s, size_t n, char *out, size_t size)

@@ -1,5 +1,5 @@
 /* line - see line.h */
-#include "line.h"
+#include "dovecot-plugin/protocol/line.h"
 
 #include <stdbool.h>
 #include <string.h>

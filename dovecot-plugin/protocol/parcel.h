@@ -7,7 +7,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_PROTOCOL_PARCEL_H
 #define DOVELANE_DOVECOT_PLUGIN_PROTOCOL_PARCEL_H
 
-#include "frame.h"
+#include "dovecot-plugin/protocol/frame.h"
 
 #define PARCEL_VERSION 1
 #define PARCEL_MAX (4 * 1024 * 1024)        /* bytes of a body */
@@ -22,11 +22,11 @@
 
 enum parcel_kind {
     PARCEL_BATCH = 1, /* an orset batch, and bodies of its adds */
-    PARCEL_QUESTION,  /* of an exchange: orset/exchange.h */
+    PARCEL_QUESTION,  /* of an exchange: orset/exchange/exchange.h */
     PARCEL_ANSWER,
     PARCEL_WANT,       /* mails whose bodies are missing here */
     PARCEL_BODY,       /* a part of one */
-    PARCEL_UID_DIRTY,  /* of a UID round: orset/uid.h */
+    PARCEL_UID_DIRTY,  /* of a UID round: orset/ops/uid.h */
     PARCEL_UID_ASK,
     PARCEL_UID_ANSWER,
     PARCEL_BODIES, /* whole ones that were asked for */

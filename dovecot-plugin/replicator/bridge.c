@@ -1,5 +1,5 @@
 /* bridge - see bridge.h. */
-#include "../../compat.h"
+#include "dovecot-plugin/compat.h"
 
 #include <fd-util.h>
 #include <ioloop.h>
@@ -9,8 +9,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "bridge.h"
-#include "clock.h"
+#include "dovecot-plugin/replicator/bridge.h"
+#include "lib/base/clock.h"
 
 #define PREPARE_WATCHERS 1 /* run in each iteration, whether there is something or not */
 #define ITERATIONS_MAX 100 /* then Dovecot's own turn comes */

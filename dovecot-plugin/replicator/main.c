@@ -5,7 +5,7 @@
  *   -t       check it and exit                                       -V       print the version and exit
  *
  * (-c is Dovecot's own option: the path of dovecot.conf.) */
-#include "../../compat.h"
+#include "dovecot-plugin/compat.h"
 
 #include <ioloop.h>
 #include <restrict-access.h>
@@ -17,16 +17,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "admin.h"
-#include "bridge.h"
-#include "directory.h"
-#include "endpoint.h"
-#include "hints.h"
-#include "ledger.h"
-#include "log.h"
-#include "mem.h"
-#include "metrics.h"
-#include "replicator.h"
+#include "dovecot-plugin/replicator/admin/admin.h"
+#include "dovecot-plugin/replicator/bridge.h"
+#include "dovecot-plugin/replicator/state/directory.h"
+#include "lib/redis/endpoint.h"
+#include "dovecot-plugin/replicator/users/hints.h"
+#include "dovecot-plugin/replicator/state/ledger.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/replicator.h"
 
 #define WORKER_SOCKET "dovelane-worker"
 #define DEFAULT_CONFIG "/etc/dovelane/dovelane.conf"
@@ -112,7 +112,7 @@ static char *unfit_for(const struct config *c, const char *name)
 }
 
 /* -t and -V are for a shell, where there is no master to be a service of. What it returns is the exit status, as of the other programs
- * (lib/program.h); -1: neither was given. */
+ * (lib/daemon/program.h); -1: neither was given. */
 static int shell_options(int argc, char **argv)
 {
     const char *path = DEFAULT_CONFIG, *name = NULL;

@@ -1,5 +1,5 @@
 /* replicator - see replicator.h. */
-#include "replicator.h"
+#include "dovecot-plugin/replicator/replicator.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,22 +7,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "admin.h"
-#include "clock.h"
-#include "directory.h"
-#include "endpoint.h"
-#include "hints.h"
-#include "ledger.h"
-#include "log.h"
-#include "pace.h"
-#include "progress.h"
-#include "reserve.h"
-#include "sched.h"
-#include "ship.h"
-#include "sweep.h"
-#include "take.h"
-#include "user.h"
-#include "worker.h"
+#include "dovecot-plugin/replicator/admin/admin.h"
+#include "lib/base/clock.h"
+#include "dovecot-plugin/replicator/state/directory.h"
+#include "lib/redis/endpoint.h"
+#include "dovecot-plugin/replicator/users/hints.h"
+#include "dovecot-plugin/replicator/state/ledger.h"
+#include "lib/base/log.h"
+#include "dovecot-plugin/replicator/lanes/pace.h"
+#include "dovecot-plugin/replicator/admin/progress.h"
+#include "dovecot-plugin/store/reserve.h"
+#include "dovecot-plugin/replicator/users/sched.h"
+#include "dovecot-plugin/replicator/lanes/ship.h"
+#include "dovecot-plugin/replicator/users/sweep.h"
+#include "dovecot-plugin/replicator/lanes/take.h"
+#include "dovecot-plugin/replicator/users/user.h"
+#include "dovecot-plugin/replicator/workers/worker.h"
 
 #define GRACE 8.  /* seconds that workers have to close their users */
 #define LOOK 0.02 /* seconds */

@@ -17,10 +17,10 @@
 
 #include <ev.h>
 
-#include "config.h"
-#include "group.h"
-#include "mem.h"
-#include "parcel.h"
+#include "lib/config/config.h"
+#include "dovecot-plugin/replicator/state/group.h"
+#include "lib/base/mem.h"
+#include "dovecot-plugin/protocol/parcel.h"
 
 /* Seconds between two pings of a node: most of what is asked while nothing happens. Nobody waits
  * for them. A request that is sent over a dead path has the other one tried (wire.h), and TCP's

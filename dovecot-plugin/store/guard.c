@@ -1,5 +1,5 @@
 /* guard - see guard.h. */
-#include "guard.h"
+#include "dovecot-plugin/store/guard.h"
 
 #include <fcntl.h>
 #include <stdio.h>

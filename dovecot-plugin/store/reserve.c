@@ -1,5 +1,5 @@
 /* reserve - see reserve.h. Records are fixed and never move; the index over them is in memory. */
-#include "reserve.h"
+#include "dovecot-plugin/store/reserve.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "../orset/bytes.h"
+#include "dovecot-plugin/orset/base/bytes.h"
 
 #define RECORD 64
 static const uint8_t MAGIC[RECORD] = "dovelane reserved numbers 1\n";

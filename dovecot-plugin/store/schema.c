@@ -1,6 +1,6 @@
 /* schema - see schema.h. */
-#include "schema.h"
-#include "state_sqlite.h"
+#include "dovecot-plugin/store/schema.h"
+#include "dovecot-plugin/store/state_sqlite.h"
 
 #include <stdio.h>
 #include <string.h>

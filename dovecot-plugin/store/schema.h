@@ -3,7 +3,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_STORE_SCHEMA_H
 #define DOVELANE_DOVECOT_PLUGIN_STORE_SCHEMA_H
 
-#include "../orset/store.h"
+#include "dovecot-plugin/orset/store.h"
 
 #include <sqlite3.h>
 #include <stdbool.h>

@@ -5,11 +5,11 @@
  * 340 of them; in a WITHOUT ROWID tree they hold whole rows, 34, and a million rows are four pages deep instead
  * of three. Keys of more than seven bytes (a number above 2^32, a folder's index above 65,000) are in NAME_long
  * beside it. */
-#include "state_sqlite.h"
+#include "dovecot-plugin/store/state_sqlite.h"
 
-#include "../orset/bytes.h"
-#include "guard.h"
-#include "schema.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/store/guard.h"
+#include "dovecot-plugin/store/schema.h"
 
 #include <sqlite3.h>
 #include <stdbool.h>

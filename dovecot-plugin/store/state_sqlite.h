@@ -12,7 +12,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_STORE_STATE_SQLITE_H
 #define DOVELANE_DOVECOT_PLUGIN_STORE_STATE_SQLITE_H
 
-#include "../orset/store.h"
+#include "dovecot-plugin/orset/store.h"
 
 #include <stdbool.h>
 

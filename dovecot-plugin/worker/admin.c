@@ -1,11 +1,11 @@
 /* admin - verbs of doveadm for one user: what the state says, whether the mailboxes say the same, and what to do about it. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <hex-binary.h>
 #include <mail-storage-private.h>
 #include <strescape.h>
 
-/* Names and texts may hold what ends a field (doveadm/admin_reply.h). */
+/* Names and texts may hold what ends a field (protocol/admin_reply.h). */
 static const char *shown(const char *text)
 {
     return str_tabescape(text);

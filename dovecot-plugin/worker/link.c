@@ -1,6 +1,6 @@
 /* link - the connection with main: frames in and out. Main asks one thing at a time, so reading may block while an answer
  * is waited for; between questions the ioloop waits. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <ioloop.h>
 #include <net.h>
@@ -90,7 +90,7 @@ static void keep_alive(struct link *l)
 /* --- bytes ---------------------------------------------------------------------------------------------------------- */
 
 /* Main has ended its half of the connection: it heeds nothing more, and waits for this process to
- * end (main/ending.h). Then no word puts off the end any more. */
+ * end (replicator/workers/ending.h). Then no word puts off the end any more. */
 static bool is_unheard(const struct link *l)
 {
     struct pollfd p = {.fd = l->fd, .events = POLLRDHUP};
@@ -540,7 +540,7 @@ void link_destroy(void)
     io_remove(&l->io);
     if (credentials_kept() != 0) {
         /* A process that was a user's ends now, or its user stops it: nobody but root could end it
-         * then. Main waits for that end (main/ending.h): the exit closes the connection. */
+         * then. Main waits for that end (replicator/workers/ending.h): the exit closes the connection. */
         watch(l, FRAME_ENDS_WITHIN);
     } else {
         if (l->watched)

@@ -1,5 +1,5 @@
 /* main - the service: one client connection, which is main's. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <restrict-access.h>
 

@@ -18,8 +18,8 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_WORKER_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_WORKER_H
 
-#include "session.h"
-#include "plan.h"
+#include "dovecot-plugin/worker/session/session.h"
+#include "dovecot-plugin/worker/apply/plan.h"
 
 /* --- log.c ---------------------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-#include "beside.h"
+#include "lib/base/beside.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 _Static_assert(BESIDE_PATH_MOST == sizeof((struct sockaddr_un *)0)->sun_path - 1, "of a path to connect to");
 

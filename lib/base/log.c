@@ -1,4 +1,4 @@
-#include "log.h"
+#include "lib/base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

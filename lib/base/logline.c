@@ -1,8 +1,8 @@
-#include "logline.h"
+#include "lib/base/logline.h"
 
 #include <string.h>
 
-#include "number.h"
+#include "lib/base/number.h"
 
 void logline_bytes(struct logline *l, const char *s, size_t n)
 {

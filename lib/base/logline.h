@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "log.h"
+#include "lib/base/log.h"
 
 struct logline {
     char text[LOG_TEXT_MAX + 1];

@@ -1,4 +1,4 @@
-#include "mem.h"
+#include "lib/base/mem.h"
 
 #include <stdio.h>
 #include <stdlib.h>

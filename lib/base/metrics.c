@@ -1,4 +1,4 @@
-#include "metrics.h"
+#include "lib/base/metrics.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "beside.h"
+#include "lib/base/beside.h"
 
 atomic_llong metrics[METRICS];
 
@@ -21,7 +21,7 @@ static const struct {
 } table[METRICS] = {
 #define COUNTER(name, help) {#name "_total", "counter", help},
 #define GAUGE(name, help) {#name, "gauge", help},
-#include "metrics.def"
+#include "lib/base/metrics.def"
 #undef COUNTER
 #undef GAUGE
 };

@@ -6,12 +6,12 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 enum metric {
 #define COUNTER(name, help) METRIC_##name,
 #define GAUGE(name, help) METRIC_##name,
-#include "metrics.def"
+#include "lib/base/metrics.def"
 #undef COUNTER
 #undef GAUGE
     METRICS

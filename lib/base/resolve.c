@@ -1,4 +1,4 @@
-#include "resolve.h"
+#include "lib/base/resolve.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 #define THREADS_MAX 32   /* names of next hops that are looked up at a time; with thousands of them and a dead name server the others wait their turn */
 #define THREADS_MORE 16  /* beyond that for nodes alone */

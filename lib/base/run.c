@@ -1,5 +1,5 @@
 /* run - see run.h. posix_spawn, because the callers have threads. */
-#include "run.h"
+#include "lib/base/run.h"
 
 #include <errno.h>
 #include <fcntl.h>

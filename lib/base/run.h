@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 struct run_result {
     struct buf out, err; /* at most 16 MiB each; the rest is read and dropped */

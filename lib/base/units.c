@@ -1,5 +1,5 @@
 /* units - see units.h. */
-#include "units.h"
+#include "lib/base/units.h"
 
 #include <stddef.h>
 #include <stdlib.h>

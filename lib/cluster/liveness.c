@@ -1,4 +1,4 @@
-#include "liveness.h"
+#include "lib/cluster/liveness.h"
 
 #include <stdio.h>
 #include <stdlib.h>

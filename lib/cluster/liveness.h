@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 /* What is known of a node: what it says of itself, or that nothing was heard since we forgot (UNKNOWN), or that it is silent. */
 enum heard { HEARD_UNKNOWN, HEARD_SILENT, HEARD_ALIVE, HEARD_RETURNING, HEARD_READY, HEARD_LEAVING };

@@ -1,4 +1,4 @@
-#include "members.h"
+#include "lib/cluster/members.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "lib/base/clock.h"
 
 static void clear(struct member *m)
 {

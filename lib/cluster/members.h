@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 #define MEMBERS_MOST 256        /* records; what comes beyond is passed over */
 #define MEMBERS_TEXT_MOST 65536 /* bytes of a text that is read, and of a table: what would make it longer is not taken */

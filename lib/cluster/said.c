@@ -1,4 +1,4 @@
-#include "said.h"
+#include "lib/cluster/said.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "mem.h"
+#include "lib/base/clock.h"
+#include "lib/base/mem.h"
 
 #define YEARS_AHEAD 10
 

@@ -1,5 +1,5 @@
 /* Questions that a config answers. It is read in config_read.c, and judged as a whole in config_wrong.c. */
-#include "config_work.h"
+#include "lib/config/config_work.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 int config_node_index(const struct config *c, const char *name)
 {
@@ -74,7 +74,7 @@ static void mix_destination(uint64_t *h, const struct config_destination *d)
 #define DESTINATION_WORD(setting, def, words, help) mix(h, (const char[]){(char)('0' + d->setting), '\0'});
 #define DESTINATION_TEXT(setting, def, help) mix(h, d->setting);
 #define DESTINATION_LIST(setting, words, help) mix_list(h, &d->setting);
-#include "settings.def"
+#include "lib/config/settings.def"
 }
 
 /* In whatever order they stand: hosts that learned of each other have them in different ones. */

@@ -16,7 +16,7 @@ struct config_list {
 struct config_node {
     char *name; /* [a-z0-9.-], unique, at most 64 */
 #define NODE_TEXT(name, def, help) char *name;
-#include "settings.def"
+#include "lib/config/settings.def"
     bool learned; /* it has no section: membership = learned */
     bool dropped; /* it is in dead because it was forgotten while it was in use */
 };
@@ -28,7 +28,7 @@ struct config_replica {
     char *name; /* as a node's */
 #define REPLICA_TEXT(name, def, help) char *name;
 #define REPLICA_INT(name, unit, least, most, help) int64_t name;
-#include "settings.def"
+#include "lib/config/settings.def"
 };
 
 /* What is special about one next hop; "*" is for those without a section of their own. */
@@ -37,7 +37,7 @@ struct config_destination {
 #define DESTINATION_WORD(name, def, words, help) int name;
 #define DESTINATION_TEXT(name, def, help) char *name;
 #define DESTINATION_LIST(name, words, help) struct config_list name;
-#include "settings.def"
+#include "lib/config/settings.def"
 };
 
 struct config {
@@ -47,7 +47,7 @@ struct config {
 #define WORD(name, def, words, help) int name;
 #define TEXT(name, def, help) char *name;
 #define LIST(name, help) struct config_list name;
-#include "settings.def"
+#include "lib/config/settings.def"
     size_t nnodes;
     struct config_node *node; /* in the file's order, then those that were learned, by name */
     struct config_list forgotten; /* nodes that were taken out, are none of the group now, and have no section */

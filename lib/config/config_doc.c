@@ -28,7 +28,7 @@ static const struct setting {
 #define DESTINATION_WORD(name, def, words, help) {KIND_DESTINATION_WORD, #name, def, 0, 0, words, help},
 #define DESTINATION_TEXT(name, def, help) {KIND_DESTINATION_TEXT, #name, 0, 0, 0, def, help},
 #define DESTINATION_LIST(name, words, help) {KIND_DESTINATION_LIST, #name, 0, 0, 0, words, help},
-#include "settings.def"
+#include "lib/config/settings.def"
 };
 #define SETTINGS (sizeof settings / sizeof *settings)
 
@@ -210,7 +210,7 @@ static const struct form {
      ".SH SEE ALSO\n.BR dovelane\\-milter (8),\n.BR dovelane\\-relay (8),\n.BR dovelane\\-replicator (8)\n", man},
     {"markdown",
      "# Settings of dovelane.conf\n\nOne file serves all programs on all hosts. Times: 400ms, 1.5s, 5m or 5min, 1h, 2d, 1w; sizes: 512, 256kB, 25MB; lists: "
-     "`{ \"one\", \"two\" }`. A setting stands once, or once in its section.\nThis page is made from `lib/settings.def` by `config-doc markdown`.\n",
+     "`{ \"one\", \"two\" }`. A setting stands once, or once in its section.\nThis page is made from `lib/config/settings.def` by `config-doc markdown`.\n",
      "", markdown},
 };
 

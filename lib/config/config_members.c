@@ -1,18 +1,18 @@
 /* The nodes that have no section of their own: those that this program has heard of (members.h). */
-#include "config_work.h"
+#include "lib/config/config_work.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "endpoint.h"
-#include "mem.h"
-#include "members.h"
+#include "lib/redis/endpoint.h"
+#include "lib/base/mem.h"
+#include "lib/cluster/members.h"
 
 void config_node_clear(struct config_node *n)
 {
 #define NODE_TEXT(name, def, help) free(n->name);
-#include "settings.def"
+#include "lib/config/settings.def"
     free(n->name);
 }
 
@@ -26,7 +26,7 @@ static struct config_node copy_node(const struct config_node *of)
 {
     struct config_node n = {.name = mem_strdup(of->name), .learned = of->learned};
 #define NODE_TEXT(name, def, help) n.name = mem_strdup(of->name);
-#include "settings.def"
+#include "lib/config/settings.def"
     return n;
 }
 

@@ -1,6 +1,6 @@
 /* Parsing by libconfuse; the options table is made from settings.def. Times and sizes are texts to libconfuse and get their
  * units here, so that an error names the line. */
-#include "config_work.h"
+#include "lib/config/config_work.h"
 
 #include <confuse.h>
 #include <errno.h>
@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "mem.h"
-#include "units.h"
+#include "lib/base/mem.h"
+#include "lib/base/units.h"
 
 /* ---- the table ---- */
 
@@ -34,7 +34,7 @@ static const struct setting settings[] = {
 #define WORD(name, def, words, help) {#name, KIND_WORD, 0, 0, words},
 #define DESTINATION_WORD(name, def, words, help) {"destination|" #name, KIND_WORD, 0, 0, words},
 #define DESTINATION_LIST(name, words, help) {"destination|" #name, KIND_WORDS, 0, 0, words},
-#include "settings.def"
+#include "lib/config/settings.def"
     {NULL, KIND_OTHER, 0, 0, NULL}};
 
 /* section: NULL, or "destination". */
@@ -122,7 +122,7 @@ static const struct place {
 #define DESTINATION_WORD(name, def, words, help) {"destination", #name},
 #define DESTINATION_TEXT(name, def, help) {"destination", #name},
 #define DESTINATION_LIST(name, words, help) {"destination", #name},
-#include "settings.def"
+#include "lib/config/settings.def"
     {NULL, "node"}, {NULL, "replica"}, {NULL, "destination"}};
 #define PLACES (sizeof places / sizeof *places)
 
@@ -264,7 +264,7 @@ static int check_replica_alone(cfg_t *cfg, cfg_t *sec)
                   (long long)least, (long long)most);                                                                  \
         return -1;                                                                                                     \
     }
-#include "settings.def"
+#include "lib/config/settings.def"
     if (!config_name_ok(name)) {
         cfg_error(cfg, "replica \"%s\": a replica's name has 1 to 64 of the characters a-z 0-9 . -", name);
         return -1;
@@ -364,18 +364,18 @@ static void parse(const char *path, cfg_t **cfg_r)
 {
     cfg_opt_t node_opts[] = {
 #define NODE_TEXT(name, def, help) CFG_STR(#name, def, CFGF_NONE),
-#include "settings.def"
+#include "lib/config/settings.def"
         CFG_END()};
     cfg_opt_t replica_opts[] = {
 #define REPLICA_TEXT(name, def, help) CFG_STR(#name, def, CFGF_NONE),
 #define REPLICA_INT(name, unit, least, most, help) CFG_INT(#name, 0, CFGF_NONE),
-#include "settings.def"
+#include "lib/config/settings.def"
         CFG_END()};
     cfg_opt_t destination_opts[] = {
 #define DESTINATION_WORD(name, def, words, help) CFG_STR(#name, NULL, CFGF_NODEFAULT),
 #define DESTINATION_TEXT(name, def, help) CFG_STR(#name, def, CFGF_NONE),
 #define DESTINATION_LIST(name, words, help) CFG_STR_LIST(#name, "{}", CFGF_NONE),
-#include "settings.def"
+#include "lib/config/settings.def"
         CFG_END()};
     cfg_opt_t opts[] = {
 #define INT(name, unit, def, least, most, help) CFG_INT(#name, def, CFGF_NONE),
@@ -384,7 +384,7 @@ static void parse(const char *path, cfg_t **cfg_r)
 #define WORD(name, def, words, help) CFG_STR(#name, NULL, CFGF_NODEFAULT),
 #define TEXT(name, def, help) CFG_STR(#name, def, CFGF_NONE),
 #define LIST(name, help) CFG_STR_LIST(#name, "{}", CFGF_NONE),
-#include "settings.def"
+#include "lib/config/settings.def"
         CFG_SEC("node", node_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
         CFG_SEC("replica", replica_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
         CFG_SEC("destination", destination_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES), CFG_END()};
@@ -443,7 +443,7 @@ static void fill_destination(struct config_destination *d, const char *name, cfg
     d->name = sec && cfg_getstr(sec, #name) ? word_index(words, cfg_getstr(sec, #name)) : def;
 #define DESTINATION_TEXT(name, def, help) d->name = mem_strdup(sec ? cfg_getstr(sec, #name) : def);
 #define DESTINATION_LIST(name, words, help) d->name = sec ? copy_list(sec, #name) : (struct config_list){0};
-#include "settings.def"
+#include "lib/config/settings.def"
 }
 
 static void fill_destinations(struct config *c, cfg_t *cfg)
@@ -469,7 +469,7 @@ static void fill(struct config *c, cfg_t *cfg)
     c->name = cfg_getstr(cfg, #name) ? word_index(words, cfg_getstr(cfg, #name)) : def;
 #define TEXT(name, def, help) c->name = mem_strdup(cfg_getstr(cfg, #name));
 #define LIST(name, help) c->name = copy_list(cfg, #name);
-#include "settings.def"
+#include "lib/config/settings.def"
     c->nnodes = cfg_size(cfg, "node");
     c->node = mem_zero(c->nnodes * sizeof *c->node);
     for (size_t i = 0; i < c->nnodes; i++) {
@@ -477,7 +477,7 @@ static void fill(struct config *c, cfg_t *cfg)
         struct config_node *n = &c->node[i];
         n->name = mem_strdup(cfg_title(sec));
 #define NODE_TEXT(name, def, help) n->name = mem_strdup(cfg_getstr(sec, #name));
-#include "settings.def"
+#include "lib/config/settings.def"
     }
     c->nreplicas = cfg_size(cfg, "replica");
     c->replica = mem_zero(c->nreplicas * sizeof *c->replica);
@@ -487,7 +487,7 @@ static void fill(struct config *c, cfg_t *cfg)
         n->name = mem_strdup(cfg_title(sec));
 #define REPLICA_TEXT(name, def, help) n->name = mem_strdup(cfg_getstr(sec, #name));
 #define REPLICA_INT(name, unit, least, most, help) n->name = cfg_getint(sec, #name);
-#include "settings.def"
+#include "lib/config/settings.def"
     }
 }
 
@@ -526,7 +526,7 @@ static void destination_clear(struct config_destination *d)
 {
 #define DESTINATION_TEXT(name, def, help) free(d->name);
 #define DESTINATION_LIST(name, words, help) list_free(&d->name);
-#include "settings.def"
+#include "lib/config/settings.def"
     free(d->name);
 }
 
@@ -542,7 +542,7 @@ void config_free(struct config *c)
     for (size_t i = 0; i < c->nreplicas; i++) {
         struct config_replica *n = &c->replica[i];
 #define REPLICA_TEXT(name, def, help) free(n->name);
-#include "settings.def"
+#include "lib/config/settings.def"
         free(n->name);
     }
     free(c->replica);
@@ -552,6 +552,6 @@ void config_free(struct config *c)
     destination_clear(&c->other);
 #define TEXT(name, def, help) free(c->name);
 #define LIST(name, help) list_free(&c->name);
-#include "settings.def"
+#include "lib/config/settings.def"
     free(c);
 }

@@ -1,12 +1,12 @@
 /* The file's text before libconfuse has it. Its scanner counts each comment as three lines, so that errors named the wrong ones, and of a setting that stands twice its parser
  * takes the last without a word. Words, quotes and comments are told apart here as that scanner does it. */
-#include "config_work.h"
+#include "lib/config/config_work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 enum token { TOKEN_END, TOKEN_WORD, TOKEN_SIGN, TOKEN_OPEN };
 

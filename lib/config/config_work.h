@@ -2,7 +2,7 @@
 #ifndef DOVELANE_LIB_CONFIG_CONFIG_WORK_H
 #define DOVELANE_LIB_CONFIG_CONFIG_WORK_H
 
-#include "config.h"
+#include "lib/config/config.h"
 
 /* Of a node or a replica. */
 bool config_name_ok(const char *name);

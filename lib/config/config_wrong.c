@@ -1,12 +1,12 @@
 /* What one setting alone cannot tell: each of these has its own line in the file, and only together they are wrong. */
-#include "config_work.h"
+#include "lib/config/config_work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 /* what: "node mx1" or "replica site-a". */
 static char *check_tls(const struct config_link *l, const char *tls, const char *what, const char *path)

@@ -1,4 +1,4 @@
-#include "listener.h"
+#include "lib/daemon/listener.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -11,9 +11,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "beside.h"
-#include "clock.h"
-#include "log.h"
+#include "lib/base/beside.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
 
 #define AT_ONCE 64      /* connections that are taken in one turn of the loop */
 #define LOOK_AGAIN 0.05 /* seconds until more are taken, when there were too many */

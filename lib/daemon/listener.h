@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 struct listener; /* is there until the process ends */
 

@@ -1,5 +1,5 @@
 /* notify - see notify.h. */
-#include "notify.h"
+#include "lib/daemon/notify.h"
 
 #include <stdarg.h>
 #include <stddef.h>

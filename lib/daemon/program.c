@@ -1,4 +1,4 @@
-#include "program.h"
+#include "lib/daemon/program.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -8,9 +8,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "endpoint.h"
-#include "log.h"
-#include "metrics.h"
+#include "lib/redis/endpoint.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
 
 static void usage(const char *name)
 {

@@ -5,8 +5,8 @@
 #ifndef DOVELANE_LIB_DAEMON_PROGRAM_H
 #define DOVELANE_LIB_DAEMON_PROGRAM_H
 
-#include "config.h"
-#include "listener.h"
+#include "lib/config/config.h"
+#include "lib/daemon/listener.h"
 
 struct program {
     const char *name;        /* "dovelane-milter" */

@@ -1,12 +1,12 @@
-#include "deposit.h"
+#include "lib/ingress/deposit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "holds.h"
-#include "log.h"
+#include "lib/base/clock.h"
+#include "lib/ingress/holds.h"
+#include "lib/base/log.h"
 
 void mail_recipient_free(struct mail_recipient *r)
 {

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "envelope.h"
-#include "store.h"
+#include "lib/mail/envelope.h"
+#include "lib/store/store.h"
 
 struct mail_recipient {
     char *given;       /* "<a@example.net>" as Postfix gave it: what smfi_delrcpt wants, and what Postfix is told again */

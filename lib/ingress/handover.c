@@ -1,5 +1,5 @@
 /* handover - see handover.h. */
-#include "handover.h"
+#include "lib/ingress/handover.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,11 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "log.h"
-#include "mem.h"
-#include "notify.h"
-#include "run.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/daemon/notify.h"
+#include "lib/base/run.h"
 
 #define READY_FD "DOVELANE_READY_FD"
 #define START_WITHIN 20000 /* ms; the watchdog of our unit waits for 30 s */

@@ -12,8 +12,8 @@
 
 #include <stdbool.h>
 
-#include "listener.h"
-#include "store.h"
+#include "lib/daemon/listener.h"
+#include "lib/store/store.h"
 
 /* Blocks SIGUSR1 in this thread and those it starts. Before the first thread. */
 void handover_prepare(char **argv);

@@ -1,10 +1,10 @@
-#include "holds.h"
+#include "lib/ingress/holds.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
+#include "lib/base/log.h"
 
 static struct {
     pthread_rwlock_t lock;

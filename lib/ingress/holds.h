@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "match.h"
+#include "lib/mail/match.h"
 
 /* The rules from now on: lines as match_print writes them, an empty line between two rules. A rule that cannot be read is logged and left out. */
 void holds_set(const char *text);

@@ -1,4 +1,4 @@
-#include "newcomers.h"
+#include "lib/ingress/newcomers.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -7,13 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "beat_reader.h"
-#include "clock.h"
-#include "liveness.h"
-#include "log.h"
-#include "mem.h"
-#include "members.h"
-#include "signals.h"
+#include "lib/redis/beat_reader.h"
+#include "lib/base/clock.h"
+#include "lib/cluster/liveness.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/cluster/members.h"
+#include "lib/redis/signals.h"
 
 #define LOOK 1.    /* seconds between two looks into one node */
 #define AGAIN 600. /* seconds until a reload that came to nothing is tried again */

@@ -6,8 +6,8 @@
 #ifndef DOVELANE_LIB_INGRESS_NEWCOMERS_H
 #define DOVELANE_LIB_INGRESS_NEWCOMERS_H
 
-#include "config.h"
-#include "wire.h"
+#include "lib/config/config.h"
+#include "lib/redis/wire.h"
 
 struct newcomers;
 

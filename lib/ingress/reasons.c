@@ -1,12 +1,12 @@
-#include "reasons.h"
+#include "lib/ingress/reasons.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "envelope.h"
-#include "postfix.h"
+#include "lib/mail/envelope.h"
+#include "lib/postfix/postfix.h"
 
 const char *reasons_of_all(bool on, char *detail, size_t size)
 {

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config.h"
-#include "maps.h"
+#include "lib/config/config.h"
+#include "lib/postfix/maps.h"
 
 /* Of every mail. on: the switch of `dovelane divert`. */
 const char *reasons_of_all(bool on, char *detail, size_t size);

@@ -1,10 +1,10 @@
-#include "route.h"
+#include "lib/ingress/route.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 struct line {
     const char *pattern, *hop; /* pattern ends with '=' */

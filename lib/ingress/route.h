@@ -2,7 +2,7 @@
 #ifndef DOVELANE_LIB_INGRESS_ROUTE_H
 #define DOVELANE_LIB_INGRESS_ROUTE_H
 
-#include "config.h"
+#include "lib/config/config.h"
 
 struct route;
 

@@ -1,4 +1,4 @@
-#include "switch.h"
+#include "lib/ingress/switch.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "holds.h"
-#include "log.h"
-#include "mem.h"
-#include "newcomers.h"
-#include "said.h"
-#include "signals.h"
-#include "wire.h"
+#include "lib/ingress/holds.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/ingress/newcomers.h"
+#include "lib/cluster/said.h"
+#include "lib/redis/signals.h"
+#include "lib/redis/wire.h"
 
 #define LOOK 0.25       /* seconds between two looks into a node */
 #define FIRST_WAIT 1000 /* milliseconds for hearing all nodes at the start */

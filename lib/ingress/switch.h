@@ -2,7 +2,7 @@
  *
  * What was said last is kept in every node's Redis (SIGNAL_DIVERT, SIGNAL_HOLDS) and in files of every milter's host (in state_directory), with a serial
  * number (said.h). A milter looks into every node that it reaches four times a second, and only looks: it may change nothing there. What a Redis that was
- * restarted has forgotten the relays tell it (relay/notices.h). Its connections are its own: a node that is no use for storing can still be heard.
+ * restarted has forgotten the relays tell it (relay/heartbeat/notices.h). Its connections are its own: a node that is no use for storing can still be heard.
  *
  * Each connection's name tells the admin what this milter obeys: dovelane-switch:<host>:<on|off>:<serial>:<config_digest>:<serial of the rules>. */
 #ifndef DOVELANE_LIB_INGRESS_SWITCH_H
@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-#include "config.h"
+#include "lib/config/config.h"
 
 /* Reads the file, starts the thread, and waits until every node was heard, a second at most. A file that cannot be understood means off.
  * part: NULL for the milter; "proxy": that way in of the same host, with a user and files of its own (state_directory/proxy, "<host>/proxy"). */

@@ -1,11 +1,11 @@
-#include "address.h"
+#include "lib/mail/address.h"
 
 #include <ctype.h>
 #include <stddef.h>
 #include <string.h>
 #include <strings.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 /* ---- plain ones ---- */
 

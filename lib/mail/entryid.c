@@ -1,11 +1,11 @@
-#include "entryid.h"
+#include "lib/mail/entryid.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
 
-#include "log.h"
+#include "lib/base/log.h"
 
 /* Random bytes are fetched in blocks per thread: one system call for 51 ids. */
 static void random_bytes(unsigned char *out, size_t n)

@@ -9,7 +9,7 @@
 #define ENTRYID_LEN 16
 #define ENTRYID_HEX (2 * ENTRYID_LEN + 1)
 
-/* The header line by which our own Dovecot knows a mail (dovecot-plugin/delivery/delivery_id.h): the relay writes it, the milter drops what a
+/* The header line by which our own Dovecot knows a mail (dovecot-plugin/protocol/delivery_id.h): the relay writes it, the milter drops what a
  * sender wrote. */
 #define ENTRYID_HEADER "Dovelane-Id"
 

@@ -1,6 +1,6 @@
 /* The codec: docs/envelope.md has the field order. Encoder and decoder walk the same list of fields (the FIELDS macro), so
  * that they cannot drift apart. */
-#include "envelope.h"
+#include "lib/mail/envelope.h"
 
 #include <stdlib.h>
 #include <string.h>

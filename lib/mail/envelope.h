@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 #define ENVELOPE_VERSION 1
 #define ENVELOPE_VERSION_MARKED 2 /* the same, with the marks behind the last recipient; a program of before leaves such a mail in its lane */

@@ -1,10 +1,10 @@
-#include "lanename.h"
+#include "lib/mail/lanename.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 static bool plain(char c)
 {

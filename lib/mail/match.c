@@ -1,4 +1,4 @@
-#include "match.h"
+#include "lib/mail/match.h"
 
 #include <arpa/inet.h>
 #include <fnmatch.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "clock.h"
-#include "units.h"
+#include "lib/base/clock.h"
+#include "lib/base/units.h"
 
 static const char *const kind_name[MATCH_KINDS] = {"id", "sender", "rcpt", "dest", "sasl-user", "client", "age", "size", "error", "header", "all"};
 

@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "entryid.h"
-#include "envelope.h"
-#include "mem.h"
+#include "lib/mail/entryid.h"
+#include "lib/mail/envelope.h"
+#include "lib/base/mem.h"
 
 enum match_kind {
     MATCH_ID,        /* Postfix's queue id, or the entry's in hex */

@@ -1,11 +1,11 @@
-#include "mime.h"
+#include "lib/mail/mime.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "envelope.h"
-#include "mem.h"
+#include "lib/mail/envelope.h"
+#include "lib/base/mem.h"
 
 struct block {
     bool eight;   /* Content-Transfer-Encoding: 8bit, binary */

@@ -1,4 +1,4 @@
-#include "smtp_dots.h"
+#include "lib/mail/smtp_dots.h"
 
 #include <string.h>
 

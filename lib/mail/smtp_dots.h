@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 /* true when the message can go out byte by byte as it stands (all but its end, see smtp_dots_terminator). */
 bool smtp_dots_clean(const char *message, size_t len);

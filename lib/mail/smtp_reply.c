@@ -1,4 +1,4 @@
-#include "smtp_reply.h"
+#include "lib/mail/smtp_reply.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 #define SMTP_REPLY_LINE_MAX 2048 /* RFC 5321 4.5.3.1.5 demands 512 */
 #define SMTP_REPLY_LINES_MAX 200

@@ -1,11 +1,11 @@
 /* bypassed - see bypassed.h. */
-#include "bypassed.h"
+#include "lib/postfix/bypassed.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "mem.h"
-#include "tables.h"
+#include "lib/base/mem.h"
+#include "lib/postfix/tables.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 

@@ -5,8 +5,8 @@
 #ifndef DOVELANE_LIB_POSTFIX_BYPASSED_H
 #define DOVELANE_LIB_POSTFIX_BYPASSED_H
 
-#include "config.h"
-#include "postconf.h"
+#include "lib/config/config.h"
+#include "lib/postfix/postconf.h"
 
 enum bypassed_kind {
     BYPASSED_SETTING,        /* the parameter is set at all: no mail may be diverted */

@@ -1,4 +1,4 @@
-#include "lookup.h"
+#include "lib/postfix/lookup.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "log.h"
-#include "mem.h"
-#include "postfix.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/postfix/postfix.h"
 
 #define THREADS 8
 

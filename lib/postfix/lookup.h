@@ -5,7 +5,7 @@
 #include <ev.h>
 #include <stddef.h>
 
-#include "maps.h"
+#include "lib/postfix/maps.h"
 
 struct lookup;
 

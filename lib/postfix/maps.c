@@ -1,5 +1,5 @@
 /* maps - see maps.h. */
-#include "maps.h"
+#include "lib/postfix/maps.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -8,9 +8,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "log.h"
-#include "mem.h"
-#include "run.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/run.h"
 
 #define KEPT_FOR 60 /* s */
 #define PATIENCE 5000 /* ms, for one mail */

@@ -1,5 +1,5 @@
 /* ourname - see ourname.h. */
-#include "ourname.h"
+#include "lib/postfix/ourname.h"
 
 #include <netdb.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "mem.h"
-#include "postconf.h"
+#include "lib/base/mem.h"
+#include "lib/postfix/postconf.h"
 
 /* The services of master.cf that deliver for Postfix, and that a destination begins with. */
 static const struct transport {

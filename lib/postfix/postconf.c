@@ -1,5 +1,5 @@
 /* postconf - see postconf.h. */
-#include "postconf.h"
+#include "lib/postfix/postconf.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "mem.h"
-#include "run.h"
+#include "lib/base/mem.h"
+#include "lib/base/run.h"
 
 struct setting {
     char *name; /* "header_checks", "smtp/inet/smtpd_milters" */

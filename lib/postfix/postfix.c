@@ -1,5 +1,5 @@
 /* postfix - see postfix.h. What was read is one struct, made anew at each change and swapped in whole. */
-#include "postfix.h"
+#include "lib/postfix/postfix.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -11,10 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bypassed.h"
-#include "log.h"
-#include "mem.h"
-#include "postconf.h"
+#include "lib/postfix/bypassed.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/postfix/postconf.h"
 
 struct facts {
     unsigned refs;

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config.h"
-#include "maps.h"
+#include "lib/config/config.h"
+#include "lib/postfix/maps.h"
 
 /* Which service's settings count. Of the milter: of the smtpd that names milter_socket in smtpd_milters. Of the proxy: of the one that listens on proxy_next,
  * whose cleanup(8) would have got the mail: its milters and its header and body checks see no diverted mail either. */

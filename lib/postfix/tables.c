@@ -1,5 +1,5 @@
 /* tables - see tables.h. Indexed tables are dumped by postmap -s, those of patterns are read as text. */
-#include "tables.h"
+#include "lib/postfix/tables.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -11,9 +11,9 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "mem.h"
-#include "postconf.h"
-#include "run.h"
+#include "lib/base/mem.h"
+#include "lib/postfix/postconf.h"
+#include "lib/base/run.h"
 
 #define NESTED_MOST 8 /* tables in results of tables */
 

@@ -1,4 +1,4 @@
-#include "beat_reader.h"
+#include "lib/redis/beat_reader.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "endpoint.h"
+#include "lib/redis/endpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 static const char *program = "dovelane", *replica;
 

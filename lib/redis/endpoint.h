@@ -7,8 +7,8 @@
 #ifndef DOVELANE_LIB_REDIS_ENDPOINT_H
 #define DOVELANE_LIB_REDIS_ENDPOINT_H
 
-#include "config.h"
-#include "tls.h"
+#include "lib/config/config.h"
+#include "lib/redis/tls.h"
 
 struct endpoint;
 

@@ -1,14 +1,14 @@
-#include "node.h"
+#include "lib/redis/node.h"
 
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include "log.h"
-#include "clock.h"
-#include "mem.h"
-#include "metrics.h"
+#include "lib/base/log.h"
+#include "lib/base/clock.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
 
 #define GRAMMAR 1
 

@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#include "wire.h"
+#include "lib/redis/wire.h"
 
 #define NODE_PING 0.25 /* seconds */
 

@@ -1,4 +1,4 @@
-#include "path.h"
+#include "lib/redis/path.h"
 
 #include <errno.h>
 #include <hiredis/hiredis.h>
@@ -12,9 +12,9 @@
 #include <unistd.h>
 #include <linux/sockios.h>
 
-#include "mem.h"
-#include "reader.h"
-#include "resolve.h"
+#include "lib/base/mem.h"
+#include "lib/redis/reader.h"
+#include "lib/base/resolve.h"
 
 #define ANSWERS_MOST 65536 /* bytes of those to AUTH and PING (reader.h) */
 #define RECORD 16384 /* what one read of TLS gives at most */

@@ -13,7 +13,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#include "endpoint.h"
+#include "lib/redis/endpoint.h"
 
 struct path;
 

@@ -1,9 +1,9 @@
 /* reader - see reader.h. */
-#include "reader.h"
+#include "lib/redis/reader.h"
 
 #include <stdlib.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 #define ELEMENT 72 /* bytes that one takes: a redisReply and the pointer to it */
 #define UNUSED_MOST (1024 * 1024) /* bytes that hiredis keeps for what comes next */

@@ -2,8 +2,8 @@
  *
  *   key               type     who writes            who reads          what
  *   dovelane.divert   string   ctl, relays           milters, relays    "<serial> on|off <who>": the highest serial counts, off before on
- *   dovelane.holds    string   ctl, relays           milters, relays    "<serial> on <who>", then the standing rules of `dovelane hold` (lib/holds.h)
- *   dovelane.nodes    string   relays, ctl           relays, milters    the nodes of the group that joined or were taken out (lib/members.h)
+ *   dovelane.holds    string   ctl, relays           milters, relays    "<serial> on <who>", then the standing rules of `dovelane hold` (lib/ingress/holds.h)
+ *   dovelane.nodes    string   relays, ctl           relays, milters    the nodes of the group that joined or were taken out (lib/cluster/members.h)
  *   dovelane.drain    string   ctl, for seconds      that node's relay  there: everything goes to Postfix's queue
  *   dovelane.look     set      ctl                   that node's relay  lanes of which entries were marked (a hint: the marks are in the entries)
  *   dovelane.away     hash     that node's relay     ctl                next hop -> why it cannot be reached
@@ -23,7 +23,7 @@
 #define SIGNAL_CONFIG "dovelane.config"
 #define SIGNAL_GROUP "dovelane.group*"
 
-/* The name with which a relay greets reinject_port when what comes is to be held there (relay/poison.h): smtpd_helo_restrictions know it. */
+/* The name with which a relay greets reinject_port when what comes is to be held there (relay/state/poison.h): smtpd_helo_restrictions know it. */
 #define POISON_HELO "dovelane-hold.invalid"
 
 #define SIGNAL_SCRIPT "#!lua flags=allow-oom\n"

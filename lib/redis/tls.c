@@ -1,4 +1,4 @@
-#include "tls.h"
+#include "lib/redis/tls.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 #define RECORD 16384 /* RFC 8446 section 5.1 */
 #define AFTERWARDS 64 /* messages of TLS itself behind the handshake, in all: a server sends a ticket or two */

@@ -1,17 +1,17 @@
 /* Requests are formatted into one malloc'd string each, and that string itself waits in the output list until writev has taken it: a mail's bytes are
  * copied once on their way to the socket. */
-#include "wire.h"
+#include "lib/redis/wire.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
-#include "clock.h"
-#include "mem.h"
-#include "number.h"
-#include "path.h"
-#include "reader.h"
+#include "lib/base/clock.h"
+#include "lib/base/mem.h"
+#include "lib/base/number.h"
+#include "lib/redis/path.h"
+#include "lib/redis/reader.h"
 
 #define READ_SIZE (64 * 1024)
 #define REPLY_MOST ((size_t)1 << 30) /* of reader.h: ours are smaller, whoever sends more is no server of ours */

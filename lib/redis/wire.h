@@ -17,7 +17,7 @@
 #include <ev.h>
 #include <hiredis/hiredis.h>
 
-#include "config.h"
+#include "lib/config/config.h"
 
 struct wire;
 

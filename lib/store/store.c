@@ -1,5 +1,5 @@
 /* A request's way: submitted, placed, answered, taken back. */
-#include "store_work.h"
+#include "lib/store/store_work.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -8,10 +8,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "endpoint.h"
-#include "log.h"
-#include "mem.h"
-#include "metrics.h"
+#include "lib/redis/endpoint.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
 
 #define POLL_AGAIN 0.05     /* seconds between two looks at an entry being revoked */
 #define UNSENT_LEAST (32 << 20)

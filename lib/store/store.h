@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config.h"
-#include "entryid.h"
+#include "lib/config/config.h"
+#include "lib/mail/entryid.h"
 
 struct store;
 struct ev_loop;

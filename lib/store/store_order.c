@@ -4,7 +4,7 @@
  *
  * A generation that was left never gets another mail: what is still being stored in it then is given up. And none is ever used again, even with the same
  * owners: a copy that was refilled meanwhile holds what was promised, but what came to it during that stands before what was fetched. */
-#include "store_work.h"
+#include "lib/store/store_work.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,10 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "endpoint.h"
-#include "log.h"
-#include "mem.h"
+#include "lib/base/clock.h"
+#include "lib/redis/endpoint.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
 
 struct store_order {
     char *origin;

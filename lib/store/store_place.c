@@ -2,9 +2,9 @@
  * `spread`). A node that has been silent for suspect_after, or is not connected, gets nothing; one that said its memory is full a
  * moment ago is used only when there are not enough others. One whose connection is too slow for what is sent there gets nothing until it has caught
  * up (unsent_most). With takeover = automatic only nodes that live, hear each other, and hold all that they promised together (store_watch.c). */
-#include "store_work.h"
+#include "lib/store/store_work.h"
 
-#include "clock.h"
+#include "lib/base/clock.h"
 
 #define NODES_MOST 256
 

@@ -2,18 +2,18 @@
  *
  * Every connection has its own session, so numbers never have to be carried over a lost connection: what was unanswered is sent again in a
  * new session, and the server knows the ids it holds or let go within `settle` (which is longer than any deadline of ours, config.c checks it). */
-#include "store_work.h"
+#include "lib/store/store_work.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "log.h"
-#include "mem.h"
-#include "metrics.h"
-#include "number.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
+#include "lib/base/number.h"
 
 #define BATCH_ENTRIES 64
 #define BATCH_BYTES (512 * 1024)

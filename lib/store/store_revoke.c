@@ -6,15 +6,15 @@
  *
  * An owner that does not answer is waited for as long as suspect_after; the command stays in its pipe behind the PUSH, so a server that only
  * stood still executes both. What it may deliver meanwhile is called unsure. */
-#include "store_work.h"
+#include "lib/store/store_work.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "log.h"
-#include "mem.h"
-#include "metrics.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
 
 #define OWED_MOST 10000
 

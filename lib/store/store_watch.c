@@ -1,14 +1,14 @@
 /* Who may be owner of a new mail, with takeover = automatic (docs/takeover.md, "Return"): the nodes' beats are read from every server, with what
  * each is whole for. A milter leaves no beats itself. */
-#include "store_work.h"
+#include "lib/store/store_work.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "beat_reader.h"
-#include "clock.h"
-#include "liveness.h"
-#include "mem.h"
+#include "lib/redis/beat_reader.h"
+#include "lib/base/clock.h"
+#include "lib/cluster/liveness.h"
+#include "lib/base/mem.h"
 
 #define BEATS_MOST 300 /* in one answer */
 

@@ -13,9 +13,9 @@
 
 #include <ev.h>
 
-#include "lanename.h"
-#include "node.h"
-#include "store.h"
+#include "lib/mail/lanename.h"
+#include "lib/redis/node.h"
+#include "lib/store/store.h"
 
 struct owed_revoke; /* store_revoke.c's own */
 struct link; /* one connection to one node: the small one or the bulk one */

@@ -1,11 +1,11 @@
 /* ack - LANE.ACK, LANE.REVOKE, LANE.META. */
-#include "ack.h"
+#include "redis-module/commands/ack.h"
 
 #include <string.h>
 
-#include "commands.h"
-#include "holder.h"
-#include "letgo.h"
+#include "redis-module/commands/commands.h"
+#include "redis-module/keyspace/holder.h"
+#include "redis-module/keyspace/letgo.h"
 
 struct acking {
     struct lane *lane;

@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-#include "effect.h"
-#include "selector.h"
+#include "redis-module/propagate/effect.h"
+#include "redis-module/commands/selector.h"
 
 struct acked {
     uint64_t removed, absent;

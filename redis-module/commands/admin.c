@@ -2,14 +2,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "args.h"
-#include "commands.h"
-#include "effect.h"
-#include "farewell.h"
-#include "holder.h"
-#include "letgo.h"
-#include "sessions.h"
-#include "value.h"
+#include "redis-module/server/args.h"
+#include "redis-module/commands/commands.h"
+#include "redis-module/propagate/effect.h"
+#include "redis-module/keyspace/farewell.h"
+#include "redis-module/keyspace/holder.h"
+#include "redis-module/keyspace/letgo.h"
+#include "redis-module/keyspace/sessions.h"
+#include "redis-module/keyspace/value.h"
 
 /* ---- CREATE ---- */
 

@@ -1,10 +1,10 @@
 /* beat - LANE.BEAT, LANE.BEATS and LANE.WHOLE. */
-#include "beat.h"
+#include "redis-module/commands/beat.h"
 
 #include <string.h>
 
-#include "args.h"
-#include "commands.h"
+#include "redis-module/server/args.h"
+#include "redis-module/commands/commands.h"
 
 #define NAME_MAX_LEN 64
 #define INCARNATION_MAX 64

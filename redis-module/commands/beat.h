@@ -5,7 +5,7 @@
 #ifndef DOVELANE_REDIS_MODULE_COMMANDS_BEAT_H
 #define DOVELANE_REDIS_MODULE_COMMANDS_BEAT_H
 
-#include "value.h"
+#include "redis-module/keyspace/value.h"
 
 /* Entries of database 0 may be gone, or others there: this server is whole for nothing. */
 void whole_lost(void);

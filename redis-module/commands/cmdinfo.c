@@ -3,8 +3,8 @@
  *
  * PUSH, META and the rest carry no deny-oom: PUSH answers memory per entry, and what frees or gives back must
  * pass when memory is full. */
-#include "commands.h"
-#include "effect.h"
+#include "redis-module/commands/commands.h"
+#include "redis-module/propagate/effect.h"
 
 #define SINCE "1.0.0"
 

@@ -2,7 +2,7 @@
 #ifndef DOVELANE_REDIS_MODULE_COMMANDS_COMMANDS_H
 #define DOVELANE_REDIS_MODULE_COMMANDS_COMMANDS_H
 
-#include "redis-module/redisapi.h"
+#include "redis-module/server/redisapi.h"
 
 #define LANE_COMMAND(name) int name##_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 

@@ -1,9 +1,9 @@
 /* info - see info.h. */
-#include "info.h"
+#include "redis-module/commands/info.h"
 
-#include "letgo.h"
-#include "server.h"
-#include "sessions.h"
+#include "redis-module/keyspace/letgo.h"
+#include "redis-module/server/server.h"
+#include "redis-module/keyspace/sessions.h"
 
 static void section(RedisModuleInfoCtx *info, int for_crash_report)
 {

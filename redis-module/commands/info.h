@@ -2,7 +2,7 @@
 #ifndef DOVELANE_REDIS_MODULE_COMMANDS_INFO_H
 #define DOVELANE_REDIS_MODULE_COMMANDS_INFO_H
 
-#include "redis-module/redisapi.h"
+#include "redis-module/server/redisapi.h"
 
 int info_register(RedisModuleCtx *ctx);
 

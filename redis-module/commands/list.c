@@ -3,10 +3,10 @@
  * exactly once. */
 #include <string.h>
 
-#include "args.h"
-#include "commands.h"
-#include "glob.h"
-#include "value.h"
+#include "redis-module/server/args.h"
+#include "redis-module/commands/commands.h"
+#include "redis-module/commands/glob.h"
+#include "redis-module/keyspace/value.h"
 
 #define LIST_COUNT 1000
 #define LIST_COUNT_MAX 100000

@@ -1,11 +1,11 @@
 /* move - LANE.MOVE: entries to another lane of this server, atomically. */
 #include <string.h>
 
-#include "commands.h"
-#include "giveback.h"
-#include "holder.h"
-#include "letgo.h"
-#include "selector.h"
+#include "redis-module/commands/commands.h"
+#include "redis-module/keyspace/giveback.h"
+#include "redis-module/keyspace/holder.h"
+#include "redis-module/keyspace/letgo.h"
+#include "redis-module/commands/selector.h"
 
 struct moving {
     RedisModuleCtx *ctx;

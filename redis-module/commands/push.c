@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ack.h"
-#include "commands.h"
-#include "holder.h"
-#include "packed.h"
-#include "store.h"
+#include "redis-module/commands/ack.h"
+#include "redis-module/commands/commands.h"
+#include "redis-module/keyspace/holder.h"
+#include "redis-module/propagate/packed.h"
+#include "redis-module/keyspace/store.h"
 
 struct push {
     RedisModuleCtx *ctx;

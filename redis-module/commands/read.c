@@ -1,10 +1,10 @@
 /* read - LANE.READ, LANE.GET, LANE.IDS: looking without leasing. */
 #include <string.h>
 
-#include "chunk.h"
-#include "commands.h"
-#include "selector.h"
-#include "value.h"
+#include "redis-module/propagate/chunk.h"
+#include "redis-module/commands/commands.h"
+#include "redis-module/commands/selector.h"
+#include "redis-module/keyspace/value.h"
 
 #define READ_COUNT 100
 #define READ_BYTES (1u << 20)

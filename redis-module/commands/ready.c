@@ -1,9 +1,9 @@
 /* ready - LANE.READY. A cursor is a number on the roll of lanes with something to take. */
-#include "ready.h"
+#include "redis-module/commands/ready.h"
 
-#include "args.h"
-#include "commands.h"
-#include "value.h"
+#include "redis-module/server/args.h"
+#include "redis-module/commands/commands.h"
+#include "redis-module/keyspace/value.h"
 
 #define READY_COUNT 1000
 #define READY_COUNT_MAX 100000

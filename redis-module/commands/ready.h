@@ -3,7 +3,7 @@
 #ifndef DOVELANE_REDIS_MODULE_COMMANDS_READY_H
 #define DOVELANE_REDIS_MODULE_COMMANDS_READY_H
 
-#include "server.h"
+#include "redis-module/server/server.h"
 
 /* Cursors begin at a random number in each life of the server, so that a cursor of another life is told from
  * one of this. */

@@ -1,5 +1,5 @@
 /* selector - see selector.h. */
-#include "selector.h"
+#include "redis-module/commands/selector.h"
 
 #include <stdio.h>
 

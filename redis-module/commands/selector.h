@@ -2,7 +2,7 @@
 #ifndef DOVELANE_REDIS_MODULE_COMMANDS_SELECTOR_H
 #define DOVELANE_REDIS_MODULE_COMMANDS_SELECTOR_H
 
-#include "args.h"
+#include "redis-module/server/args.h"
 
 struct selector {
     enum { BY_RANGES, BY_SEQS, BY_IDS } by;

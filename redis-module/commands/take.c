@@ -1,8 +1,8 @@
 /* take - LANE.TAKE, LANE.NACK, LANE.EXTEND: leasing entries and giving them back. */
-#include "commands.h"
-#include "giveback.h"
-#include "holder.h"
-#include "selector.h"
+#include "redis-module/commands/commands.h"
+#include "redis-module/keyspace/giveback.h"
+#include "redis-module/keyspace/holder.h"
+#include "redis-module/commands/selector.h"
 
 #define COUNT_MAX 1000000
 

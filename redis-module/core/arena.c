@@ -16,7 +16,7 @@
  * What is large beside the segment it would open gets one of its own size, and is never moved. Allocators
  * round 200 KB up to 224; in a long lane such records go together into segments of up to 4 MB, of the size
  * that leaves least. */
-#include "internal.h"
+#include "redis-module/core/internal.h"
 
 #include <string.h>
 

@@ -19,7 +19,7 @@
  *    slots  [2][5][7][9]    (5 died since)
  *
  * A handle finds its block through a table by block ids, which are used again. */
-#include "internal.h"
+#include "redis-module/core/internal.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* check - every invariant of a lane, for the tests that follow each operation with it. */
-#include "internal.h"
+#include "redis-module/core/internal.h"
 
 static const char *check_slots(const struct lane *lane)
 {

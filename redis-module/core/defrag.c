@@ -3,7 +3,7 @@
  *    cursor:  stage (32 bits) | next piece of it (32 bits)
  *
  * Left out are the lane itself and its leases: others point to them, and they are few or short-lived. */
-#include "internal.h"
+#include "redis-module/core/internal.h"
 
 struct pieces {
     const struct lane_defrag *how;

@@ -3,7 +3,7 @@
  *      slot --number--> | 0 | 1 | 2 | .. | n-1 |        no holes: when one leaves, the last takes its number
  *                         '--seq--> slot                and tells its slot and its heaps
  */
-#include "internal.h"
+#include "redis-module/core/internal.h"
 
 static const struct page_kind kind = {7, sizeof(struct extra)};
 

@@ -9,7 +9,7 @@
  * A live slot is in at most one heap by its state: leased, delayed, or waiting below `fresh`. Room is reserved
  * when an entry enters the first of them, so that moving between them cannot fail. What expires is in a heap of
  * that, too; its room is for all that do. */
-#include "internal.h"
+#include "redis-module/core/internal.h"
 
 static const struct page_kind kind = {8, sizeof(struct heap_item)};
 

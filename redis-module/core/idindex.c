@@ -9,7 +9,7 @@
  * A table that is 3/4 full is split in two by the next bit of the hash, so no step costs more than a table and
  * the index never has to be made anew. Two tables that became mostly empty join again. What leaves a table
  * closes its gap, so there are no tombstones. */
-#include "internal.h"
+#include "redis-module/core/internal.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef DOVELANE_REDIS_MODULE_CORE_INTERNAL_H
 #define DOVELANE_REDIS_MODULE_CORE_INTERNAL_H
 
-#include "lane.h"
+#include "redis-module/core/lane.h"
 
 #define BLOCK_SLOTS 128u
 #define STRETCH_BITS 16

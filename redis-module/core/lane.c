@@ -1,5 +1,5 @@
 /* lane - life, storing, removing and looking. How it is laid out is drawn in lane.h. */
-#include "internal.h"
+#include "redis-module/core/internal.h"
 
 #include <string.h>
 

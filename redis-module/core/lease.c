@@ -9,7 +9,7 @@
  * What is given next, in SKIP order, is the lower of two: the first entry given back (heap `back`, all below
  * `fresh`) and the first one waiting from `fresh` on. `fresh` only rises, so an entry is passed once, however
  * many are leased or delayed before it. */
-#include "internal.h"
+#include "redis-module/core/internal.h"
 
 #include <string.h>
 

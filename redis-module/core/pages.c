@@ -5,7 +5,7 @@
  *            [ ] [ ] [ ]
  *
  * An array that doubles by copying stops the server for as long as a million things take to copy. */
-#include "internal.h"
+#include "redis-module/core/internal.h"
 
 #include <string.h>
 

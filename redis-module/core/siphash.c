@@ -2,7 +2,7 @@
  * the key. Ids come from the wire, and with a fixed hash anybody could make every look-up of a lane as slow
  * as the lane is long. One round a word and three at the end are what hash tables use (Rust's, Python's); who cannot see
  * hashes, only how long a look-up takes, gains nothing by the missing rounds. */
-#include "lane.h"
+#include "redis-module/core/lane.h"
 
 static uint64_t rotate(uint64_t x, unsigned bits)
 {

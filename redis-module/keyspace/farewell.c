@@ -1,11 +1,11 @@
 /* farewell - see farewell.h. */
-#include "farewell.h"
+#include "redis-module/keyspace/farewell.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "beat.h"
-#include "wake.h"
+#include "redis-module/commands/beat.h"
+#include "redis-module/keyspace/wake.h"
 
 struct farewell {
     const struct value *value; /* only ever compared: it may be freed by now */

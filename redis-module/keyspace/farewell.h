@@ -3,7 +3,7 @@
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_FAREWELL_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_FAREWELL_H
 
-#include "value.h"
+#include "redis-module/keyspace/value.h"
 
 /* The server unlinks a value: because the key is deleted or overwritten, or to put it elsewhere (RENAME, MOVE).
  * Which of these, it says later: by an event, by attaching the value again, or not at all. */

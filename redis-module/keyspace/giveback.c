@@ -1,9 +1,9 @@
 /* giveback - see giveback.h. */
-#include "giveback.h"
+#include "redis-module/keyspace/giveback.h"
 
 #include <string.h>
 
-#include "letgo.h"
+#include "redis-module/keyspace/letgo.h"
 
 /* So many leases end, and so many entries expire, in one look at a lane: about a millisecond's work. The rest at
  * the next, which follows at once. */

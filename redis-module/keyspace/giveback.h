@@ -7,7 +7,7 @@
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_GIVEBACK_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_GIVEBACK_H
 
-#include "effect.h"
+#include "redis-module/propagate/effect.h"
 
 enum giveback_how { GIVEBACK_RETRY, GIVEBACK_KEEP, GIVEBACK_FATAL };
 

@@ -1,8 +1,8 @@
 /* holder - a hash table from client to holder, chained; and the list of those whose connection is gone. */
-#include "holder.h"
+#include "redis-module/keyspace/holder.h"
 
-#include "giveback.h"
-#include "wake.h"
+#include "redis-module/keyspace/giveback.h"
+#include "redis-module/keyspace/wake.h"
 
 struct holder {
     struct lane_holder held; /* its number is the client's id */

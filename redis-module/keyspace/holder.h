@@ -2,7 +2,7 @@
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_HOLDER_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_HOLDER_H
 
-#include "server.h"
+#include "redis-module/server/server.h"
 
 /* The holder of a client, made when there is none. */
 struct lane_holder *holder_of(uint64_t client);

@@ -10,7 +10,7 @@
  * memory that is not at hand, one that is remembered two, however many there are. Those over time are thrown out
  * when their table is full, and by a hand that goes round; a table left with few gets smaller. No step costs more
  * than a table. */
-#include "letgo.h"
+#include "redis-module/keyspace/letgo.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_LETGO_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_LETGO_H
 
-#include "server.h"
+#include "redis-module/server/server.h"
 
 enum letgo {
     LETGO_NOT,

@@ -1,7 +1,7 @@
 /* roll - see roll.h. */
-#include "roll.h"
+#include "redis-module/keyspace/roll.h"
 
-#include "server.h"
+#include "redis-module/server/server.h"
 
 static void sweep(struct roll *roll)
 {

@@ -7,7 +7,7 @@
  *
  * The sequences of one PUSH mostly follow each other, so a reply is kept as runs (first, count) of rising
  * sequences or equal words. */
-#include "sessions.h"
+#include "redis-module/keyspace/sessions.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_SESSIONS_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_SESSIONS_H
 
-#include "server.h"
+#include "redis-module/server/server.h"
 
 #define SESSION_NAME_MAX 64
 

@@ -1,7 +1,7 @@
 /* store - see store.h. */
-#include "store.h"
+#include "redis-module/keyspace/store.h"
 
-#include "letgo.h"
+#include "redis-module/keyspace/letgo.h"
 
 /* Used memory is looked at again after that much was stored. */
 #define LOOK_AGAIN 65536

@@ -3,8 +3,8 @@
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_STORE_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_STORE_H
 
-#include "sessions.h"
-#include "value.h"
+#include "redis-module/keyspace/sessions.h"
+#include "redis-module/keyspace/value.h"
 
 struct store {
     RedisModuleCtx *ctx;

@@ -1,13 +1,13 @@
 /* value - see value.h. */
-#include "value.h"
+#include "redis-module/keyspace/value.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "farewell.h"
-#include "letgo.h"
-#include "ready.h"
-#include "wake.h"
+#include "redis-module/keyspace/farewell.h"
+#include "redis-module/keyspace/letgo.h"
+#include "redis-module/commands/ready.h"
+#include "redis-module/keyspace/wake.h"
 
 struct roll all_lanes, ready_lanes;
 

@@ -8,8 +8,8 @@
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_VALUE_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_VALUE_H
 
-#include "roll.h"
-#include "server.h"
+#include "redis-module/keyspace/roll.h"
+#include "redis-module/server/server.h"
 
 struct value {
     struct lane *lane;

@@ -1,9 +1,9 @@
 /* wake - see wake.h. */
-#include "wake.h"
+#include "redis-module/keyspace/wake.h"
 
-#include "farewell.h"
-#include "giveback.h"
-#include "holder.h"
+#include "redis-module/keyspace/farewell.h"
+#include "redis-module/keyspace/giveback.h"
+#include "redis-module/keyspace/holder.h"
 
 /* A turn looks at that many lanes at most, and for about a millisecond, so that ten thousand lanes, or a million
  * entries, due at once do not stop the server. */

@@ -3,7 +3,7 @@
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_WAKE_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_WAKE_H
 
-#include "value.h"
+#include "redis-module/keyspace/value.h"
 
 /* Sets, moves or (LANE_NEVER) takes away a value's time. */
 void wake_at(struct value *, int64_t when);

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "effect.h"
-#include "packed.h"
+#include "redis-module/propagate/effect.h"
+#include "redis-module/propagate/packed.h"
 
 struct apply {
     RedisModuleCtx *ctx;

@@ -8,8 +8,8 @@
  * RESTORE gives anybody a way in here: nothing in a payload is believed. What is allocated is bounded by what
  * was really read, sequences must rise, ids must differ, and what is wrong is logged and refused as a whole.
  */
-#include "chunk.h"
-#include "type.h"
+#include "redis-module/propagate/chunk.h"
+#include "redis-module/persist/type.h"
 
 #define FLAG_STRICT 1u
 #define FLAG_CREATED 2u

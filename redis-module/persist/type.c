@@ -3,14 +3,14 @@
  * UNLINK and FLUSHALL ASYNC free a value on another thread. Before that the server either calls unlink or
  * fires the flush event, on the main thread: there the value is detached, and what is left touches nothing
  * but its own memory. RENAME and MOVE call unlink, too, but keep the value; their events attach it again. */
-#include "type.h"
+#include "redis-module/persist/type.h"
 
 #include <string.h>
 
-#include "beat.h"
-#include "effect.h"
-#include "farewell.h"
-#include "holder.h"
+#include "redis-module/commands/beat.h"
+#include "redis-module/propagate/effect.h"
+#include "redis-module/keyspace/farewell.h"
+#include "redis-module/keyspace/holder.h"
 
 /* ---- Methods ---- */
 

@@ -2,7 +2,7 @@
 #ifndef DOVELANE_REDIS_MODULE_PERSIST_TYPE_H
 #define DOVELANE_REDIS_MODULE_PERSIST_TYPE_H
 
-#include "value.h"
+#include "redis-module/keyspace/value.h"
 
 #define TYPE_NAME "dovelane1" /* exactly nine characters; part of every RDB file */
 #define RDB_VERSION 2   /* 1: its chunks were of version 1 */

@@ -1,5 +1,5 @@
 /* chunk - see chunk.h. */
-#include "chunk.h"
+#include "redis-module/propagate/chunk.h"
 
 #include <string.h>
 

@@ -17,7 +17,7 @@
 #ifndef DOVELANE_REDIS_MODULE_PROPAGATE_CHUNK_H
 #define DOVELANE_REDIS_MODULE_PROPAGATE_CHUNK_H
 
-#include "server.h"
+#include "redis-module/server/server.h"
 
 #define CHUNK_VERSION 2
 #define CHUNK_TARGET \

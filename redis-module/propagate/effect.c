@@ -1,5 +1,5 @@
 /* effect - sending effects. Applying them is in apply.c. */
-#include "effect.h"
+#include "redis-module/propagate/effect.h"
 
 #include <string.h>
 

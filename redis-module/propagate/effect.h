@@ -31,8 +31,8 @@
 #ifndef DOVELANE_REDIS_MODULE_PROPAGATE_EFFECT_H
 #define DOVELANE_REDIS_MODULE_PROPAGATE_EFFECT_H
 
-#include "chunk.h"
-#include "value.h"
+#include "redis-module/propagate/chunk.h"
+#include "redis-module/keyspace/value.h"
 
 #define APPLY "LANE.APPLY"
 

@@ -1,7 +1,7 @@
 /* packed - see packed.h. */
-#include "packed.h"
+#include "redis-module/propagate/packed.h"
 
-#include "chunk.h"
+#include "redis-module/propagate/chunk.h"
 
 #define HEAD 12
 #define HAS_ID 0x80000000u

@@ -8,7 +8,7 @@
 #ifndef DOVELANE_REDIS_MODULE_PROPAGATE_PACKED_H
 #define DOVELANE_REDIS_MODULE_PROPAGATE_PACKED_H
 
-#include "args.h"
+#include "redis-module/server/args.h"
 
 /* One entry: a view into the string. */
 struct packed {

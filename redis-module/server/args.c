@@ -1,5 +1,5 @@
 /* args - see args.h. */
-#include "args.h"
+#include "redis-module/server/args.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #ifndef DOVELANE_REDIS_MODULE_SERVER_ARGS_H
 #define DOVELANE_REDIS_MODULE_SERVER_ARGS_H
 
-#include "server.h"
+#include "redis-module/server/server.h"
 
 struct args {
     RedisModuleCtx *ctx;

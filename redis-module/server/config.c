@@ -1,5 +1,5 @@
 /* config - each setting once: name, default, range, where it is kept. */
-#include "config.h"
+#include "redis-module/server/config.h"
 
 #include <string.h>
 

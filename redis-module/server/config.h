@@ -2,7 +2,7 @@
 #ifndef DOVELANE_REDIS_MODULE_SERVER_CONFIG_H
 #define DOVELANE_REDIS_MODULE_SERVER_CONFIG_H
 
-#include "server.h"
+#include "redis-module/server/server.h"
 
 /* REDISMODULE_ERR when the server refuses. */
 int config_register(RedisModuleCtx *ctx);

@@ -1,5 +1,5 @@
 /* redisapi - the addresses of the server's calls. */
-#include "redisapi.h"
+#include "redis-module/server/redisapi.h"
 
 #define DEFINE(name, returns, takes) returns(*RedisModule_##name) takes;
 REDISAPI_REQUIRED(DEFINE)

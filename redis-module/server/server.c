@@ -1,5 +1,5 @@
 /* server - clocks and memory. */
-#include "server.h"
+#include "redis-module/server/server.h"
 
 #include <pthread.h>
 #include <string.h>

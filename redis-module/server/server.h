@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "redis-module/lane/lane.h"
-#include "redis-module/redisapi.h"
+#include "redis-module/core/lane.h"
+#include "redis-module/server/redisapi.h"
 
 #define GRAMMAR_VERSION 1
 #define ID_LEN LANE_ID_LEN

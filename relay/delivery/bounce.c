@@ -1,14 +1,14 @@
-#include "bounce.h"
+#include "relay/delivery/bounce.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "delivery_log.h"
-#include "destination.h"
-#include "log.h"
-#include "mem.h"
-#include "metrics.h"
+#include "lib/base/clock.h"
+#include "relay/delivery/delivery_log.h"
+#include "relay/delivery/destination.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
 
 #define RECIPIENTS_MOST 1000 /* of one transaction: what our own Postfix takes (smtpd_recipient_limit) */
 #define BOUNCES_APART 8      /* transactions for one mail that differ in no more than what a next hop says */

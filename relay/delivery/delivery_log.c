@@ -1,11 +1,11 @@
-#include "delivery_log.h"
+#include "relay/delivery/delivery_log.h"
 
 #include <string.h>
 
-#include "clock.h"
-#include "logline.h"
-#include "owners.h"
-#include "whole.h"
+#include "lib/base/clock.h"
+#include "lib/base/logline.h"
+#include "relay/owners/owners.h"
+#include "relay/repair/whole.h"
 
 const char *delivery_queue_id(const struct entry *e)
 {

@@ -1,17 +1,17 @@
-#include "destination.h"
+#include "relay/delivery/destination.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "drain.h"
-#include "log.h"
-#include "mem.h"
-#include "metrics.h"
-#include "namehash.h"
-#include "naming.h"
-#include "poison.h"
+#include "lib/base/clock.h"
+#include "relay/intake/drain.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
+#include "relay/state/namehash.h"
+#include "relay/delivery/naming.h"
+#include "relay/state/poison.h"
 
 #define BUCKETS 1024      /* next hops of a gateway are few; a power of two */
 #define ADDRESS_FRESH 60. /* seconds for which a looked-up name is believed */

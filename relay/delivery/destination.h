@@ -15,11 +15,11 @@
 #include <stddef.h>
 #include <sys/queue.h>
 
-#include "lanes.h"
-#include "nexthop.h"
-#include "relay.h"
-#include "resolve.h"
-#include "smtp.h"
+#include "relay/state/lanes.h"
+#include "relay/state/nexthop.h"
+#include "relay/relay.h"
+#include "lib/base/resolve.h"
+#include "relay/smtp/smtp.h"
 
 struct connection;
 TAILQ_HEAD(connection_list, connection);

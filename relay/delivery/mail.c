@@ -1,22 +1,22 @@
-#include "mail.h"
+#include "relay/delivery/mail.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "bounce.h"
-#include "clock.h"
-#include "delivery_id.h"
-#include "delivery_log.h"
-#include "destination.h"
-#include "log.h"
-#include "mem.h"
-#include "metrics.h"
-#include "owners.h"
-#include "poison.h"
-#include "retry.h"
-#include "series.h"
-#include "smtp_compose.h"
-#include "spill.h"
+#include "relay/delivery/bounce.h"
+#include "lib/base/clock.h"
+#include "relay/smtp/delivery_id.h"
+#include "relay/delivery/delivery_log.h"
+#include "relay/delivery/destination.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
+#include "relay/owners/owners.h"
+#include "relay/state/poison.h"
+#include "relay/delivery/retry.h"
+#include "relay/intake/series.h"
+#include "relay/smtp/smtp_compose.h"
+#include "relay/intake/spill.h"
 
 #define DELETE_AGAIN 10000 /* milliseconds until one that is to be deleted is looked at again: an owner could not be told */
 

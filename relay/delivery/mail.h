@@ -8,7 +8,7 @@
 #ifndef DOVELANE_RELAY_DELIVERY_MAIL_H
 #define DOVELANE_RELAY_DELIVERY_MAIL_H
 
-#include "hand.h"
+#include "relay/state/hand.h"
 
 /* The entry is fresh from TAKE, or was read (spill.h: then e->spill says why); meta is its envelope. */
 void mail_begin(struct entry *, const char *meta, size_t len);

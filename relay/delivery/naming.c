@@ -1,14 +1,14 @@
 /* naming - see naming.h. */
-#include "naming.h"
+#include "relay/delivery/naming.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
-#include "mem.h"
-#include "ourname.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/postfix/ourname.h"
 
 /* A thread's own copy of the settings: the config may be replaced while it asks. */
 struct question {

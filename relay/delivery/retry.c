@@ -1,4 +1,4 @@
-#include "retry.h"
+#include "relay/delivery/retry.h"
 
 int64_t retry_wait(const struct retry_policy *p, const unsigned char id[ENTRYID_LEN], int64_t age,
                    uint32_t attempts)

@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-#include "entryid.h"
-#include "envelope.h"
+#include "lib/mail/entryid.h"
+#include "lib/mail/envelope.h"
 
 struct retry_policy {
     int64_t first; /* longest wait after the first attempt */

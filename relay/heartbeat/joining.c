@@ -1,11 +1,11 @@
-#include "joining.h"
+#include "relay/heartbeat/joining.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
-#include "mem.h"
-#include "voice.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "relay/heartbeat/voice.h"
 
 struct greeted {
     struct greeted *next;

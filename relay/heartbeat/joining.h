@@ -3,8 +3,8 @@
 #ifndef DOVELANE_RELAY_HEARTBEAT_JOINING_H
 #define DOVELANE_RELAY_HEARTBEAT_JOINING_H
 
-#include "members.h"
-#include "relay.h"
+#include "lib/cluster/members.h"
+#include "relay/relay.h"
 
 struct joining;
 

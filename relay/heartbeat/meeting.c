@@ -1,13 +1,13 @@
-#include "meeting.h"
+#include "relay/heartbeat/meeting.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "mem.h"
-#include "membership.h"
-#include "owners.h"
+#include "lib/base/clock.h"
+#include "lib/base/mem.h"
+#include "relay/heartbeat/membership.h"
+#include "relay/owners/owners.h"
 
 /* One that beats, or that a beat names. Times are clock_monotonic. */
 struct seen {

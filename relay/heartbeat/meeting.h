@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-#include "liveness.h"
-#include "relay.h"
+#include "lib/cluster/liveness.h"
+#include "relay/relay.h"
 
 struct meeting;
 

@@ -1,20 +1,20 @@
-#include "membership.h"
+#include "relay/heartbeat/membership.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "discover.h"
-#include "drain.h"
-#include "joining.h"
-#include "lanes.h"
-#include "log.h"
-#include "mem.h"
-#include "members.h"
-#include "owners.h"
-#include "signals.h"
-#include "voice.h"
+#include "relay/intake/discover.h"
+#include "relay/intake/drain.h"
+#include "relay/heartbeat/joining.h"
+#include "relay/state/lanes.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/cluster/members.h"
+#include "relay/owners/owners.h"
+#include "lib/redis/signals.h"
+#include "relay/heartbeat/voice.h"
 
 #define LOOK 1. /* seconds */
 #define UNMET_SAID 5 /* looks after which the log says whom this node waits for */

@@ -3,7 +3,7 @@
 #ifndef DOVELANE_RELAY_HEARTBEAT_MEMBERSHIP_H
 #define DOVELANE_RELAY_HEARTBEAT_MEMBERSHIP_H
 
-#include "relay.h"
+#include "relay/relay.h"
 
 struct membership *membership_open(struct relay *);
 

@@ -1,16 +1,16 @@
-#include "notices.h"
+#include "relay/heartbeat/notices.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "log.h"
-#include "mem.h"
-#include "owners.h"
-#include "said.h"
-#include "signals.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "relay/owners/owners.h"
+#include "lib/cluster/said.h"
+#include "lib/redis/signals.h"
 
 #define LOOK 0.25  /* seconds */
 #define REFUSED 30. /* seconds until a node is asked again when one has refused: its users are older */

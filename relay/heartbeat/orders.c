@@ -1,14 +1,14 @@
-#include "orders.h"
+#include "relay/heartbeat/orders.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "destination.h"
-#include "log.h"
-#include "mem.h"
-#include "owners.h"
-#include "signals.h"
-#include "spill.h"
+#include "relay/delivery/destination.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "relay/owners/owners.h"
+#include "lib/redis/signals.h"
+#include "relay/intake/spill.h"
 
 #define ASK 0.25  /* seconds */
 #define LOOKS 200 /* lanes fetched at a time */

@@ -2,7 +2,7 @@
 #ifndef DOVELANE_RELAY_HEARTBEAT_ORDERS_H
 #define DOVELANE_RELAY_HEARTBEAT_ORDERS_H
 
-#include "relay.h"
+#include "relay/relay.h"
 
 struct orders *orders_open(struct relay *);
 void orders_close(struct orders *);

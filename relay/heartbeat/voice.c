@@ -1,25 +1,25 @@
-#include "voice.h"
+#include "relay/heartbeat/voice.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-#include "clock.h"
-#include "discover.h"
-#include "drain.h"
-#include "duty.h"
-#include "hand.h"
-#include "lanes.h"
-#include "liveness.h"
-#include "log.h"
-#include "mem.h"
-#include "membership.h"
-#include "metrics.h"
-#include "owners.h"
-#include "peers.h"
-#include "replace.h"
-#include "whole.h"
+#include "lib/base/clock.h"
+#include "relay/intake/discover.h"
+#include "relay/intake/drain.h"
+#include "relay/state/duty.h"
+#include "relay/state/hand.h"
+#include "relay/state/lanes.h"
+#include "lib/cluster/liveness.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "relay/heartbeat/membership.h"
+#include "lib/base/metrics.h"
+#include "relay/owners/owners.h"
+#include "relay/owners/peers.h"
+#include "relay/repair/replace.h"
+#include "relay/repair/whole.h"
 
 #define BEATS_MOST 300 /* in one answer */
 #define UNTOLD_SAID 60. /* seconds in which no server tells which nodes there are, until the log says so */

@@ -5,10 +5,10 @@
 
 #include <stdbool.h>
 
-#include "lanename.h"
-#include "meeting.h"
-#include "ownership.h"
-#include "relay.h"
+#include "lib/mail/lanename.h"
+#include "relay/heartbeat/meeting.h"
+#include "relay/state/ownership.h"
+#include "relay/relay.h"
 
 /* NULL with takeover = manual. */
 struct voice *voice_open(struct relay *);

@@ -1,13 +1,13 @@
-#include "discover.h"
+#include "relay/intake/discover.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "lanes.h"
-#include "log.h"
-#include "mem.h"
-#include "number.h"
-#include "owners.h"
+#include "relay/state/lanes.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/number.h"
+#include "relay/owners/owners.h"
 
 #define BLOCK 10000 /* ms; READY then says "nothing", so that a dead connection is found */
 #define PATIENCE 5. /* seconds beyond that */

@@ -3,7 +3,7 @@
 #ifndef DOVELANE_RELAY_INTAKE_DISCOVER_H
 #define DOVELANE_RELAY_INTAKE_DISCOVER_H
 
-#include "relay.h"
+#include "relay/relay.h"
 
 struct discover;
 

@@ -1,23 +1,23 @@
-#include "drain.h"
+#include "relay/intake/drain.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "gather.h"
-#include "hand.h"
-#include "log.h"
-#include "mem.h"
-#include "metrics.h"
-#include "mail.h"
-#include "number.h"
-#include "owners.h"
-#include "poison.h"
-#include "series.h"
-#include "spill.h"
-#include "stillness.h"
-#include "voice.h"
-#include "whole.h"
+#include "lib/base/clock.h"
+#include "relay/intake/gather.h"
+#include "relay/state/hand.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
+#include "relay/delivery/mail.h"
+#include "lib/base/number.h"
+#include "relay/owners/owners.h"
+#include "relay/state/poison.h"
+#include "relay/intake/series.h"
+#include "relay/intake/spill.h"
+#include "relay/intake/stillness.h"
+#include "relay/heartbeat/voice.h"
+#include "relay/repair/whole.h"
 
 #define TAKE_BYTES (1024 * 1024)             /* one answer; a larger entry comes alone */
 #define DESTINATION_BYTES (32 * 1024 * 1024) /* in hand for one next hop, beyond which no more is taken */

@@ -10,9 +10,9 @@
 #ifndef DOVELANE_RELAY_INTAKE_DRAIN_H
 #define DOVELANE_RELAY_INTAKE_DRAIN_H
 
-#include "destination.h"
-#include "hand.h"
-#include "relay.h"
+#include "relay/delivery/destination.h"
+#include "relay/state/hand.h"
+#include "relay/relay.h"
 
 struct drain *drain_open(struct relay *);
 void drain_close(struct drain *);

@@ -1,5 +1,5 @@
 /* gather - see gather.h. */
-#include "gather.h"
+#include "relay/intake/gather.h"
 
 bool gather_took(struct gather *g, size_t n, bool behind, double now)
 {

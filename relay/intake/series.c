@@ -1,17 +1,17 @@
-#include "series.h"
+#include "relay/intake/series.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "destination.h"
-#include "drain.h"
-#include "envelope.h"
-#include "log.h"
-#include "mem.h"
-#include "owners.h"
-#include "voice.h"
+#include "lib/base/clock.h"
+#include "relay/delivery/destination.h"
+#include "relay/intake/drain.h"
+#include "lib/mail/envelope.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "relay/owners/owners.h"
+#include "relay/heartbeat/voice.h"
 
 #define TICK 0.1     /* seconds: how exactly pauses end */
 #define SOON 0.02    /* between two rounds when another lane waits */

@@ -2,7 +2,7 @@
  * other.
  *
  * Its turn: nothing is taken from a lane before what has a lower generation in the series is delivered, or has stepped aside. This relay may be no owner
- * of that, so all nodes are asked for it, for all lanes that wait in one round. A generation that has a successor gets no more mail (lib/store_order.c),
+ * of that, so all nodes are asked for it, for all lanes that wait in one round. A generation that has a successor gets no more mail (lib/store/store_order.c),
  * so a lane whose turn has come need not ask again while we have it.
  *
  * Its first mail: one that was deferred goes back to its place without a delay, and the lane is left alone until its time; a delay in the server
@@ -13,9 +13,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "hand.h"
-#include "lanes.h"
-#include "relay.h"
+#include "relay/state/hand.h"
+#include "relay/state/lanes.h"
+#include "relay/relay.h"
 
 struct series *series_open(struct relay *);
 void series_close(struct series *); /* after the connections and lanes */

@@ -1,22 +1,22 @@
-#include "spill.h"
+#include "relay/intake/spill.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "bounce.h"
-#include "clock.h"
-#include "delivery_log.h"
-#include "destination.h"
-#include "drain.h"
-#include "log.h"
-#include "mail.h"
-#include "mem.h"
-#include "metrics.h"
-#include "owners.h"
-#include "pressure.h"
-#include "replace.h"
-#include "series.h"
-#include "stillness.h"
+#include "relay/delivery/bounce.h"
+#include "lib/base/clock.h"
+#include "relay/delivery/delivery_log.h"
+#include "relay/delivery/destination.h"
+#include "relay/intake/drain.h"
+#include "lib/base/log.h"
+#include "relay/delivery/mail.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
+#include "relay/owners/owners.h"
+#include "relay/state/pressure.h"
+#include "relay/repair/replace.h"
+#include "relay/intake/series.h"
+#include "relay/intake/stillness.h"
 
 #define TICK 0.25
 #define PERIOD 5.        /* seconds between two rounds through all lanes; one tick while there is pressure or a drain */

@@ -17,8 +17,8 @@
 #ifndef DOVELANE_RELAY_INTAKE_SPILL_H
 #define DOVELANE_RELAY_INTAKE_SPILL_H
 
-#include "hand.h"
-#include "relay.h"
+#include "relay/state/hand.h"
+#include "relay/relay.h"
 
 struct spill *spill_open(struct relay *);
 void spill_close(struct spill *);

@@ -26,19 +26,19 @@
  *
  * The silence of the server is measured by pings of our own, on the connection that takes, by a clock that
  * does not jump. */
-#include "stillness.h"
+#include "relay/intake/stillness.h"
 
 #include <stdlib.h>
 
-#include "clock.h"
-#include "drain.h"
-#include "hand.h"
-#include "log.h"
-#include "mem.h"
-#include "metrics.h"
-#include "mail.h"
-#include "owners.h"
-#include "voice.h"
+#include "lib/base/clock.h"
+#include "relay/intake/drain.h"
+#include "relay/state/hand.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
+#include "relay/delivery/mail.h"
+#include "relay/owners/owners.h"
+#include "relay/heartbeat/voice.h"
 
 #define LOOK 0.1 /* seconds between two looks, also the longest time that the loop sleeps */
 #define PING 0.2 /* seconds between two pings */

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "relay.h"
+#include "relay/relay.h"
 
 struct stillness *stillness_open(struct relay *);
 void stillness_close(struct stillness *);

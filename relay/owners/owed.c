@@ -1,11 +1,11 @@
-#include "owed.h"
+#include "relay/owners/owed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "mem.h"
-#include "number.h"
+#include "lib/base/mem.h"
+#include "lib/base/number.h"
 
 void owed_init(struct owed_queue *q)
 {

@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <sys/queue.h>
 
-#include "entryid.h"
-#include "node.h"
+#include "lib/mail/entryid.h"
+#include "lib/redis/node.h"
 
 #define OWED_MOST 100000
 #define OWED_BYTES (64 * 1024 * 1024)

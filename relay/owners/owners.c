@@ -1,19 +1,19 @@
-#include "owners.h"
+#include "relay/owners/owners.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "delivery_log.h"
-#include "discover.h"
-#include "drain.h"
-#include "log.h"
-#include "mem.h"
-#include "metrics.h"
-#include "mail.h"
-#include "number.h"
-#include "peers.h"
-#include "poison.h"
-#include "voice.h"
+#include "relay/delivery/delivery_log.h"
+#include "relay/intake/discover.h"
+#include "relay/intake/drain.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
+#include "relay/delivery/mail.h"
+#include "lib/base/number.h"
+#include "relay/owners/peers.h"
+#include "relay/state/poison.h"
+#include "relay/heartbeat/voice.h"
 
 #define AGAIN 1.  /* seconds until what was refused is repeated */
 #define BATCH 500 /* entries in one META or ACK */

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "hand.h"
-#include "relay.h"
+#include "relay/state/hand.h"
+#include "relay/relay.h"
 
 #define OWNERS_LEASE 60000 /* milliseconds; renewed while in hand */
 

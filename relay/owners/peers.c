@@ -1,14 +1,14 @@
-#include "peers.h"
+#include "relay/owners/peers.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "log.h"
-#include "mem.h"
-#include "metrics.h"
-#include "owed.h"
-#include "voice.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
+#include "relay/owners/owed.h"
+#include "relay/heartbeat/voice.h"
 
 #define AGAIN 1. /* seconds, after a refusal */
 #define ABSENT_AGAIN 0.2 /* seconds, after an answer that the entry is not there */

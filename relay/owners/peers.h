@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "hand.h"
-#include "lanes.h"
-#include "relay.h"
+#include "relay/state/hand.h"
+#include "relay/state/lanes.h"
+#include "relay/relay.h"
 
 struct peers *peers_open(struct relay *);
 void peers_reload(struct peers *);

@@ -1,10 +1,10 @@
-#include "listing.h"
+#include "relay/repair/listing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 #define LANES 500  /* in one answer to LIST; their IDS are asked for together */
 #define IDS 10000  /* in one answer to IDS */

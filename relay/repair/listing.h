@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "entryid.h"
-#include "lanename.h"
-#include "wire.h"
+#include "lib/mail/entryid.h"
+#include "lib/mail/lanename.h"
+#include "lib/redis/wire.h"
 
 struct listing;
 

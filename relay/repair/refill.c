@@ -1,12 +1,12 @@
-#include "refill.h"
+#include "relay/repair/refill.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "mem.h"
+#include "lib/base/clock.h"
+#include "lib/base/mem.h"
 
 #define BLOCK_BYTES (1024 * 1024)
 #define AHEAD 3       /* blocks on their way into the own server, beyond which no further one is read */

@@ -11,8 +11,8 @@
 
 #include <ev.h>
 
-#include "entryid.h"
-#include "wire.h"
+#include "lib/mail/entryid.h"
+#include "lib/redis/wire.h"
 
 /* An entry that is missing here. place: its position in the other server's list, by which neighbours are known. */
 struct wanted {

@@ -1,23 +1,23 @@
-#include "replace.h"
+#include "relay/repair/replace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "duty.h"
-#include "hand.h"
-#include "lanes.h"
-#include "listing.h"
-#include "log.h"
-#include "mem.h"
-#include "metrics.h"
-#include "owners.h"
-#include "refill.h"
-#include "series.h"
-#include "spill.h"
-#include "voice.h"
-#include "whole.h"
+#include "lib/base/clock.h"
+#include "relay/state/duty.h"
+#include "relay/state/hand.h"
+#include "relay/state/lanes.h"
+#include "relay/repair/listing.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
+#include "relay/owners/owners.h"
+#include "relay/repair/refill.h"
+#include "relay/intake/series.h"
+#include "relay/intake/spill.h"
+#include "relay/heartbeat/voice.h"
+#include "relay/repair/whole.h"
 
 #define BLOCK_LEAST 1
 #define NOTHING_DUE 1. /* seconds */

@@ -19,7 +19,7 @@
 #ifndef DOVELANE_RELAY_REPAIR_REPLACE_H
 #define DOVELANE_RELAY_REPAIR_REPLACE_H
 
-#include "relay.h"
+#include "relay/relay.h"
 
 struct replace *replace_open(struct relay *);
 void replace_close(struct replace *); /* before the connections that it uses end */

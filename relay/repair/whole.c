@@ -1,16 +1,16 @@
 /* The rounds of the comparison, one step after the other, and what begins them. The steps stand in whole.h. */
-#include "whole_work.h"
+#include "relay/repair/whole_work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-#include "clock.h"
-#include "listing.h"
-#include "log.h"
-#include "refill.h"
-#include "voice.h"
+#include "lib/base/clock.h"
+#include "relay/repair/listing.h"
+#include "lib/base/log.h"
+#include "relay/repair/refill.h"
+#include "relay/heartbeat/voice.h"
 
 #define AGAIN_FIRST 0.5 /* seconds until a round that was in vain is repeated; doubled each time */
 #define AGAIN_MOST 30.

@@ -20,8 +20,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "duty.h"
-#include "relay.h"
+#include "relay/state/duty.h"
+#include "relay/relay.h"
 
 struct whole *whole_open(struct relay *);
 void whole_close(struct whole *);

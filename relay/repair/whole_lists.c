@@ -1,12 +1,12 @@
 /* What this server holds, and what the others hold: ids and revisions, matched as they come. */
-#include "whole_work.h"
+#include "relay/repair/whole_work.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "listing.h"
-#include "namehash.h"
-#include "refill.h"
+#include "relay/repair/listing.h"
+#include "relay/state/namehash.h"
+#include "relay/repair/refill.h"
 
 /* ---- LIST_HERE ---- */
 

@@ -1,15 +1,15 @@
 /* What follows from the lists: missing bodies are fetched, newer results taken over, and what another owner is done with is dropped. */
-#include "whole_work.h"
+#include "relay/repair/whole_work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "hand.h"
-#include "lanes.h"
-#include "log.h"
-#include "metrics.h"
-#include "refill.h"
+#include "relay/state/hand.h"
+#include "relay/state/lanes.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
+#include "relay/repair/refill.h"
 
 #define BATCH 1000      /* ids in one ACK */
 #define REVISIONS 500   /* envelopes in one GET and META */

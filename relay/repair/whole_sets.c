@@ -1,11 +1,11 @@
 /* Which sets of owners there are, and what the servers say that they are whole for. */
-#include "whole_work.h"
+#include "relay/repair/whole_work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "lib/base/clock.h"
 
 #define SETS_MOST 1000  /* that are there without any lane */
 

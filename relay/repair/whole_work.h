@@ -6,12 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "duty.h"
-#include "entryid.h"
-#include "lanename.h"
-#include "mem.h"
-#include "relay.h"
-#include "whole.h"
+#include "relay/state/duty.h"
+#include "lib/mail/entryid.h"
+#include "lib/mail/lanename.h"
+#include "lib/base/mem.h"
+#include "relay/relay.h"
+#include "relay/repair/whole.h"
 
 #define OTHERS (LANENAME_OWNERS_MAX - 1)
 #define TOKEN 33

@@ -1,4 +1,4 @@
-#include "delivery_id.h"
+#include "relay/smtp/delivery_id.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 #define KEY_LEAST 16
 #define KEY_MOST 1024

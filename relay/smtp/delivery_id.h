@@ -7,13 +7,13 @@
  * entry: the lane entry's id, 32 hex digits. A code for each recipient of the transaction: the first 16 bytes, in hex, of
  * HMAC-SHA256(group key, "dovelane-id 2:" entry ":" hash ":" address), the address in lower case. hash: SHA-256, in hex, of the
  * message below the line, with LF for CRLF and a line end after its last line. So the line says nothing of another mail, and
- * nothing to another recipient. What a key file holds: dovecot-plugin/delivery/delivery_id.h. */
+ * nothing to another recipient. What a key file holds: dovecot-plugin/protocol/delivery_id.h. */
 #ifndef DOVELANE_RELAY_SMTP_DELIVERY_ID_H
 #define DOVELANE_RELAY_SMTP_DELIVERY_ID_H
 
 #include <stddef.h>
 
-#include "entryid.h"
+#include "lib/mail/entryid.h"
 
 struct delivery_key;
 

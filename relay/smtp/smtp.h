@@ -24,11 +24,11 @@
 
 #include <ev.h>
 
-#include "envelope.h"
-#include "resolve.h"
-#include "smtp_features.h"
-#include "smtp_reply.h"
-#include "tls.h"
+#include "lib/mail/envelope.h"
+#include "lib/base/resolve.h"
+#include "relay/smtp/smtp_features.h"
+#include "lib/mail/smtp_reply.h"
+#include "lib/redis/tls.h"
 
 /* Text of a result, at most; longer replies are cut. */
 #define SMTP_TEXT_MAX 512

@@ -1,4 +1,4 @@
-#include "smtp_body.h"
+#include "relay/smtp/smtp_body.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <sys/uio.h>
 
-#include "smtp_dots.h"
+#include "lib/mail/smtp_dots.h"
 
 #define SMTP_BODY_PARTS 3
 

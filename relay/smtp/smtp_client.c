@@ -3,7 +3,7 @@
  *   XFORWARD 2xx*  MAIL 2xx  RCPT 2xx..  ┬ DATA 3xx ─ message ┬─ 2xx (LMTP: one for each accepted RCPT)
  *                                        └ BDAT message ──────┘
  *   anything refused: its recipients have their result; RSET when MAIL was accepted, and ready again */
-#include "smtp_session.h"
+#include "relay/smtp/smtp_session.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "smtp_compose.h"
+#include "relay/smtp/smtp_compose.h"
 
 #include <stdlib.h>
 #include <string.h>

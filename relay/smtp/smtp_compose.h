@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "envelope.h"
-#include "smtp_features.h"
+#include "lib/mail/envelope.h"
+#include "relay/smtp/smtp_features.h"
 
 /* XFORWARD (Postfix XFORWARD_README) in two commands, as Postfix sends them. They append nothing when none of
  * their attributes was offered and then return false. What is not known is "[UNAVAILABLE]". */

@@ -1,4 +1,4 @@
-#include "smtp_features.h"
+#include "relay/smtp/smtp_features.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "smtp_reply.h"
+#include "lib/mail/smtp_reply.h"
 
 enum smtp_feature {
     SMTP_PIPELINING = 1 << 0, /* RFC 2920 */

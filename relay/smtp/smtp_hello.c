@@ -1,13 +1,13 @@
 /* Greeting, EHLO or LHLO (HELO for a server that knows no EHLO, RFC 5321 section 3.2), STARTTLS (RFC 3207) and EHLO again, as nothing that
  * was said before it may be believed; XCLIENT and EHLO again, too. */
-#include "smtp_session.h"
+#include "relay/smtp/smtp_session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
-#include "log.h"
+#include "lib/config/config.h"
+#include "lib/base/log.h"
 
 #define REFUSED "host %s refused to talk to me"
 #define PLAIN_FOR 60. /* seconds without TLS to a server whose handshake failed, where TLS may but need not be */

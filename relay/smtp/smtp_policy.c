@@ -2,12 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
-#include "delivery_id.h"
-#include "log.h"
-#include "mem.h"
-#include "nexthop.h"
-#include "smtp.h"
+#include "lib/config/config.h"
+#include "relay/smtp/delivery_id.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "relay/state/nexthop.h"
+#include "relay/smtp/smtp.h"
 
 static struct smtp_policy *plain(const struct config *c)
 {

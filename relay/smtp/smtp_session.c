@@ -3,7 +3,7 @@
  *  - a write that fails does not end the session by itself: the reason ("552 too large", "421 closing") may
  * be waiting to be read;
  *  - a time limit is a stamp; the timer is only moved when it would come too late. */
-#include "smtp_session.h"
+#include "relay/smtp/smtp_session.h"
 
 #include <errno.h>
 #include <netinet/in.h>

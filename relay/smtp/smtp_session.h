@@ -13,9 +13,9 @@
 
 #include <sys/uio.h>
 
-#include "clock.h"
-#include "smtp.h"
-#include "smtp_body.h"
+#include "lib/base/clock.h"
+#include "relay/smtp/smtp.h"
+#include "relay/smtp/smtp_body.h"
 
 enum smtp_phase {
     SMTP_CONNECTING,

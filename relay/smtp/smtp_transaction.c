@@ -1,5 +1,5 @@
 /* One mail: who has which result, and by which reply. */
-#include "smtp_session.h"
+#include "relay/smtp/smtp_session.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-#include "config.h"
-#include "log.h"
-#include "smtp_compose.h"
+#include "lib/config/config.h"
+#include "lib/base/log.h"
+#include "relay/smtp/smtp_compose.h"
 
 /* ---- results ---- */
 

@@ -1,4 +1,4 @@
-#include "duty.h"
+#include "relay/state/duty.h"
 
 #include <stdlib.h>
 

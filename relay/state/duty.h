@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "liveness.h"
+#include "lib/cluster/liveness.h"
 
 /* Another owner's server, as it looks from here. */
 enum reach { REACH_NOT, REACH_NOT_WHOLE, REACH_WHOLE };

@@ -1,15 +1,15 @@
-#include "hand.h"
+#include "relay/state/hand.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "destination.h"
-#include "drain.h"
-#include "mem.h"
-#include "metrics.h"
-#include "owners.h"
-#include "spill.h"
+#include "lib/base/clock.h"
+#include "relay/delivery/destination.h"
+#include "relay/intake/drain.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
+#include "relay/owners/owners.h"
+#include "relay/intake/spill.h"
 
 TAILQ_HEAD(taken_list, entry);
 

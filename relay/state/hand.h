@@ -8,11 +8,11 @@
 
 #include <sys/queue.h>
 
-#include "lanes.h"
-#include "entryid.h"
-#include "envelope.h"
-#include "relay.h"
-#include "smtp.h"
+#include "relay/state/lanes.h"
+#include "lib/mail/entryid.h"
+#include "lib/mail/envelope.h"
+#include "relay/relay.h"
+#include "relay/smtp/smtp.h"
 
 /* Why an entry goes to Postfix's own queue instead of its next hop. */
 enum spill_reason { SPILL_NONE, SPILL_REQUEUE, SPILL_DRAIN, SPILL_LANE_TIME, SPILL_MEMORY, SPILL_POISON, SPILL_8BITMIME };

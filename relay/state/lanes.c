@@ -1,18 +1,18 @@
-#include "lanes.h"
+#include "relay/state/lanes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "destination.h"
-#include "drain.h"
-#include "hand.h"
-#include "log.h"
-#include "mem.h"
-#include "metrics.h"
-#include "namehash.h"
-#include "mail.h"
-#include "series.h"
-#include "voice.h"
+#include "relay/delivery/destination.h"
+#include "relay/intake/drain.h"
+#include "relay/state/hand.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "lib/base/metrics.h"
+#include "relay/state/namehash.h"
+#include "relay/delivery/mail.h"
+#include "relay/intake/series.h"
+#include "relay/heartbeat/voice.h"
 
 #define BUCKETS 4096 /* a power of two; a node with 10,000 lanes has chains of two or three */
 #define REAP 60.     /* seconds between looking for lanes that nobody needs to remember */

@@ -6,10 +6,10 @@
 #include <stddef.h>
 #include <sys/queue.h>
 
-#include "entryid.h"
-#include "lanename.h"
-#include "ownership.h"
-#include "relay.h"
+#include "lib/mail/entryid.h"
+#include "lib/mail/lanename.h"
+#include "relay/state/ownership.h"
+#include "relay/relay.h"
 
 struct entry;
 struct destination;

@@ -1,10 +1,10 @@
-#include "nexthop.h"
+#include "relay/state/nexthop.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
-#include "mem.h"
+#include "lib/config/config.h"
+#include "lib/base/mem.h"
 
 /* The rest behind a prefix, or NULL. */
 static const char *behind(const char *s, const char *prefix)

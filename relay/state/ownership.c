@@ -1,4 +1,4 @@
-#include "ownership.h"
+#include "relay/state/ownership.h"
 
 #include <string.h>
 

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "config.h"
-#include "lanename.h"
+#include "lib/config/config.h"
+#include "lib/mail/lanename.h"
 
 enum ownership {
     OWNERSHIP_NONE,  /* this node is no owner of it */

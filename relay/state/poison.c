@@ -1,9 +1,9 @@
-#include "poison.h"
+#include "relay/state/poison.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 #define ALONE 3
 #define HOLD 6

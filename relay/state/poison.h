@@ -12,9 +12,9 @@
 #ifndef DOVELANE_RELAY_STATE_POISON_H
 #define DOVELANE_RELAY_STATE_POISON_H
 
-#include "entryid.h"
-#include "signals.h"
-#include "relay.h"
+#include "lib/mail/entryid.h"
+#include "lib/redis/signals.h"
+#include "relay/relay.h"
 
 enum poison_verdict { POISON_NO, POISON_ALONE, POISON_HOLD, POISON_LEAVE };
 

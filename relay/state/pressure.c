@@ -1,11 +1,11 @@
-#include "pressure.h"
+#include "relay/state/pressure.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
-#include "mem.h"
-#include "owners.h"
+#include "lib/base/log.h"
+#include "lib/base/mem.h"
+#include "relay/owners/owners.h"
 
 #define ASK 1. /* seconds between two questions */
 #define EASED 5 /* percent below spill_above, where it ends */

@@ -2,8 +2,8 @@
 #ifndef DOVELANE_RELAY_STATE_PRESSURE_H
 #define DOVELANE_RELAY_STATE_PRESSURE_H
 
-#include "lanes.h"
-#include "relay.h"
+#include "relay/state/lanes.h"
+#include "relay/relay.h"
 
 struct pressure *pressure_open(struct relay *);
 void pressure_close(struct pressure *);

@@ -29,7 +29,7 @@ ABOUT = "changes in a large mailbox, and a large MOVE: CPU of the workers"
 OPTIONS = {"small": 1000, "large": 1000000, "storage": "mdbox", "changes": 60, "moved": 20000, "parts": "changes,move", "dir": "/var/tmp"}
 QUICK = {"large": 20000, "changes": 10, "moved": 1000}
 LONG = True
-WORKER = BUILD / "dovecot-plugin" / "replicator" / "worker" / "dovelane-worker"
+WORKER = BUILD / "dovecot-plugin" / "worker" / "dovelane-worker"
 KINDS = "flag", "append", "expunge"
 imaplib.Commands.setdefault("MOVE", ("SELECTED",))
 

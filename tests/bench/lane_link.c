@@ -1,4 +1,4 @@
-#include "lane_link.h"
+#include "tests/bench/lane_link.h"
 
 #include <errno.h>
 #include <fcntl.h>

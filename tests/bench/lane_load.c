@@ -31,7 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lane_link.h"
+#include "tests/bench/lane_link.h"
 
 enum doing {
     LANE_RANGE, LANE_RIDE, LANE_RIDE_UPTO, LANE_IDS, LANE_TAKE, SET, MSET, LIST, STREAM, GROUP, MEMCACHED, MEMCACHED_QUIET,

@@ -1,4 +1,4 @@
-#include "next_hop.h"
+#include "tests/bench/next_hop.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>

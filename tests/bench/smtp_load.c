@@ -34,8 +34,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "histogram.h"
-#include "next_hop.h"
+#include "tests/bench/histogram.h"
+#include "tests/bench/next_hop.h"
 
 enum {
     MAX_SIZES = 8,

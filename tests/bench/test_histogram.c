@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "histogram.h"
+#include "tests/bench/histogram.h"
 
 static struct histogram h, single;
 

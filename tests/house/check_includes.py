@@ -1,82 +1,255 @@
 #!/usr/bin/env python3
-"""Reads the #include lines and fails when the house's walls are crossed (docs/design.md, "The house").
+"""Reads the #include lines, and fails where the house's walls are crossed
+(docs/design.md, "The house").
 
-    lib/ includes no program's header; programs include none of each other's; the two pure cores include
-    nothing but themselves and the C library without I/O; dependencies point downwards only.
+    usage: check_includes.py [upward]     upward: lists the includes that UPWARD counts
+
+    paths    #include "..." names a file of ours by its path from the root
+    walls    a room is a folder; it may include what is in it, and the rooms that WALLS lists for it
+    upward   UPWARD counts what a room includes of rooms above it. It may only become less
+    pure     the two cores include nothing but themselves and the C library without I/O
+    guards   a header's guard is its path
 """
+import collections
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 
-# folder: folders whose headers it may include, beside its own
+# Each room with the rooms that it may include: those below it. A header that all rooms of a
+# program share is a room of its own.
 WALLS = {
-    "redis-module/lane": [],
-    "redis-module/commands": ["redis-module", "redis-module/lane"],
-    "redis-module": ["redis-module/commands", "redis-module/lane"],
-    "lib": [],
-    "milter": ["lib"],
-    "proxy": ["lib"],
-    "relay": ["lib"],
-    "ctl": ["lib"],
-    "dovecot-plugin/orset": [],
-    "dovecot-plugin/state": ["dovecot-plugin/orset"],
-    "dovecot-plugin": [],  # compat.h
-    "dovecot-plugin/kept": ["dovecot-plugin"],
-    "dovecot-plugin/delivery": ["dovecot-plugin"],
-    "dovecot-plugin/plugin": ["lib", "dovecot-plugin", "dovecot-plugin/delivery", "dovecot-plugin/kept"],
-    "dovecot-plugin/replicator": ["lib", "dovecot-plugin", "dovecot-plugin/delivery", "dovecot-plugin/kept", "dovecot-plugin/orset", "dovecot-plugin/state"],
-    "dovecot-plugin/doveadm": ["lib", "dovecot-plugin"],
+    "lib/base": "",
+    "lib/mail": "lib/base",
+    "lib/cluster": "lib/base",
+    "lib/config": "lib/base lib/cluster",
+    "lib/redis": "lib/base lib/config",
+    "lib/postfix": "lib/base lib/config",
+    "lib/daemon": "lib/base lib/config lib/redis",
+    "lib/store": "lib/base lib/mail lib/cluster lib/config lib/redis",
+    "lib/ingress":
+        "lib/base lib/mail lib/cluster lib/config lib/redis lib/postfix lib/daemon lib/store",
+    "redis-module/core": "",
+    "redis-module/server": "redis-module/core",
+    "redis-module/propagate": "redis-module/server",
+    "redis-module/keyspace": "redis-module/server redis-module/propagate",
+    "redis-module/persist": "redis-module/propagate redis-module/keyspace",
+    "redis-module/commands": "redis-module/server redis-module/propagate redis-module/keyspace",
+    "redis-module": "redis-module/server redis-module/persist redis-module/commands",
+    "milter": "lib/base lib/mail lib/config lib/postfix lib/daemon lib/store lib/ingress",
+    "proxy": "lib/base lib/mail lib/config lib/postfix lib/daemon lib/store lib/ingress",
+    "relay/relay.h": "lib/config lib/redis",
+    "relay/smtp": "lib/base lib/mail lib/config lib/redis",
+    "relay/state": "lib/base lib/mail lib/cluster lib/config lib/redis relay/relay.h relay/smtp",
+    "relay/owners": "lib/base lib/mail lib/redis relay/relay.h relay/state",
+    "relay/delivery":
+        "lib/base lib/mail lib/postfix relay/relay.h relay/smtp relay/state relay/owners",
+    "relay/intake": "lib/base lib/mail relay/relay.h relay/state relay/owners relay/delivery",
+    "relay/repair":
+        "lib/base lib/mail lib/redis relay/relay.h relay/state relay/owners relay/intake",
+    "relay/heartbeat":
+        "lib/base lib/mail lib/cluster lib/redis relay/relay.h relay/state relay/owners "
+        "relay/delivery relay/intake relay/repair",
+    "relay":
+        "lib/base lib/postfix lib/daemon relay/relay.h relay/smtp relay/state relay/owners "
+        "relay/delivery relay/intake relay/heartbeat",
+    "ctl": "lib/base lib/mail lib/cluster lib/config lib/redis lib/postfix lib/ingress",
+    "dovecot-plugin/compat.h": "",
+    "dovecot-plugin/orset": "",
+    "dovecot-plugin/orset/base": "dovecot-plugin/orset",
+    "dovecot-plugin/orset/state": "dovecot-plugin/orset",
+    "dovecot-plugin/orset/ops": "dovecot-plugin/orset dovecot-plugin/orset/base",
+    "dovecot-plugin/orset/exchange": "dovecot-plugin/orset dovecot-plugin/orset/base",
+    "dovecot-plugin/store": "dovecot-plugin/orset dovecot-plugin/orset/base",
+    "dovecot-plugin/protocol":
+        "dovecot-plugin/compat.h dovecot-plugin/orset/base dovecot-plugin/orset/ops",
+    "dovecot-plugin/indexlog": "dovecot-plugin/compat.h",
+    "dovecot-plugin/plugin":
+        "dovecot-plugin/compat.h dovecot-plugin/protocol dovecot-plugin/indexlog",
+    "dovecot-plugin/doveadm": "dovecot-plugin/compat.h dovecot-plugin/protocol",
+    "dovecot-plugin/replicator/replicator.h": "lib/base lib/config dovecot-plugin/protocol",
+    "dovecot-plugin/replicator/state":
+        "lib/base lib/mail lib/config dovecot-plugin/protocol "
+        "dovecot-plugin/replicator/replicator.h",
+    "dovecot-plugin/replicator/lanes": "lib/base lib/redis dovecot-plugin/replicator/state",
+    "dovecot-plugin/replicator/users":
+        "lib/base dovecot-plugin/protocol dovecot-plugin/replicator/replicator.h "
+        "dovecot-plugin/replicator/state dovecot-plugin/replicator/lanes",
+    "dovecot-plugin/replicator/admin":
+        "lib/base dovecot-plugin/replicator/state dovecot-plugin/replicator/lanes "
+        "dovecot-plugin/replicator/users",
+    "dovecot-plugin/replicator/workers":
+        "lib/base dovecot-plugin/store dovecot-plugin/protocol "
+        "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
+        "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users "
+        "dovecot-plugin/replicator/admin",
+    "dovecot-plugin/replicator":
+        "lib/base lib/redis dovecot-plugin/compat.h dovecot-plugin/store "
+        "dovecot-plugin/replicator/replicator.h dovecot-plugin/replicator/state "
+        "dovecot-plugin/replicator/lanes dovecot-plugin/replicator/users "
+        "dovecot-plugin/replicator/admin dovecot-plugin/replicator/workers",
+    "dovecot-plugin/worker/worker.h": "",
+    "dovecot-plugin/worker/session":
+        "dovecot-plugin/compat.h dovecot-plugin/orset dovecot-plugin/orset/state "
+        "dovecot-plugin/orset/ops dovecot-plugin/orset/exchange dovecot-plugin/store "
+        "dovecot-plugin/protocol dovecot-plugin/indexlog dovecot-plugin/worker/worker.h",
+    "dovecot-plugin/worker/logs":
+        "dovecot-plugin/compat.h dovecot-plugin/indexlog dovecot-plugin/worker/worker.h",
+    "dovecot-plugin/worker/bodies": "dovecot-plugin/protocol dovecot-plugin/worker/worker.h",
+    "dovecot-plugin/worker/named": "dovecot-plugin/worker/worker.h",
+    "dovecot-plugin/worker/apply": "dovecot-plugin/worker/worker.h",
+    "dovecot-plugin/worker/ingest": "dovecot-plugin/protocol dovecot-plugin/worker/worker.h",
+    "dovecot-plugin/worker/exchange": "dovecot-plugin/worker/worker.h",
+    "dovecot-plugin/worker": "dovecot-plugin/worker/worker.h",
 }
-# The pure cores do no I/O and read no clock: of the C library just these.
-PURE = {"redis-module/lane", "dovecot-plugin/orset"}
-PURE_SYSTEM = {"assert.h", "limits.h", "stdalign.h", "stdbool.h", "stddef.h", "stdint.h", "string.h", "inttypes.h",
-               "stdarg.h", "stdio.h", "stdlib.h"}  # snprintf, qsort; check_symbols.py sees to the rest
+# Each room with the rooms above it that it includes nevertheless, and how often.
+UPWARD = {
+    "lib/config": {"lib/redis": 1},
+    "redis-module/propagate": {"redis-module/keyspace": 1},
+    "redis-module/keyspace": {"redis-module/commands": 2},
+    "redis-module/persist": {"redis-module/commands": 1},
+    "relay/smtp": {"relay/state": 1},
+    "relay/state": {
+        "relay/owners": 2,
+        "relay/delivery": 3,
+        "relay/intake": 4,
+        "relay/heartbeat": 1,
+    },
+    "relay/owners": {"relay/delivery": 2, "relay/intake": 2, "relay/heartbeat": 2},
+    "relay/delivery": {"relay/intake": 3, "relay/repair": 1},
+    "relay/intake": {"relay/repair": 2, "relay/heartbeat": 3},
+    "relay/repair": {"relay/heartbeat": 2},
+    "dovecot-plugin/orset": {"dovecot-plugin/orset/base": 1},
+    "dovecot-plugin/orset/state": {
+        "dovecot-plugin/orset/ops": 1,
+        "dovecot-plugin/orset/exchange": 1,
+    },
+    "dovecot-plugin/replicator/replicator.h": {"dovecot-plugin/replicator/state": 1},
+    "dovecot-plugin/replicator/state": {"dovecot-plugin/replicator/users": 1},
+    "dovecot-plugin/replicator/lanes": {
+        "dovecot-plugin/replicator/users": 4,
+        "dovecot-plugin/replicator/admin": 1,
+    },
+    "dovecot-plugin/replicator/users": {
+        "dovecot-plugin/replicator/admin": 2,
+        "dovecot-plugin/replicator/workers": 2,
+    },
+    "dovecot-plugin/replicator/admin": {"dovecot-plugin/replicator/workers": 3},
+    "dovecot-plugin/worker/worker.h": {
+        "dovecot-plugin/worker/session": 1,
+        "dovecot-plugin/worker/apply": 1,
+    },
+}
+# The pure cores, rooms and all, do no I/O and read no clock: of the C library just these.
+PURE = ("redis-module/core", "dovecot-plugin/orset")
+PURE_SYSTEM = {"assert.h", "limits.h", "stdalign.h", "stdbool.h", "stddef.h", "stdint.h",
+               "string.h", "inttypes.h", "stdarg.h", "stdio.h",
+               "stdlib.h"}  # snprintf, qsort; check_symbols.py sees to the rest
 
 
-def folder_of(path):
-    """The longest wall that the file stands in."""
-    relative = path.relative_to(ROOT).as_posix()
-    inside = [w for w in WALLS if relative.startswith(w + "/")]
-    return max(inside, key=len) if inside else None
+def room_of(path, walls):
+    folder = path.rpartition("/")[0]
+    return path if path in walls else folder if folder in walls else None
 
 
-def resolve(path, name, folder):
-    """The wall of an included header of ours, or None when it is not ours."""
-    near = (path.parent / name).resolve()
-    places = [near] + [ROOT / w / name for w in [folder, *WALLS[folder]]]
-    for place in places:
-        if place.is_file() and place.is_relative_to(ROOT):
-            return folder_of(place) or place.relative_to(ROOT).as_posix()
-    elsewhere = [w for w in WALLS if (ROOT / w / name).is_file()]
-    return elsewhere[0] if elsewhere else None
+def guard_fault(path, text):
+    guard = "DOVELANE_" + re.sub(r"\W", "_", path).upper()
+    found = re.search(r"^#ifndef (\w+)\n#define \1$", text, re.M)
+    has = found[1] if found else "missing"
+    # A list that tests include more than once has none.
+    if has != guard and not (has == "missing" and path.startswith("tests/")):
+        yield f"{path}: its guard is {has}, and should be {guard}"
 
 
-def check_file(path):
-    folder = folder_of(path)
-    if folder is None:
-        return
-    for match in INCLUDE.finditer(path.read_text(errors="replace")):
-        kind, name = match.groups()
-        where = f"{path.relative_to(ROOT)}: #include {name}"
-        if kind == "<":
-            if folder in PURE and name not in PURE_SYSTEM:
-                yield f"{where}: {folder} is a pure core, it may include only {', '.join(sorted(PURE_SYSTEM))}"
-            continue
-        target = resolve(path, name, folder)
-        if target is not None and target != folder and target not in WALLS[folder]:
-            yield f"{where}: {folder} must not include what belongs to {target}"
+def faults(files, walls, upward, pure):
+    """What is wrong with files: {path: text}; and the includes that go upward."""
+    found, above = [], collections.defaultdict(list)
+    for path, text in sorted(files.items()):
+        room = room_of(path, walls)
+        if path.endswith(".h"):
+            found += guard_fault(path, text)
+        if room is None and not path.startswith("tests/"):
+            found.append(f"{path}: its folder is no room in WALLS")
+        for kind, name in INCLUDE.findall(text):
+            where = f"{path}: #include {name}"
+            if kind == "<":
+                if room and room.startswith(pure) and name not in PURE_SYSTEM:
+                    found.append(f"{where}: a pure core includes only {sorted(PURE_SYSTEM)}")
+            elif name not in files:
+                found.append(f"{where}: no path of a file from the root")
+            elif room:
+                target = room_of(name, walls)
+                if target in upward.get(room, {}):
+                    above[room, target].append(where)
+                elif target != room and target not in walls[room].split():
+                    found.append(f"{where}: {room} must not include what is in {target or 'tests'}")
+    for room, targets in upward.items():
+        for target, number in targets.items():
+            has = above[room, target]
+            if len(has) != number:
+                found += has if len(has) > number else []
+                found.append(f"{room} includes {target} {len(has)} times; UPWARD has {number}")
+    return found, above
+
+
+# ---- self-test ----
+
+
+def guarded(name):
+    return f"#ifndef DOVELANE_{name}\n#define DOVELANE_{name}\n#endif\n"
+
+
+HOUSE = {
+    "low/a.h": guarded("LOW_A_H"),
+    "low/a.c": '#include "low/a.h"\n#include <string.h>\n#include "high/shared.h"\n',
+    "high/shared.h": guarded("HIGH_SHARED_H"),
+    "high/b.h": guarded("HIGH_B_H"),
+    "tests/list.h": "",
+    "high/b.c": '# include "low/a.h"\n#include "high/b.h"\n#include "high/shared.h"\n',
+    "mid/c.c": '#include "high/b.h"\n',
+    "tests/t.c": '#include "high/b.h"\n#include "low/a.h"\n#include <time.h>\n',
+}
+HOUSE_WALLS = {"high/shared.h": "", "low": "high/shared.h", "mid": "low",
+               "high": "high/shared.h low"}
+PLANTED = [
+    ("low/x.c", '#include "high/b.h"\n', "must not include"),
+    ("low/x.c", '#include "tests/t.c"\n', "must not include"),
+    ("high/x.c", '#include "mid/c.c"\n', "must not include"),
+    ("low/x.c", '#include "a.h"\n', "no path"),
+    ("tests/x.c", '#include "../low/a.h"\n', "no path"),
+    ("low/x.c", "#include <time.h>\n", "pure"),
+    ("low/deep/x.c", "", "no room"),
+    ("new/x.c", "", "no room"),
+    ("mid/x.c", '#include "high/b.h"\n', "UPWARD has 1"),
+    ("mid/c.c", "", "UPWARD has 1"),
+    ("low/a.h", guarded("A_H"), "its guard"),
+    ("low/a.h", "", "its guard"),
+    ("tests/list.h", guarded("LIST_H"), "its guard"),
+]
+
+
+def self_test():
+    upward = {"mid": {"high": 1}}
+    assert faults(HOUSE, HOUSE_WALLS, upward, ("low",))[0] == []
+    for path, text, what in PLANTED:
+        found, _ = faults({**HOUSE, path: text}, HOUSE_WALLS, upward, ("low",))
+        assert any(what in fault for fault in found), (path, text, found)
 
 
 def main():
-    files = [p for p in ROOT.rglob("*.[chd]*") if p.suffix in (".c", ".h", ".def") and "build" not in p.parts[len(ROOT.parts)]]
-    wrong = [line for p in sorted(files) for line in check_file(p)]
-    for line in wrong:
-        print(line)
-    print(f"house: {len(files)} files read, {len(wrong)} walls crossed")
-    return 1 if wrong or not files else 0
+    self_test()
+    folders = {room.split("/")[0] for room in WALLS} | {"tests"}
+    paths = [p for folder in sorted(folders) for p in (ROOT / folder).rglob("*.[chd]*")
+             if p.suffix in (".c", ".h", ".def")]
+    files = {p.relative_to(ROOT).as_posix(): p.read_text(errors="replace") for p in paths}
+    found, above = faults(files, WALLS, UPWARD, PURE)
+    if sys.argv[1:] == ["upward"]:
+        print("\n".join(line for lines in above.values() for line in lines))
+    print("\n".join(found + [""]) + f"house: {len(files)} files, {len(WALLS)} rooms, {len(found)} "
+          f"walls crossed; {sum(map(len, above.values()))} includes go upward, as listed")
+    return 1 if found or len(files) < 100 else 0
 
 
 if __name__ == "__main__":

@@ -29,46 +29,45 @@ ALLOWED = re.compile(r"""^(?:
 MAIN = "a program begins there"
 MODULE = "Dovecot asks a module for it by name"
 INSTEAD = "a library calls it instead of its own or of libc's: the file's head says why"
-REPLICATOR = "dovecot-plugin/replicator"
 ENTRIES = {
     ("ctl/main.c", "main"): MAIN,
     ("milter/main.c", "main"): MAIN,
     ("proxy/main.c", "main"): MAIN,
     ("relay/main.c", "main"): MAIN,
-    (f"{REPLICATOR}/main/main.c", "main"): MAIN,
-    (f"{REPLICATOR}/worker/main.c", "main"): MAIN,
-    ("lib/config_doc.c", "main"): MAIN,
+    ("dovecot-plugin/replicator/main.c", "main"): MAIN,
+    ("dovecot-plugin/worker/main.c", "main"): MAIN,
+    ("lib/config/config_doc.c", "main"): MAIN,
     ("redis-module/module.c", "RedisModule_OnLoad"): "the server asks a module for it by name",
     ("dovecot-plugin/plugin/plugin.c", "dovelane_plugin_*"): MODULE,
     ("dovecot-plugin/plugin/settings_module.c", "dovelane_settings_*"): MODULE,
     ("dovecot-plugin/doveadm/doveadm_dovelane.c", "doveadm_dovelane_plugin_*"): MODULE,
-    (f"{REPLICATOR}/main/bridge.c", "epoll_wait"): INSTEAD,
-    (f"{REPLICATOR}/worker/recent.c", "mailbox_recent_flags_*"): INSTEAD,
-    (f"{REPLICATOR}/worker/sync.c", "f*sync"): INSTEAD,
-    (f"{REPLICATOR}/worker/sieve.c", "doveadm_*"): "Sieve's module wants it of doveadm",
+    ("dovecot-plugin/replicator/bridge.c", "epoll_wait"): INSTEAD,
+    ("dovecot-plugin/worker/session/recent.c", "mailbox_recent_flags_*"): INSTEAD,
+    ("dovecot-plugin/worker/session/sync.c", "f*sync"): INSTEAD,
+    ("dovecot-plugin/worker/named/sieve.c", "doveadm_*"): "Sieve's module wants it of doveadm",
 }
 # The same for what only tests use beside its own file.
 PIECE = "a piece of its file that is tested alone: the whole reaches only some of its cases"
 JUDGE = "tests look at a state from outside"
 FOR_TESTS = {
-    ("dovecot-plugin/delivery/delivery_id.c", "delivery_id_code"): PIECE,
-    ("dovecot-plugin/delivery/delivery_id.c", "delivery_key_parse"): PIECE,
-    ("dovecot-plugin/orset/core.c", "orset_remembered"): JUDGE,
-    ("dovecot-plugin/orset/epoch.c", "orset_epoch_doubt"):
+    ("dovecot-plugin/protocol/delivery_id.c", "delivery_id_code"): PIECE,
+    ("dovecot-plugin/protocol/delivery_id.c", "delivery_key_parse"): PIECE,
+    ("dovecot-plugin/orset/base/core.c", "orset_remembered"): JUDGE,
+    ("dovecot-plugin/orset/state/epoch.c", "orset_epoch_doubt"):
         "docs/replication-protocol.md offers it to callers of the core; the replicator is none",
-    ("dovecot-plugin/orset/exchange.c", "orset_raise"): PIECE,
-    ("dovecot-plugin/orset/expect.c", "orset_expect"):
+    ("dovecot-plugin/orset/exchange/exchange.c", "orset_raise"): PIECE,
+    ("dovecot-plugin/orset/state/expect.c", "orset_expect"):
         "the figures of docs/benchmarks.md are measured with it",
-    ("dovecot-plugin/state/state_sqlite.c", "state_sqlite_rows"): JUDGE,
-    ("lib/mime.c", "mime_says_8bit"): PIECE,
-    ("relay/bounce.c", "bounce_body"): PIECE,
-    ("relay/bounce.c", "bounce_header"): PIECE,
-    ("relay/delivery_log.c", "delivery_seconds"): PIECE,
-    ("relay/retry.c", "retry_due"): PIECE,
-    ("relay/retry.c", "retry_wait"): PIECE,
+    ("dovecot-plugin/store/state_sqlite.c", "state_sqlite_rows"): JUDGE,
+    ("lib/mail/mime.c", "mime_says_8bit"): PIECE,
+    ("relay/delivery/bounce.c", "bounce_body"): PIECE,
+    ("relay/delivery/bounce.c", "bounce_header"): PIECE,
+    ("relay/delivery/delivery_log.c", "delivery_seconds"): PIECE,
+    ("relay/delivery/retry.c", "retry_due"): PIECE,
+    ("relay/delivery/retry.c", "retry_wait"): PIECE,
 }
 # Product sources, built once more for a test.
-TEST_BUILDS = {f"{REPLICATOR}/worker/dovelane-worker-crashing"}
+TEST_BUILDS = {"dovecot-plugin/worker/dovelane-worker-crashing"}
 
 
 def nm(*files, folder="."):

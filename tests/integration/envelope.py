@@ -36,5 +36,5 @@ def encode(recipients=("b@example.net",), size=0, arrived=None, marks=0, **texts
 
 
 def entry_id():
-    """As lib/entryid.c makes them: 48 bits of milliseconds, 80 random bits."""
+    """As lib/mail/entryid.c makes them: 48 bits of milliseconds, 80 random bits."""
     return (time.time_ns() // 1000000).to_bytes(6, "big") + os.urandom(10)

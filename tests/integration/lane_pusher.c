@@ -1,4 +1,4 @@
-/* lane_pusher - stores entries over a verified connection (lib/node) that is lost now and then, and goes on by itself.
+/* lane_pusher - stores entries over a verified connection (lib/redis/node) that is lost now and then, and goes on by itself.
  *
  *     lane_pusher ADDRESS NODE LANE ENTRIES WINDOW BATCH
  *
@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/log.h"
-#include "lib/node.h"
+#include "lib/base/log.h"
+#include "lib/redis/node.h"
 
 #define BATCH_MAX 100
 #define BODY 100

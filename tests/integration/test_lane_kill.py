@@ -1,4 +1,4 @@
-"""kill -9 of the server in the middle of a pipelined load, with an append-only file: the project's own client (lib/wire, lib/node) goes on by itself."""
+"""kill -9 of the server in the middle of a pipelined load, with an append-only file: the project's own client (lib/redis/wire, lib/redis/node) goes on by itself."""
 import random
 import subprocess
 

@@ -110,7 +110,7 @@ def test_the_proxy_works_by_tls_as_its_own_user(stack):
 
 
 def sources(*folders):
-    return "".join(path.read_text() for folder in folders for path in sorted((ROOT / folder).glob("*.c")))
+    return "".join(path.read_text() for folder in folders for path in sorted((ROOT / folder).rglob("*.c")))
 
 
 def granted(acl, user):
@@ -125,7 +125,7 @@ def test_the_rights_are_what_the_programs_send(secure):
     # LANE.BEAT: where a server knows nothing else, and its users are those of then.
     stores = {word.lower() for word in re.findall(r'"(LANE\.[A-Z]+)[" ]', links)} - {"lane.beat"}
     assert granted(acl, "dovelane-milter") == stores | everyone
-    for user, folder in (("dovelane-relay", "relay"), ("dovelane", "ctl"), ("dovelane-replicator", "dovecot-plugin/replicator/main")):
+    for user, folder in (("dovelane-relay", "relay"), ("dovelane", "ctl"), ("dovelane-replicator", "dovecot-plugin/replicator")):
         sent = {word.lower() for word in re.findall(r'"(LANE\.[A-Z]+)[" ]', sources(folder))}
         sent |= {"lane.beats"} if "beats_ask" in sources(folder) else set()
         assert granted(acl, user) == sent | everyone, user

@@ -739,7 +739,7 @@ GOOD = 'replicator_dir = "{path}"\ndirty_dir = "{path}/dirty"\nreplicate_namespa
     ("nonsense = 1", (), "nonsense"),
 ], ids=["named", "good", "another name", "more words", "a file that is not there", "a desk, without the directories", "a directory that is not there", "no directory", "no replica", "nonsense"])
 def test_the_settings_can_be_checked_in_a_shell(tmp_path, conf, words, wrong):
-    path, program = tmp_path / "dovelane.conf", BUILD / "dovecot-plugin/replicator/main/dovelane-replicator"
+    path, program = tmp_path / "dovelane.conf", BUILD / "dovecot-plugin/replicator/dovelane-replicator"
     if not program.exists():
         pytest.skip(f"{program} is not built")
     (tmp_path / "dirty").mkdir()
@@ -755,7 +755,7 @@ def test_the_settings_can_be_checked_in_a_shell(tmp_path, conf, words, wrong):
 def test_the_check_tells_of_another_sites_directory_and_touches_nothing(tmp_path, site, good):
     tmp_path = tmp_path / "100%41?#"   # which would mean something in a URI
     tmp_path.mkdir()
-    path, program = tmp_path / "dovelane.conf", BUILD / "dovecot-plugin/replicator/main/dovelane-replicator"
+    path, program = tmp_path / "dovelane.conf", BUILD / "dovecot-plugin/replicator/dovelane-replicator"
     if not program.exists():
         pytest.skip(f"{program} is not built")
     (tmp_path / "dirty").mkdir()

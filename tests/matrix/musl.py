@@ -13,7 +13,7 @@ from inside import BUILD, HERE, SOURCE, run
 
 GATEWAY = ("redis-module/", "lib/", "milter/", "proxy/", "relay/", "ctl/")
 OURS, LANE, RELAY = "lib/libdovelane.a", "redis-module/liblane_core.a", "relay/librelay.a"
-MILTER, PROXY, ORSET = "milter/libmilter-core.a", "proxy/libproxy.a", "dovecot-plugin/liborset.a"
+MILTER, PROXY, ORSET = "milter/libmilter-core.a", "proxy/libproxy.a", "dovecot-plugin/orset/liborset.a"
 LIBRARIES = [OURS, LANE, RELAY, MILTER, PROXY, ORSET]
 # Each with its words and what it is linked with.
 PROGRAMS = {"tests/unit/lane/lane-fuzz-model": (["5"], [LANE]), "tests/fuzz/lane/lane-fuzz-ops": ([], [LANE]),

@@ -1,4 +1,4 @@
-#include "copying.h"
+#include "tests/model/copying.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "explore.h"
+#include "tests/model/explore.h"
 
 #define STEPS 400
 #define STATES_MOST 30000000u

@@ -1,4 +1,4 @@
-#include "rules.h"
+#include "tests/model/rules.h"
 
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-#include "explore.h"
+#include "tests/model/explore.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef DOVELANE_TESTS_MODEL_EXPLORE_H
 #define DOVELANE_TESTS_MODEL_EXPLORE_H
 
-#include MODEL /* "rules.h", or another one with the same functions */
+#include MODEL /* "tests/model/rules.h", or another one with the same functions */
 
 struct found {
     uint64_t states, moves;

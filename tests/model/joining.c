@@ -1,5 +1,5 @@
 /* joining - ops, what a site knows by them, and what its worker does; see joining.h. */
-#include "joining.h"
+#include "tests/model/joining.h"
 
 #include <stdio.h>
 #include <stdlib.h>

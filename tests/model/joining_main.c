@@ -1,5 +1,5 @@
 /* joining_main - the starts, and the rules that are left out; see joining.h. */
-#include "joining.h"
+#include "tests/model/joining.h"
 
 #include <stdio.h>
 #include <stdlib.h>

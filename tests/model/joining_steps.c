@@ -1,5 +1,5 @@
 /* joining_steps - what may follow a state; see joining.h. */
-#include "joining.h"
+#include "tests/model/joining.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* joining_walk - all states from a start, the promises, and the stories; see joining.h. */
-#include "joining.h"
+#include "tests/model/joining.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "explore.h"
+#include "tests/model/explore.h"
 
 #define STEPS 400
 #define STATES_MOST 60000000u

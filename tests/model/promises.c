@@ -1,5 +1,5 @@
 /* What must hold in every state, and where a quiet time must end. */
-#include "state.h"
+#include "tests/model/state.h"
 
 struct state rules_start(const struct rules *r)
 {

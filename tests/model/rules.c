@@ -1,9 +1,9 @@
-#include "rules.h"
+#include "tests/model/rules.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "state.h"
+#include "tests/model/state.h"
 
 static_assert(sizeof(struct state) == 16, "states are hashed and compared as 16 bytes");
 

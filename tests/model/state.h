@@ -2,7 +2,7 @@
 #ifndef DOVELANE_TESTS_MODEL_STATE_H
 #define DOVELANE_TESTS_MODEL_STATE_H
 
-#include "rules.h"
+#include "tests/model/rules.h"
 
 /* ---- reading a state ---- */
 

@@ -21,7 +21,7 @@ FORBIDDEN = r"Panic: |Sanitizer|killed with signal (6|11)|runtime error: "
 def built():
     """Whether there is a replicator to test."""
     return all((BUILD / "dovecot-plugin" / name).exists()
-               for name in ("plugin/lib20_dovelane_plugin.so", "replicator/main/dovelane-replicator", "replicator/worker/dovelane-worker"))
+               for name in ("plugin/lib20_dovelane_plugin.so", "replicator/dovelane-replicator", "worker/dovelane-worker"))
 
 
 def need(*specs, replication="dovelane"):

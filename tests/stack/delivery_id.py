@@ -1,4 +1,4 @@
-"""The line by which the relay names a mail to our own Dovecot, and the GUID that follows: dovecot-plugin/delivery/delivery_id.h."""
+"""The line by which the relay names a mail to our own Dovecot, and the GUID that follows: dovecot-plugin/protocol/delivery_id.h."""
 import hashlib
 import hmac
 import secrets

@@ -31,6 +31,8 @@ from .stack import Stack
 STORAGES = ("sdbox", "mdbox", "maildir")
 REPLICATIONS = ("off", "dsync", "dovelane")
 PROGRAMS = {"replicator": "dovelane-replicator", "worker": "dovelane-worker"}
+# Below dovecot-plugin/; the second one is 0.1.0's, which is upgraded in tests.
+PLACES = {"replicator": ("replicator", "replicator/main"), "worker": ("worker", "replicator/worker")}
 
 # What both versions say alike: one separator, so that folder names are equal whatever the storage calls them.
 BOTH = """
@@ -128,6 +130,11 @@ def installed():
         if trixie_root() is None:
             break
     return found
+
+
+def built_at(build, name):
+    places = [Path(build) / "dovecot-plugin" / place / PROGRAMS[name] for place in PLACES[name]]
+    return next((place for place in places if place.exists()), places[0])
 
 
 @dataclass
@@ -417,10 +424,9 @@ class Group(Stack):
         key.write_text(GROUP_KEY)
         key.chmod(0o400)
         shutil.chown(key, dovecot.MAIL_USER)
-        plugin = dovecot.seen(self.build_of(root), root) / "dovecot-plugin"
+        build = self.build_of(root)
         values = {"conf": dovecot.seen(conf, root), "site": f"site-{letter}", "workers": 2 * self.workers + 2, "dirty": dovecot.seen(dirty, root), "key": dovecot.seen(key, root),
-                  "replicator": plugin / "replicator/main" / PROGRAMS["replicator"],
-                  "worker": plugin / "replicator/worker" / PROGRAMS["worker"]}
+                  **{name: dovecot.seen(built_at(build, name), root) for name in PROGRAMS}}
         return example(spec.version, values) + PLUGIN[spec.version].format(**values)
 
     def marks(self):

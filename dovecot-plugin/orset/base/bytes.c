@@ -1,5 +1,5 @@
 /* bytes - see bytes.h. */
-#include "bytes.h"
+#include "dovecot-plugin/orset/base/bytes.h"
 
 #include <string.h>
 

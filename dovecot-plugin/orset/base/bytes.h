@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "store.h"
+#include "dovecot-plugin/orset/store.h"
 
 /* A growing buffer. After failed is set nothing is written any more and the contents mean nothing. */
 struct orset_buf {

@@ -1,5 +1,5 @@
 /* core - life of a state: open, transaction, origins and their numbers, keywords. */
-#include "internal.h"
+#include "dovecot-plugin/orset/internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>

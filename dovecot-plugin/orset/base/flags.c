@@ -1,5 +1,5 @@
 /* flags - sets of flags, and the dots behind them (rule 5). */
-#include "internal.h"
+#include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* exchange - the asker's side: what to ask next, and when the vector is raised. */
-#include "exchange_internal.h"
+#include "dovecot-plugin/orset/exchange/exchange_internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -33,8 +33,8 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_H
 
-#include "bytes.h"
-#include "orset.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
 
 #define ORSET_EXCHANGE_MAX \
     (1024 * 1024 + ORSET_ATTRIBUTE_MAX) /* bytes of one message; one attribute always fits */

@@ -10,8 +10,8 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_INTERNAL_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_EXCHANGE_EXCHANGE_INTERNAL_H
 
-#include "exchange.h"
-#include "internal.h"
+#include "dovecot-plugin/orset/exchange/exchange.h"
+#include "dovecot-plugin/orset/internal.h"
 
 enum { X_HELLO = 1, X_RANGES, X_MESSAGES, X_NAMED };
 

@@ -1,5 +1,5 @@
 /* give - the giver's side of an exchange: answers questions from the state as it is, and nothing else. */
-#include "exchange_internal.h"
+#include "dovecot-plugin/orset/exchange/exchange_internal.h"
 
 #include <string.h>
 

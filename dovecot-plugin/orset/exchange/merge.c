@@ -9,7 +9,7 @@
  *
  * What goes though this replica's vector does not cover it is remembered, because its op will still come.
  * Registers: the later stamp. */
-#include "exchange_internal.h"
+#include "dovecot-plugin/orset/exchange/exchange_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

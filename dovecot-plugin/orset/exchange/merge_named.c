@@ -1,6 +1,6 @@
 /* merge_named - subscriptions and attributes of a giver's answer into this state; the rules stand in merge.c.
  */
-#include "exchange_internal.h"
+#include "dovecot-plugin/orset/exchange/exchange_internal.h"
 
 #include <string.h>
 

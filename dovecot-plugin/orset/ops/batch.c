@@ -1,6 +1,6 @@
 /* batch - see batch.h. A row of ORSET_T_OUT: running hash before the op (8 bytes), then the op. */
-#include "batch.h"
-#include "internal.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
 

@@ -6,8 +6,8 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_BATCH_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_BATCH_H
 
-#include "bytes.h"
-#include "orset.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
 
 struct orset_modseq {
     uint32_t folder;

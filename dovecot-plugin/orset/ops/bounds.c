@@ -2,7 +2,7 @@
  *
  * A site's share that looks exceeded may hold what other sites removed, whose ops have not come: an exchange with that site shows it. So the
  * answer is ORSET_E_EXCHANGE where only a share is exceeded, and ORSET_E_LIMIT where all sites together have too much. */
-#include "internal.h"
+#include "dovecot-plugin/orset/internal.h"
 
 /* A bound that the op would exceed, found dry. It counts once the op is known to be a new one. */
 static void beyond(struct exec *x, int error, const char *what, unsigned most)

@@ -3,7 +3,7 @@
  * op that fails half done spoils the batch, which would come again and fail again.
  *
  * The grammar of each kind stands over its function; docs/replication-protocol.md has the whole of it. */
-#include "internal.h"
+#include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* join - see join.h. An alias is a row of ORSET_T_META: "alias", GUID -> GUID of the message, its text. What was
  * parted (orset_local_part) has one, too: "parted", GUID of the message -> GUID in the mailbox. */
-#include "join.h"
-#include "internal.h"
+#include "dovecot-plugin/orset/ops/join.h"
+#include "dovecot-plugin/orset/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

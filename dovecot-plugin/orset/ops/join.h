@@ -25,7 +25,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_JOIN_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_JOIN_H
 
-#include "orset.h"
+#include "dovecot-plugin/orset/orset.h"
 
 struct orset_join;
 

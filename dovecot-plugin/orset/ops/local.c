@@ -1,6 +1,6 @@
 /* local - what changed in a mailbox becomes an op. Each function compares the mailbox as it is now with what
  * was seen last, names the dots the state has, and lets exec.c do the rest. */
-#include "internal.h"
+#include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* mark - a client's change of flags becomes an op: on each dot of the message, naming the flag dots that it replaces. */
-#include "internal.h"
+#include "dovecot-plugin/orset/internal.h"
 
 /* The change of one flag on one target: which of its dots go, whether one comes. */
 static void op_change(struct orset *os, const struct message *m, uint16_t flag, bool on)

@@ -11,7 +11,7 @@
  * A folder in which another origin has a mail was known to that origin and keeps its id: the mail's folder is a fact
  * of it, and must not move. A mark that another origin set on a renumbered message is set anew by this one, because
  * its old dot is covered everywhere and would count as removed on the new. */
-#include "internal.h"
+#include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* uid - the keeper's rounds; see uid.h. */
-#include "uid.h"
-#include "internal.h"
+#include "dovecot-plugin/orset/ops/uid.h"
+#include "dovecot-plugin/orset/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -19,8 +19,8 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_UID_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_OPS_UID_H
 
-#include "bytes.h"
-#include "orset.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/orset.h"
 
 #define ORSET_ROUND_MAX 100000 /* messages settled by one round; more take several */
 

@@ -7,7 +7,7 @@
  * Rows go when their dot is covered, so the table is empty whenever all replicas have all ops. Each row
  * counts for the origin whose op named the dot; exec.c refuses an op that would bring its origin above
  * ORSET_AHEAD_MAX, so one peer's nonsense cannot use up what others need. */
-#include "exchange_internal.h"
+#include "dovecot-plugin/orset/exchange/exchange_internal.h"
 
 #include <string.h>
 

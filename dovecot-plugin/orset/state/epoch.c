@@ -6,8 +6,8 @@
  * names a number that was not given, or another hash: a new epoch gives all of it new numbers (renumber.c) and takes
  * the old epoch's entry in the vector back to shared. An op above it that a peer has after all, unconfirmed, has two
  * dots then and is one message (rule 4): nothing is doubled; what that peer's user removed meanwhile comes back. */
-#include "batch.h"
-#include "internal.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/internal.h"
 
 /* Registers have stamps, not numbers: all up to the clock of a moment at which everything was shared are the same
  * everywhere, and no later one is sure to be. */

@@ -1,5 +1,5 @@
 /* folder - identity, presence, name and registers of folders; all of them are cached. */
-#include "internal.h"
+#include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
 

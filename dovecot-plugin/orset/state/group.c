@@ -6,7 +6,7 @@
  *
  * The rows of the (folder, GUID) asked for last are kept in memory, in the order of their k. Else a change of each of
  * n copies of one mail would read n rows n times. */
-#include "internal.h"
+#include "dovecot-plugin/orset/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  *
  * What holds: all live dots of a message have the same bound UID; a bound UID has a row in ORSET_T_UID that
  * names a live dot of its message; an unplaced dot has a PLACE row in ORSET_T_TODO. */
-#include "internal.h"
+#include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* named - what hangs on a name: subscriptions (enable-wins dots per folder name) and attributes (a Lamport
  * register per folder or server and key: METADATA, ACL, Sieve scripts). */
-#include "internal.h"
+#include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
 

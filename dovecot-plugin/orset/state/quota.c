@@ -6,7 +6,7 @@
  * site together: a new epoch is no new share. What this site makes itself is not counted: it makes no more once its
  * table holds ORSET_MAKE_KEYWORDS_MAX or ORSET_MAKE_FOLDERS_MAX, whoever made them, so that it brings no peer more
  * than a share, also where several sites made theirs while they were apart. */
-#include "internal.h"
+#include "dovecot-plugin/orset/internal.h"
 
 static const uint32_t SHARE[ORSET_QUOTAS] = {ORSET_PEER_ORIGINS_MAX, ORSET_PEER_KEYWORDS_MAX,
                                              ORSET_PEER_FOLDERS_MAX};

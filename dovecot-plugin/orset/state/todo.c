@@ -11,7 +11,7 @@
  *
  * Without a FLAGS row the mailbox has exactly the flags the state wants: so what was *seen* (F4) costs
  * nothing. */
-#include "internal.h"
+#include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* tree - see tree.h. */
-#include "tree.h"
-#include "internal.h"
+#include "dovecot-plugin/orset/state/tree.h"
+#include "dovecot-plugin/orset/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_TREE_H
 #define DOVELANE_DOVECOT_PLUGIN_ORSET_STATE_TREE_H
 
-#include "orset.h"
+#include "dovecot-plugin/orset/orset.h"
 
 struct orset_mailbox {
     const char *name; /* as in struct orset_folder; NULL for INBOX */

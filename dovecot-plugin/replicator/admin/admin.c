@@ -1,5 +1,5 @@
 /* admin - see admin.h. */
-#include "admin.h"
+#include "dovecot-plugin/replicator/admin/admin.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,14 +8,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "answers.h"
-#include "job.h"
-#include "ledger.h"
-#include "log.h"
-#include "pace.h"
-#include "sweep.h"
-#include "take.h"
-#include "worker.h"
+#include "dovecot-plugin/replicator/admin/answers.h"
+#include "dovecot-plugin/replicator/workers/job.h"
+#include "dovecot-plugin/replicator/state/ledger.h"
+#include "lib/base/log.h"
+#include "dovecot-plugin/replicator/lanes/pace.h"
+#include "dovecot-plugin/replicator/users/sweep.h"
+#include "dovecot-plugin/replicator/lanes/take.h"
+#include "dovecot-plugin/replicator/workers/worker.h"
 
 #define LINE_MAX_SIZE 65536
 #define CLIENTS_MAX 100

@@ -1,4 +1,4 @@
-/* admin - the socket of "doveadm dovelane ..." (docs/replicator.md, doveadm/admin_reply.h):
+/* admin - the socket of "doveadm dovelane ..." (docs/replicator.md, protocol/admin_reply.h):
  *
  *     verb TAB user TAB argument... LF           user: empty: the replicator itself; "*": all users known here
  *     # TAB title TAB title...                    at most one
@@ -11,7 +11,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_ADMIN_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_ADMIN_H
 
-#include "user.h"
+#include "dovecot-plugin/replicator/users/user.h"
 
 struct job;
 

@@ -1,16 +1,16 @@
 /* answers - see answers.h. */
-#include "answers.h"
+#include "dovecot-plugin/replicator/admin/answers.h"
 
 #include <string.h>
 
-#include "clock.h"
-#include "ledger.h"
-#include "progress.h"
-#include "sched.h"
-#include "ship.h"
-#include "sweep.h"
-#include "take.h"
-#include "worker.h"
+#include "lib/base/clock.h"
+#include "dovecot-plugin/replicator/state/ledger.h"
+#include "dovecot-plugin/replicator/admin/progress.h"
+#include "dovecot-plugin/replicator/users/sched.h"
+#include "dovecot-plugin/replicator/lanes/ship.h"
+#include "dovecot-plugin/replicator/users/sweep.h"
+#include "dovecot-plugin/replicator/lanes/take.h"
+#include "dovecot-plugin/replicator/workers/worker.h"
 
 #define BAR 20 /* characters */
 

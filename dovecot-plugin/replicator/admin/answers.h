@@ -4,7 +4,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_ANSWERS_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_ANSWERS_H
 
-#include "user.h"
+#include "dovecot-plugin/replicator/users/user.h"
 
 const char *answer_status(struct replicator *, struct buf *rows);
 const char *answer_lag(struct replicator *, struct buf *rows);

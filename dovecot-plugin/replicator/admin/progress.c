@@ -1,13 +1,13 @@
 /* progress - see progress.h. */
-#include "progress.h"
+#include "dovecot-plugin/replicator/admin/progress.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "ledger.h"
-#include "metrics.h"
-#include "sweep.h"
+#include "lib/base/clock.h"
+#include "dovecot-plugin/replicator/state/ledger.h"
+#include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/users/sweep.h"
 
 #define WINDOW 30               /* seconds of which a rate is made */
 #define NOTE_EVERY 1.           /* seconds */

@@ -7,7 +7,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_PROGRESS_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_ADMIN_PROGRESS_H
 
-#include "user.h"
+#include "dovecot-plugin/replicator/users/user.h"
 
 #define PROGRESS_MANY 100 /* mails that wait; fewer are ordinary */
 

@@ -1,14 +1,14 @@
 /* pace - see pace.h. */
-#include "pace.h"
+#include "dovecot-plugin/replicator/lanes/pace.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "log.h"
-#include "metrics.h"
-#include "progress.h"
-#include "ship.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/admin/progress.h"
+#include "dovecot-plugin/replicator/lanes/ship.h"
 
 #define BURST 1.                     /* seconds that the bucket keeps */
 #define HELD_MOST (32 * 1024 * 1024) /* bytes of what is held; what is more is asked for again */

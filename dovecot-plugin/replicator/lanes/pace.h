@@ -10,7 +10,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_PACE_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_PACE_H
 
-#include "user.h"
+#include "dovecot-plugin/replicator/users/user.h"
 
 struct pace *pace_open(struct replicator *);
 void pace_close(struct pace *); /* behind the users */

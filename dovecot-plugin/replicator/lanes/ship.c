@@ -1,16 +1,16 @@
 /* ship - see ship.h. */
-#include "ship.h"
+#include "dovecot-plugin/replicator/lanes/ship.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-#include "clock.h"
-#include "ledger.h"
-#include "log.h"
-#include "metrics.h"
-#include "node.h"
-#include "sched.h"
+#include "lib/base/clock.h"
+#include "dovecot-plugin/replicator/state/ledger.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
+#include "lib/redis/node.h"
+#include "dovecot-plugin/replicator/users/sched.h"
 
 #define BYTES_MAX (32 * 1024 * 1024) /* under way to all, ... */
 #define LANE_SHARE 8 /* ... and no more than this part of a lane: what is under way when it fills was made for nothing. A worker's next parcel may exceed both */

@@ -7,7 +7,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_SHIP_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_SHIP_H
 
-#include "user.h"
+#include "dovecot-plugin/replicator/users/user.h"
 
 #define SHIP_PROBE 10. /* seconds between two tries whether somebody takes again */
 

@@ -1,5 +1,5 @@
 /* take - see take.h. */
-#include "take.h"
+#include "dovecot-plugin/replicator/lanes/take.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -9,11 +9,11 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "clock.h"
-#include "log.h"
-#include "metrics.h"
-#include "node.h"
-#include "pace.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
+#include "lib/redis/node.h"
+#include "dovecot-plugin/replicator/lanes/pace.h"
 
 #define BLOCK 10000 /* ms; READY then says "nothing", so that a dead connection is found */
 #define PATIENCE 5. /* seconds beyond that */

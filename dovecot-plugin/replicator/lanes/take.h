@@ -9,7 +9,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_TAKE_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_TAKE_H
 
-#include "user.h"
+#include "dovecot-plugin/replicator/users/user.h"
 
 struct take *take_open(struct replicator *);
 /* Takes no more; what is in hand and not begun goes back. */

@@ -1,5 +1,5 @@
 /* directory - see directory.h. */
-#include "directory.h"
+#include "dovecot-plugin/replicator/state/directory.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 static int reach_reserve(const char *directory, int mode)
 {

@@ -1,13 +1,13 @@
 /* group - see group.h. */
-#include "group.h"
+#include "dovecot-plugin/replicator/state/group.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "lanename.h"
-#include "mem.h"
-#include "parcel.h"
+#include "lib/mail/lanename.h"
+#include "lib/base/mem.h"
+#include "dovecot-plugin/protocol/parcel.h"
 
 static int by_site(const void *a, const void *b)
 {

@@ -2,8 +2,8 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_STATE_GROUP_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_STATE_GROUP_H
 
-#include "config.h"
-#include "frame.h"
+#include "lib/config/config.h"
+#include "dovecot-plugin/protocol/frame.h"
 
 enum { LANE_LIVE, LANE_BULK, LANES };
 

@@ -1,15 +1,15 @@
 /* ledger - see ledger.h. */
-#include "ledger.h"
+#include "dovecot-plugin/replicator/state/ledger.h"
 
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "log.h"
-#include "metrics.h"
-#include "user.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/users/user.h"
 
 #define LOOKS_PAGE 1000
 #define GATHER 1. /* seconds for which writes are gathered */

@@ -16,7 +16,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_STATE_LEDGER_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_STATE_LEDGER_H
 
-#include "replicator.h"
+#include "dovecot-plugin/replicator/replicator.h"
 
 /* Reads the removed peers into r->group and sets r->first, r->unclean and r->adopted. NULL when it cannot be opened or is
  * another site's (logged). */

@@ -2,7 +2,7 @@
  *
  * While hints come, the FIFO is read every READ_GAP and not waited for: else each write would wake this process, and that is most of what a
  * hint costs the client's process. So of those that come one by one none waits. */
-#include "hints.h"
+#include "dovecot-plugin/replicator/users/hints.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,13 +13,13 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "hint.h"
-#include "ledger.h"
-#include "log.h"
-#include "metrics.h"
-#include "sweep.h"
-#include "user.h"
+#include "lib/base/clock.h"
+#include "dovecot-plugin/protocol/hint.h"
+#include "dovecot-plugin/replicator/state/ledger.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/users/sweep.h"
+#include "dovecot-plugin/replicator/users/user.h"
 
 #define READ_GAP 2000000 /* ns; by timerfd: the loop's own timers may be as late (bridge.h) */
 #define READS_MOST 16

@@ -2,7 +2,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_HINTS_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_HINTS_H
 
-#include "replicator.h"
+#include "dovecot-plugin/replicator/replicator.h"
 
 struct hints *hints_open(struct replicator *);
 /* The read end of the FIFO, non-blocking; owned from here on. */

@@ -1,11 +1,11 @@
 /* sched - see sched.h. */
-#include "sched.h"
+#include "dovecot-plugin/replicator/users/sched.h"
 
 #include <stdlib.h>
 
-#include "clock.h"
-#include "metrics.h"
-#include "worker.h"
+#include "lib/base/clock.h"
+#include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/workers/worker.h"
 
 #define USED_UP_EVERY 4 /* every so many turns are of those who used one up */
 #define OTHER_WAY 16 /* every so many picks begin with the last queue; and as many with those who wait apart */

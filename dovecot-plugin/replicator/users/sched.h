@@ -9,7 +9,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_SCHED_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_SCHED_H
 
-#include "user.h"
+#include "dovecot-plugin/replicator/users/user.h"
 
 #define SCHED_SLICE 0.1 /* seconds */
 

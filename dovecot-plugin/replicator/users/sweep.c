@@ -1,16 +1,16 @@
 /* sweep - see sweep.h. */
-#include "sweep.h"
+#include "dovecot-plugin/replicator/users/sweep.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "ledger.h"
-#include "log.h"
-#include "sched.h"
-#include "ship.h"
-#include "user.h"
-#include "worker.h"
+#include "lib/base/clock.h"
+#include "dovecot-plugin/replicator/state/ledger.h"
+#include "lib/base/log.h"
+#include "dovecot-plugin/replicator/users/sched.h"
+#include "dovecot-plugin/replicator/lanes/ship.h"
+#include "dovecot-plugin/replicator/users/user.h"
+#include "dovecot-plugin/replicator/workers/worker.h"
 
 #define STEP 0.1         /* seconds */
 #define WAITING_MOST 200 /* with so many users waiting for workers, the next ones are not added */

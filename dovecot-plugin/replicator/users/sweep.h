@@ -3,7 +3,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_SWEEP_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_USERS_SWEEP_H
 
-#include "replicator.h"
+#include "dovecot-plugin/replicator/replicator.h"
 
 struct sweep *sweep_open(struct replicator *);
 void sweep_stop(struct sweep *);

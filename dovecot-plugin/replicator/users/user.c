@@ -1,18 +1,18 @@
 /* user - see user.h. */
-#include "user.h"
+#include "dovecot-plugin/replicator/users/user.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "admin.h"
-#include "clock.h"
-#include "ledger.h"
-#include "metrics.h"
-#include "pace.h"
-#include "progress.h"
-#include "sched.h"
-#include "ship.h"
-#include "take.h"
+#include "dovecot-plugin/replicator/admin/admin.h"
+#include "lib/base/clock.h"
+#include "dovecot-plugin/replicator/state/ledger.h"
+#include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/lanes/pace.h"
+#include "dovecot-plugin/replicator/admin/progress.h"
+#include "dovecot-plugin/replicator/users/sched.h"
+#include "dovecot-plugin/replicator/lanes/ship.h"
+#include "dovecot-plugin/replicator/lanes/take.h"
 
 #define BUCKETS 65536
 #define USERS_MAX 1000000

@@ -7,7 +7,7 @@
 
 #include <ev.h>
 
-#include "replicator.h"
+#include "dovecot-plugin/replicator/replicator.h"
 
 struct worker;
 struct ending;

@@ -1,13 +1,13 @@
 /* ending - see ending.h. */
-#include "ending.h"
+#include "dovecot-plugin/replicator/workers/ending.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "log.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
 
 struct ending {
     TAILQ_ENTRY(ending) next;

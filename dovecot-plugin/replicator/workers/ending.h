@@ -11,7 +11,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_ENDING_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_ENDING_H
 
-#include "user.h"
+#include "dovecot-plugin/replicator/users/user.h"
 
 struct endings *endings_open(struct replicator *);
 void endings_close(struct endings *);

@@ -1,10 +1,10 @@
 /* hello - see hello.h. */
-#include "hello.h"
+#include "dovecot-plugin/replicator/workers/hello.h"
 
 #include <string.h>
 
-#include "frame.h"
-#include "log.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "lib/base/log.h"
 
 static struct text text_of(const char *s)
 {

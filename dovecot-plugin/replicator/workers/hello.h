@@ -2,7 +2,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_HELLO_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_HELLO_H
 
-#include "replicator.h"
+#include "dovecot-plugin/replicator/replicator.h"
 
 /* Puts the frame behind what is in `out`. */
 void hello_encode(struct orset_buf *out, const struct replicator *);

@@ -1,17 +1,17 @@
 /* job - see job.h. */
-#include "job.h"
+#include "dovecot-plugin/replicator/workers/job.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "admin.h"
-#include "clock.h"
-#include "ledger.h"
-#include "log.h"
-#include "metrics.h"
-#include "progress.h"
-#include "ship.h"
-#include "take.h"
+#include "dovecot-plugin/replicator/admin/admin.h"
+#include "lib/base/clock.h"
+#include "dovecot-plugin/replicator/state/ledger.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/admin/progress.h"
+#include "dovecot-plugin/replicator/lanes/ship.h"
+#include "dovecot-plugin/replicator/lanes/take.h"
 
 #define CRASHES_MAX 3   /* workers that one parcel may take along */
 #define UNKNOWN_FOR 60. /* seconds for which parcels of a user who is unknown here are dropped unseen */

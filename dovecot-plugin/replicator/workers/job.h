@@ -2,7 +2,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_JOB_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_JOB_H
 
-#include "user.h"
+#include "dovecot-plugin/replicator/users/user.h"
 
 struct job {
     enum { JOB_NONE, JOB_ADMIN, JOB_INGEST, JOB_PARCEL, JOB_SHIP, JOB_TICK } kind;

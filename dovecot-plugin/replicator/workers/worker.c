@@ -1,5 +1,5 @@
 /* worker - see worker.h. One connection: questions and answers, and its end. */
-#include "worker_state.h"
+#include "dovecot-plugin/replicator/workers/worker_state.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,18 +8,18 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "admin.h"
-#include "clock.h"
-#include "hello.h"
-#include "log.h"
-#include "metrics.h"
-#include "pace.h"
-#include "progress.h"
-#include "reserve.h"
-#include "sched.h"
-#include "ship.h"
-#include "take.h"
-#include "sweep.h"
+#include "dovecot-plugin/replicator/admin/admin.h"
+#include "lib/base/clock.h"
+#include "dovecot-plugin/replicator/workers/hello.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/lanes/pace.h"
+#include "dovecot-plugin/replicator/admin/progress.h"
+#include "dovecot-plugin/store/reserve.h"
+#include "dovecot-plugin/replicator/users/sched.h"
+#include "dovecot-plugin/replicator/lanes/ship.h"
+#include "dovecot-plugin/replicator/lanes/take.h"
+#include "dovecot-plugin/replicator/users/sweep.h"
 
 #define READ_SIZE 65536
 #define CONNECT_AGAIN 1. /* seconds */

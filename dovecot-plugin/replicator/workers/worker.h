@@ -18,7 +18,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_WORKER_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_WORKER_H
 
-#include "user.h"
+#include "dovecot-plugin/replicator/users/user.h"
 
 struct workers *workers_open(struct replicator *, const char *socket_path);
 void workers_close(struct workers *);

@@ -3,9 +3,9 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_WORKER_STATE_H
 #define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_WORKERS_WORKER_STATE_H
 
-#include "ending.h"
-#include "job.h"
-#include "worker.h"
+#include "dovecot-plugin/replicator/workers/ending.h"
+#include "dovecot-plugin/replicator/workers/job.h"
+#include "dovecot-plugin/replicator/workers/worker.h"
 
 enum state { IDLE, LOOKING, OPENING, ENDING, WARM, BUSY, CLOSING, LISTING };
 

@@ -1,15 +1,15 @@
 /* workers - see worker.h. All connections: which one opens whom, who may have one, when users are closed. */
-#include "worker_state.h"
+#include "dovecot-plugin/replicator/workers/worker_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "admin.h"
-#include "clock.h"
-#include "metrics.h"
-#include "sched.h"
-#include "ship.h"
-#include "sweep.h"
+#include "dovecot-plugin/replicator/admin/admin.h"
+#include "lib/base/clock.h"
+#include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/users/sched.h"
+#include "dovecot-plugin/replicator/lanes/ship.h"
+#include "dovecot-plugin/replicator/users/sweep.h"
 
 #define CLOSES_WITHIN 1. /* seconds: so long nobody else is given a worker in its place */
 

@@ -2,7 +2,7 @@
  *
  * Each step is: mailbox commit, then the state's done row; after a crash between, ingest finds the mailbox's side by GUID or
  * UID and binds it (F13). What cannot be done stays a row, is counted and retried (F14). */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
 

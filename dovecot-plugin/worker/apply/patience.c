@@ -5,7 +5,7 @@
  * closed between any two parcels. It goes when the first mail in the order was placed.
  *
  * ROW_WAITS = num how often one spoke, num when the last time, or since when they wait. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <time.h>
 

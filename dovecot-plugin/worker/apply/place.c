@@ -1,6 +1,6 @@
 /* place - mails that the state has and a mailbox has not: saved from a local copy of the same GUID, from the body that came
  * with the op, or from the spool; else the body is asked for. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <istream.h>
 #include <mail-storage-private.h>

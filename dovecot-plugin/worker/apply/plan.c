@@ -1,5 +1,5 @@
 /* plan - see plan.h. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <sort.h>
 #include <time-util.h>

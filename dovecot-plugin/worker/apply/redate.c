@@ -3,7 +3,7 @@
  *
  * Which mails these are is known only until all peers have confirmed the changes. So a row says it, in the commit that takes the peer's ops,
  * until it is done: a mailbox that cannot be opened now has its turn later. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
 

@@ -8,7 +8,7 @@
  *
  * After a crash ingest finds the row and ends what it names: renumber_recover(). What clients say of the old UIDs meanwhile, and later,
  * is said of the new ones: moved_add(). */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <istream.h>
 #include <mail-storage-private.h>

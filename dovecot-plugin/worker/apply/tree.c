@@ -2,7 +2,7 @@
  *
  * Before a mailbox is touched its row says what is about to happen, so that the next ingest does not take this program's work
  * for a user's: vname and GUID before a create, moving before a rename, deleting before a delete. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-index-private.h>
 #include <mail-storage-private.h>

@@ -10,7 +10,7 @@
  *
  * A mail that got another UID has two while clients look at it; what one of them says of the old UID, even when that is gone, is in the log
  * and is said of the new one then (struct moved, struct late). */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-index-private.h>
 #include <mail-storage-private.h>

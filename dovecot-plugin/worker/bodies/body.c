@@ -1,8 +1,8 @@
 /* body - mails as bytes: always in the canonical form, so that the hash does not depend on how a storage ends its lines. */
-#include "canonical.h"
-#include "worker.h"
+#include "dovecot-plugin/worker/bodies/canonical.h"
+#include "dovecot-plugin/worker/worker.h"
 
-#include "../../delivery/delivery_id.h"
+#include "dovecot-plugin/protocol/delivery_id.h"
 
 #include <hash.h>
 #include <hex-binary.h>

@@ -1,4 +1,4 @@
-#include "canonical.h"
+#include "dovecot-plugin/worker/bodies/canonical.h"
 
 static const unsigned char CRS[] = "\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r";
 

@@ -2,7 +2,7 @@
  *
  * A part's bytes are sent only if the whole mail is still what its SHA-256 says, so each part costs a read of all of it. A parcel of 60 kB can name 1,000 large
  * mails: no more than GIVE_BYTES are read for one question; the rest is given at the next TICK, behind other users' questions. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
 

@@ -7,7 +7,7 @@
  *     identity_of()     the mail's GUID is the message's; or, where a mail may have another GUID (a rebuild), its bytes are
  *
  * On a difference nothing is done, the row stays, and the whole mailbox is compared by GUID (struct box, doubted). */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
 

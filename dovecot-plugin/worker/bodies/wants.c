@@ -3,7 +3,7 @@
  * An answer may lie behind much else in a slow link's lane, and asking again makes that lane longer: the wait doubles each time. A site that
  * has not got it, or has other bytes under its name (a file that rotted; one GUID saved differently, F40), says so at once, or sends those: then
  * the next site is asked after a second, doubling. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <time.h>
 

@@ -1,5 +1,5 @@
 /* peer - what a peer sent: ops, the questions and answers of an exchange, bodies. Only its own ops count in its lane (F43). */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
 

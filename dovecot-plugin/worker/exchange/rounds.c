@@ -2,7 +2,7 @@
  * uid.h). Mail never waits for it. A round under way is rows, because the user may be closed between question and answer.
  *
  * UID_DIRTY = u64 site, u64 epoch, num number of the folder's id (zeros: INBOX). */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
 

@@ -1,5 +1,5 @@
 /* ship - own ops to the peers: batches from the number a peer has, with the bodies of the mails they add. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
 

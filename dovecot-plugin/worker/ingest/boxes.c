@@ -3,7 +3,7 @@
  * A mailbox is known by its GUID. One that is gone was deleted when the plugin wrote an intent for it (journal.c), else it is damage and is
  * made again. One with another GUID under a known name whose mailbox is gone is that mailbox, damaged. A second one with the same GUID is a copy
  * (copies.c). */
-#include "boxes.h"
+#include "dovecot-plugin/worker/ingest/boxes.h"
 
 #include <mailbox-list-iter.h>
 #include <mail-storage-private.h>

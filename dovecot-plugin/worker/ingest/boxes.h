@@ -2,7 +2,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_BOXES_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_BOXES_H
 
-#include "look.h"
+#include "dovecot-plugin/worker/ingest/look.h"
 
 struct found {
     const char *vname;

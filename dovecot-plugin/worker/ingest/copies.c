@@ -2,7 +2,7 @@
  *
  * An admin puts a mailbox beside itself, file by file, as one does with a backup: both have one GUID
  * then. The copy gets another one, or who deletes it deletes the original at all sites. */
-#include "boxes.h"
+#include "dovecot-plugin/worker/ingest/boxes.h"
 
 #include <mail-storage-private.h>
 

@@ -3,7 +3,7 @@
  * A Maildir keeps a GUID that is not the file's base name as the field G of the mail's line in dovecot-uidlist (every mail that
  * was placed or copied). Without that file Dovecot takes the base name. The state knows such a mail by its UID or its bytes, and
  * what it had; it is written back under the uidlist's lock, so that all sites show one GUID again and no UID changes. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <maildir-storage.h>
 #include <maildir-uidlist.h>

@@ -1,5 +1,5 @@
 /* held - UIDs whose mails went without a client's word, above the brake: an admin says whether they are removed, or damage (F1). */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
 

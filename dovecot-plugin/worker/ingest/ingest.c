@@ -8,7 +8,7 @@
  *     our own move  when a RENUMBER row names it: it is bound again by its GUID
  *
  * Nothing is published before it is committed; cursors move in the commit that has the last op read up to them. */
-#include "look.h"
+#include "dovecot-plugin/worker/ingest/look.h"
 
 #include <maildir-keywords.h>
 #include <mail-index-private.h>

@@ -3,7 +3,7 @@
  * So a peer that loses this site between two parcels still has the mail, and copies it instead of asking for its body. What cannot leave yet, since
  * a mailbox or a mail that may be the moved one could not be read, is found again by a later look: the cursor stays where it was, the journal
  * of deletions is kept, and the INBOX keeps the GUID of the mailbox that was renamed. */
-#include "look.h"
+#include "dovecot-plugin/worker/ingest/look.h"
 
 #include <mail-storage-private.h>
 

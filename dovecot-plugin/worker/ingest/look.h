@@ -2,7 +2,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_LOOK_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_LOOK_H
 
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 struct look {
     struct session *s;

@@ -1,5 +1,5 @@
 /* look_absent - a message whose mail is not there any more: a removal, a move, or damage; and the brake. */
-#include "look.h"
+#include "dovecot-plugin/worker/ingest/look.h"
 
 #include <mail-index-private.h>
 #include <mail-storage-private.h>

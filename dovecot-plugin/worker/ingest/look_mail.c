@@ -1,7 +1,7 @@
 /* look_mail - a mail that is there, against what the state says of its UID: is it the same one, whose flags are newer, is it new. */
-#include "look.h"
+#include "dovecot-plugin/worker/ingest/look.h"
 
-#include "../../delivery/delivery_id.h"
+#include "dovecot-plugin/protocol/delivery_id.h"
 
 #include <mail-index-private.h>
 #include <mail-storage-private.h>

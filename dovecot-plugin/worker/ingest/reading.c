@@ -6,7 +6,7 @@
  * another lane than the rest. When it has read them the site says that (PARCEL_READING), to a peer
  * that has confirmed all ops up to there: batches in front of that word may be lost, a full lane
  * refuses them. So may the word; who waits for it asks. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <time.h>
 

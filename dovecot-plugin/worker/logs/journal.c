@@ -3,8 +3,8 @@
  * It is taken away, and a line goes when what it says is committed: one that stayed would be evidence against the folder's next
  * life, when that is only damaged. A line that comes meanwhile is read where it is: who lists first and reads then knows of each
  * name that is gone whether somebody wanted that. */
-#include "journal_said.h"
-#include "worker.h"
+#include "dovecot-plugin/worker/logs/journal_said.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <fcntl.h>
 #include <write-full.h>

@@ -1,5 +1,5 @@
 /* journal_said - see journal_said.h */
-#include "journal_said.h"
+#include "dovecot-plugin/worker/logs/journal_said.h"
 
 #include <strescape.h>
 

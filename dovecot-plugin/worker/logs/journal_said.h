@@ -3,7 +3,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_LOGS_JOURNAL_SAID_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_LOGS_JOURNAL_SAID_H
 
-#include "../../compat.h"
+#include "dovecot-plugin/compat.h"
 
 #include <array.h>
 #include <guid.h>

@@ -3,8 +3,8 @@
  * An offset of our own is never handed to the library: one that lies inside a record makes Dovecot mark the live log
  * corrupt. The library is asked for the offset behind the modseq that the last record read began with; the first record
  * from there that raises the modseq must be that record, by its hash. Any doubt only means: compare the whole mailbox. */
-#include "log_record.h"
-#include "worker.h"
+#include "dovecot-plugin/worker/logs/log_record.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-index-modseq.h>
 #include <mail-index-private.h>

@@ -1,5 +1,5 @@
 /* log_record - see log_record.h */
-#include "log_record.h"
+#include "dovecot-plugin/worker/logs/log_record.h"
 
 #include <mail-types.h>
 

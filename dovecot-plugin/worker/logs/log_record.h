@@ -6,7 +6,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_LOGS_LOG_RECORD_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_LOGS_LOG_RECORD_H
 
-#include "../../compat.h"
+#include "dovecot-plugin/compat.h"
 
 #include <mail-transaction-log.h>
 

@@ -1,13 +1,13 @@
-/* spare_log - what clients did by the index logs that a rebuild replaced (../../kept/spare_log.h keeps them).
+/* spare_log - what clients did by the index logs that a rebuild replaced (dovecot-plugin/indexlog/spare_log.h keeps them).
  *
  * A UID in them is this mailbox's only if they go on from what was read last: a mailbox may have been restored from a backup in between, and then its UIDs are
  * other mails'. So one of them must be the very file in which reading stopped, and have the record there, and what counts stands behind it, there and in
  * those that came later, the one that is there now among them if none is missing in between. Where two say that they are the same one of the sequence, none is believed. What cannot be read is no evidence of anything. Whatever was the reason for
  * comparing the whole mailbox: they are all gone afterwards. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
-#include "../../kept/log_file.h"
-#include "../../kept/spare_log.h"
+#include "dovecot-plugin/indexlog/log_file.h"
+#include "dovecot-plugin/indexlog/spare_log.h"
 
 #include <mail-index-private.h>
 #include <mail-storage-private.h>

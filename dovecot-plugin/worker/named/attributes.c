@@ -3,7 +3,7 @@
  * What was seen last is a row here, since the core keeps what is wanted: their difference is a user's doing (F4) when the mailbox's
  * log says so, or when it is a value that was never here. A value that was here before, and of which no log tells, is an old
  * backup's: the state's is set again. Of access rights, where that cannot be told, none is granted (is_damage()). */
-#include "attributes.h"
+#include "dovecot-plugin/worker/named/attributes.h"
 
 #include <hash.h>
 #include <istream.h>

@@ -2,7 +2,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_NAMED_ATTRIBUTES_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_NAMED_ATTRIBUTES_H
 
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mailbox-attribute.h>
 

@@ -1,6 +1,6 @@
 /* scripts - Sieve scripts and which one is active, attributes of the INBOX: its log tells of those that Pigeonhole changes, but an editor and a backup change
  * them, too, and they go with a home that is lost. */
-#include "attributes.h"
+#include "dovecot-plugin/worker/named/attributes.h"
 
 #include <istream.h>
 #include <mail-storage-private.h>

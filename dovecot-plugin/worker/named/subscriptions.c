@@ -3,7 +3,7 @@
  * A name that was listed and is not any more was unsubscribed when the plugin wrote so (journal.c). Else the file is lost, or an
  * old one: the name is subscribed again. A name that comes back into the list, and went from it on somebody's word, was subscribed
  * again when the plugin wrote so; else it is unsubscribed again. A name that was never there is the user's. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <bsearch-insert-pos.h>
 #include <mail-storage-private.h>

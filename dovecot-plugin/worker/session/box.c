@@ -2,7 +2,7 @@
  *
  * A folder has one mailbox at most. A name may be that of several for a while: of one that is gone and of its successor; a GUID, while a
  * mailbox becomes another folder's. Those stand in a chain behind the first, in the order in which they came. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <hash.h>
 

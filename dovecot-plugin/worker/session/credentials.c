@@ -7,8 +7,8 @@
  * Whoever has a user's id may look into processes that have it and leave core files, unless they are not dumpable (prctl(2)).
  * Such a process has a connection with auth that was made as root. Dovecot drops root in a way that leaves it not dumpable
  * (TEMP_PRIV_DROP, seteuid); the rest is done here, and does not change that. */
-#include "system_groups.h"
-#include "worker.h"
+#include "dovecot-plugin/worker/session/system_groups.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-settings.h>
 

@@ -1,6 +1,6 @@
 /* crypt - users of mail_crypt whose private key only their password opens: nobody but their login reads what comes in for them, so nothing of it could be
  * sent (F39). Told when the user is opened, by name, not mail by mail. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
 #include <mailbox-attribute.h>

@@ -1,5 +1,5 @@
 /* flags - flags and keywords between Dovecot and the core. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <maildir-keywords.h>
 #include <maildir-storage.h>

@@ -7,9 +7,9 @@
  *
  * It brings back, too, what was expunged and not purged since. Those are known by rows: which GUID went from which folder, on somebody's
  * word, in the last days. Only such a mail is expunged again. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
-#include "../../kept/spare_log.h"
+#include "dovecot-plugin/indexlog/spare_log.h"
 
 #include <mail-index-private.h>
 #include <mail-storage-private.h>

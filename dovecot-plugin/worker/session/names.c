@@ -1,5 +1,5 @@
 /* names - folder names travel as namespace key and components (F26); here they become mailbox names and back. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mailbox-list-private.h>
 #include <str.h>

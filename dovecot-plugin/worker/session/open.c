@@ -3,7 +3,7 @@
  * Dovecot does all of that under the lock of the mailbox list. Who opens a mailbox that is being made makes it himself, and the CREATE
  * that is under way is answered ALREADYEXISTS; the library opens some unasked, when it brings its list index up to date. So none is
  * opened here that is not whole, but under that lock. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <hostpid.h>
 #include <maildir-storage.h>

@@ -1,6 +1,6 @@
 /* rows - what this program itself remembers, as ORSET_T_APP rows beside the core's: so it is committed with the state it
  * belongs to. Rows are read once, at open; what is in memory is what the last commit wrote, or it is read again. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
 #include <unichar.h>

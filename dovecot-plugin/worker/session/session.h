@@ -3,7 +3,7 @@
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_SESSION_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_SESSION_H
 
-#include "../../compat.h"
+#include "dovecot-plugin/compat.h"
 
 #include <array.h>
 #include <buffer.h>
@@ -12,15 +12,15 @@
 #include <seq-range-array.h>
 #include <str.h>
 
-#include "../frame.h"
-#include "../parcel.h"
-#include "batch.h"
-#include "exchange.h"
-#include "join.h"
-#include "orset.h"
-#include "state_sqlite.h"
-#include "tree.h"
-#include "uid.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "dovecot-plugin/protocol/parcel.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/exchange/exchange.h"
+#include "dovecot-plugin/orset/ops/join.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/store/state_sqlite.h"
+#include "dovecot-plugin/orset/state/tree.h"
+#include "dovecot-plugin/orset/ops/uid.h"
 
 /* --- the program ---------------------------------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
  * behind its fsync(), and where the library holds a lock of the kernel's on a file, closing any descriptor of that file would drop it.
  *
  * The library calls the two functions below instead of libc's, since this program exports them. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* user - OPEN and CLOSE: who the user is, whether he can be replicated, his lock, his state; and the state's commits. */
-#include "worker.h"
+#include "dovecot-plugin/worker/worker.h"
 
 #include <eacces-error.h>
 #include <mail-index-private.h>

@@ -15,12 +15,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "batch.h"
-#include "floor.h"
-#include "exchange.h"
-#include "memstore.h"
-#include "orset.h"
-#include "state_sqlite.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "tests/bench/orset/floor.h"
+#include "dovecot-plugin/orset/exchange/exchange.h"
+#include "tests/support/memstore/memstore.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/store/state_sqlite.h"
 
 #include <sqlite3.h>
 

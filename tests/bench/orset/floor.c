@@ -1,5 +1,5 @@
 /* floor - see floor.h. */
-#include "floor.h"
+#include "tests/bench/orset/floor.h"
 
 #include <sqlite3.h>
 #include <stdio.h>

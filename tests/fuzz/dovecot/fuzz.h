@@ -2,7 +2,7 @@
 #ifndef DOVELANE_TESTS_FUZZ_DOVECOT_FUZZ_H
 #define DOVELANE_TESTS_FUZZ_DOVECOT_FUZZ_H
 
-#include "../../../dovecot-plugin/compat.h"
+#include "dovecot-plugin/compat.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
  *
  * The first byte chooses: bytes as they are, or a true line with changes. No line is believed that has not
  * the right code for this entry, hash and address. */
-#include "fuzz.h"
+#include "tests/fuzz/dovecot/fuzz.h"
 
-#include "../../../dovecot-plugin/delivery/delivery_id.h"
+#include "dovecot-plugin/protocol/delivery_id.h"
 
 static const char hash[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
                   rcpt[] = "User@example.org", entry[] = "0123456789abcdef0123456789abcdef";

@@ -1,7 +1,7 @@
 /* journal_fuzz - lines of a journal, which is its user's file: any bytes, after a power loss zeros. */
-#include "fuzz.h"
+#include "tests/fuzz/dovecot/fuzz.h"
 
-#include "../../../dovecot-plugin/replicator/worker/journal_said.h"
+#include "dovecot-plugin/worker/logs/journal_said.h"
 
 static bool has_name(const void *data, size_t size, const char *name)
 {

@@ -1,4 +1,4 @@
-#include "../words.h"
+#include "tests/fuzz/words.h"
 
 const char *const fuzz_words[] = {"D\t",
                                   "x\t",

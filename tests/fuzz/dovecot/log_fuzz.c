@@ -2,10 +2,10 @@
  * sizes, and a file that is none.
  *
  * Each record's data is read from a copy of its own size, so that a byte too many is seen. */
-#include "fuzz.h"
+#include "tests/fuzz/dovecot/fuzz.h"
 
-#include "../../../dovecot-plugin/kept/log_file.h"
-#include "../../../dovecot-plugin/replicator/worker/log_record.h"
+#include "dovecot-plugin/indexlog/log_file.h"
+#include "dovecot-plugin/worker/logs/log_record.h"
 
 #include <mail-index-util.h>
 #include <mail-transaction-log-private.h>

@@ -1,4 +1,4 @@
-#include "../words.h"
+#include "tests/fuzz/words.h"
 
 const char *const fuzz_words[] = {
     "+p", "-s", "vendor/key", "\1", "\2", "\3", "\4", "\6", "\xff\xff\xff\xff", "\x10", "\x20", "keyword", 0};

@@ -2,7 +2,7 @@
  *
  *     [iterations [seed]]       default 20,000
  *     --seeds DIRECTORY         writes the good inputs, as first ones of libFuzzer */
-#include "driver.h"
+#include "tests/fuzz/lane/driver.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver.h"
-#include "redis-module/lane/lane.h"
+#include "tests/fuzz/lane/driver.h"
+#include "redis-module/core/lane.h"
 
 static const uint8_t *input;
 static size_t left;

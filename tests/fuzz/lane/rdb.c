@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver.h"
-#include "redis-module/commands/chunk.h"
-#include "redis-module/commands/type.h"
+#include "tests/fuzz/lane/driver.h"
+#include "redis-module/propagate/chunk.h"
+#include "redis-module/persist/type.h"
 
 struct RedisModuleIO {
     const uint8_t *at;

@@ -6,7 +6,7 @@
  * an allocator that fails. After each: nothing crashed; a failed call changed no digest; only site 2's
  * numbers went on and only its dots came, unless it was an exchange; tables are within their bounds and within
  * site 2's share of them; the state can be closed, opened and has the same digest. */
-#include "fuzz.h"
+#include "tests/fuzz/orset/fuzz.h"
 
 static long fail_after = -1;
 

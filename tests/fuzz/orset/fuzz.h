@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch.h"
-#include "exchange.h"
-#include "memstore.h"
-#include "orset.h"
-#include "uid.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/exchange/exchange.h"
+#include "tests/support/memstore/memstore.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/orset/ops/uid.h"
 
 extern const struct orset_alloc HEAP;
 

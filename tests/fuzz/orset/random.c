@@ -2,7 +2,7 @@
  *
  *     orset-fuzz-random [iterations [seed]]     default 20,000
  *     orset-fuzz-random --seeds DIRECTORY       writes the real messages, as first inputs of libFuzzer */
-#include "fuzz.h"
+#include "tests/fuzz/orset/fuzz.h"
 
 enum { SEEDS_MAX = 64, INPUT_MAX = 1 << 15 };
 

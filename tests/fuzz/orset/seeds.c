@@ -1,5 +1,5 @@
 /* seeds - real messages of two sites, of every kind that fuzz.c takes. */
-#include "fuzz.h"
+#include "tests/fuzz/orset/fuzz.h"
 
 /* Every kind of op, as ingest makes them. */
 static void change_everything(struct orset *os)

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "address.h"
-#include "engine.h"
-#include "smtp_dots.h"
+#include "lib/mail/address.h"
+#include "proxy/engine.h"
+#include "lib/mail/smtp_dots.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

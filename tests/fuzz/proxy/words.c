@@ -1,4 +1,4 @@
-#include "../words.h"
+#include "tests/fuzz/words.h"
 
 const char *const fuzz_words[] = {"EHLO x\r\n", "XFORWARD NAME=a ADDR=1.2.3.4\r\n", "XFORWARD SOURCE=LOCAL HELO=+20\r\n", "MAIL FROM:<a@b.example> SIZE=10\r\n",
                                   "MAIL FROM:<> SMTPUTF8\r\n", "RCPT TO:<c@d.example> NOTIFY=NEVER\r\n", "RCPT TO:<\"c d\"@e>\r\n", "DATA\r\n", "\r\n", "\n", "\r", ".",

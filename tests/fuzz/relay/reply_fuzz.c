@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "smtp_features.h"
+#include "relay/smtp/smtp_features.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

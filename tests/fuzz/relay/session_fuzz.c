@@ -16,9 +16,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "log.h"
-#include "smtp.h"
+#include "lib/config/config.h"
+#include "lib/base/log.h"
+#include "relay/smtp/smtp.h"
 
 enum { MAILS = 4, RCPTS = 3, ROUNDS = 2000 };
 

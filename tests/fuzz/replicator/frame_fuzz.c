@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hint.h"
-#include "parcel.h"
+#include "dovecot-plugin/protocol/hint.h"
+#include "dovecot-plugin/protocol/parcel.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

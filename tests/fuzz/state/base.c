@@ -1,6 +1,6 @@
 /* base - a state file to be damaged: two folders of one name, mails with copies and keywords, what waits,
  * what is remembered, aliases, long keys. */
-#include "state.h"
+#include "tests/fuzz/state/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

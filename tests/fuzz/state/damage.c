@@ -1,6 +1,6 @@
 /* damage - what somebody writes into a state file: bytes anywhere, rows by SQL, tables of his own, a cut
  * file. */
-#include "state.h"
+#include "tests/fuzz/state/state.h"
 
 #include <sqlite3.h>
 #include <stdio.h>

@@ -2,15 +2,15 @@
 #ifndef DOVELANE_TESTS_FUZZ_STATE_STATE_H
 #define DOVELANE_TESTS_FUZZ_STATE_STATE_H
 
-#include "batch.h"
-#include "exchange.h"
-#include "join.h"
-#include "memstore.h"
-#include "orset.h"
-#include "tree.h"
-#include "uid.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/exchange/exchange.h"
+#include "dovecot-plugin/orset/ops/join.h"
+#include "tests/support/memstore/memstore.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/orset/state/tree.h"
+#include "dovecot-plugin/orset/ops/uid.h"
 
-#include "../../../dovecot-plugin/state/state_sqlite.h"
+#include "dovecot-plugin/store/state_sqlite.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
  *
  * After each: nothing crashed or was read past its end; what failed by the file's doing is known as that, so
  * that the worker puts the file aside and makes a new state. */
-#include "state.h"
+#include "tests/fuzz/state/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ static void set_up(void)
     atexit(tell);
 }
 
-/* The worker's way: worker/user.c. */
+/* The worker's way: worker/session/user.c. */
 static void one(struct choices *c)
 {
     struct orset_origin me = {1, 5000};

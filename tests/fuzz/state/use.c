@@ -1,5 +1,5 @@
 /* use - what a worker asks a state for, and what it tells it. */
-#include "state.h"
+#include "tests/fuzz/state/state.h"
 
 #include <stdlib.h>
 #include <string.h>

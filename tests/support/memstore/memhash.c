@@ -1,5 +1,5 @@
 /* memhash - see memhash.h. */
-#include "memhash.h"
+#include "tests/support/memstore/memhash.h"
 
 #define SLOTS 7
 #define FULL_PERCENT 80 /* of all slots in use, before there are twice as many */

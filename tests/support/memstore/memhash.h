@@ -8,7 +8,7 @@
 #ifndef DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMHASH_H
 #define DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMHASH_H
 
-#include "memrow.h"
+#include "tests/support/memstore/memrow.h"
 
 struct memhash {
     void *block;            /* as allocated */

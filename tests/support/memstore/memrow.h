@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "store.h"
+#include "dovecot-plugin/orset/store.h"
 
 struct memrow {
     uint32_t key_len, len, room; /* room: bytes that the value may have before the row must move */

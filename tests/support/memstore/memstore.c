@@ -3,10 +3,10 @@
  * Undo log: what a row was before each change, one record behind the other in one block, walked backwards by
  * rollback. A row's room never shrinks and a removed row stays, dead, until commit: so whatever has been
  * changed can be changed back without memory. */
-#include "memstore.h"
+#include "tests/support/memstore/memstore.h"
 
-#include "memhash.h"
-#include "memtree.h"
+#include "tests/support/memstore/memhash.h"
+#include "tests/support/memstore/memtree.h"
 
 #define ROW_LINE 64 /* rows that are longer come in multiples of it: a mail's row has room for some flags */
 

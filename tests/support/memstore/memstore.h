@@ -4,7 +4,7 @@
 #ifndef DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMSTORE_H
 #define DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMSTORE_H
 
-#include "store.h"
+#include "dovecot-plugin/orset/store.h"
 
 struct orset_memstore;
 

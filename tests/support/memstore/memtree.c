@@ -1,5 +1,5 @@
 /* memtree - see memtree.h. */
-#include "memtree.h"
+#include "tests/support/memstore/memtree.h"
 
 #define FAN 64
 #define DEPTH_MAX 16

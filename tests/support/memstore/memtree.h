@@ -11,7 +11,7 @@
 #ifndef DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMTREE_H
 #define DOVELANE_TESTS_SUPPORT_MEMSTORE_MEMTREE_H
 
-#include "memrow.h"
+#include "tests/support/memstore/memrow.h"
 
 struct memtree {
     struct memnode *root;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "model.h"
+#include "tests/unit/lane/model.h"
 
 #define LANES 2
 #define HOLDERS 3

@@ -1,6 +1,6 @@
 #include <stdlib.h>
 
-#include "world.h"
+#include "tests/unit/lane/world.h"
 
 int main(void)
 {

@@ -1,4 +1,4 @@
-#include "model.h"
+#include "tests/unit/lane/model.h"
 
 #include <stdlib.h>
 #include <string.h>

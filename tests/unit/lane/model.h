@@ -3,7 +3,7 @@
 #ifndef DOVELANE_TESTS_UNIT_LANE_MODEL_H
 #define DOVELANE_TESTS_UNIT_LANE_MODEL_H
 
-#include "redis-module/lane/lane.h"
+#include "redis-module/core/lane.h"
 
 #define MODEL_DATA 24
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "world.h"
+#include "tests/unit/lane/world.h"
 
 static uint64_t state;
 

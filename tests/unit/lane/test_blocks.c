@@ -1,7 +1,7 @@
 /* Lanes with large holes: nothing may cost as much as the lane was long. */
 #include <time.h>
 
-#include "world.h"
+#include "tests/unit/lane/world.h"
 
 static double seconds(void)
 {

@@ -1,5 +1,5 @@
 /* Without memory nothing changes, and giving back needs none. */
-#include "world.h"
+#include "tests/unit/lane/world.h"
 
 START_TEST(test_push_without_memory_changes_nothing)
 {

@@ -1,7 +1,7 @@
 /* What is stored, found, replaced, handed over and removed. */
 #include <string.h>
 
-#include "world.h"
+#include "tests/unit/lane/world.h"
 
 START_TEST(test_pushed_entry_is_found_by_sequence_and_id)
 {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares redis-module/redisapi.h, which is written by hand, with the redismodule.h of the distribution's source package.
+"""Compares redis-module/server/redisapi.h, which is written by hand, with the redismodule.h of the distribution's source package.
 
 Every call must have the same type there, every constant the same value, every structure the same size and every field the same
 offset, but for what servers allow: type methods may have grown there (a server reads of ours what the version in front says), and
@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-OURS = ROOT / "redis-module" / "redisapi.h"
+OURS = ROOT / "redis-module" / "server" / "redisapi.h"
 CC = os.environ.get("CC", "cc").split()
 SKIPPED = 77
 

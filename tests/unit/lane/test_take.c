@@ -1,5 +1,5 @@
 /* What is given, to whom, in which order, and how it comes back. */
-#include "world.h"
+#include "tests/unit/lane/world.h"
 
 START_TEST(test_taken_in_order_of_storing)
 {

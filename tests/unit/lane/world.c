@@ -1,4 +1,4 @@
-#include "world.h"
+#include "tests/unit/lane/world.h"
 
 #include <stdlib.h>
 #include <string.h>

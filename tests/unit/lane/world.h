@@ -5,7 +5,7 @@
 
 #include <check.h>
 
-#include "redis-module/lane/lane.h"
+#include "redis-module/core/lane.h"
 
 extern struct lane_env env;
 extern size_t allocated; /* bytes in use */

@@ -1,6 +1,6 @@
 #include <stdlib.h>
 
-#include "tests.h"
+#include "tests/unit/lib/tests.h"
 
 int main(void)
 {

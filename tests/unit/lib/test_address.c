@@ -1,8 +1,8 @@
-#include "tests.h"
+#include "tests/unit/lib/tests.h"
 
 #include <stdlib.h>
 
-#include "address.h"
+#include "lib/mail/address.h"
 
 /* As RFC 5321 has them on the wire, and as Postfix keeps them inside. */
 START_TEST(quotes_come_and_go_with_need)

@@ -1,6 +1,6 @@
-#include "tests.h"
+#include "tests/unit/lib/tests.h"
 
-#include "beat_reader.h"
+#include "lib/redis/beat_reader.h"
 
 #define UNKNOWN "ERR unknown command 'LANE.BEATS', with args beginning with: "
 #define REFUSED "NOPERM this user has no permissions to run the 'lane.beats' command"

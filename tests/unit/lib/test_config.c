@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "tests.h"
+#include "lib/config/config.h"
+#include "tests/unit/lib/tests.h"
 
 static struct config *c;
 static char *error;

@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "entryid.h"
-#include "envelope.h"
-#include "lanename.h"
-#include "tests.h"
+#include "lib/mail/entryid.h"
+#include "lib/mail/envelope.h"
+#include "lib/mail/lanename.h"
+#include "tests/unit/lib/tests.h"
 
 static void sample(struct envelope *e)
 {

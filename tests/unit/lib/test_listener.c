@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "beside.h"
-#include "listener.h"
-#include "tests.h"
+#include "lib/base/beside.h"
+#include "lib/daemon/listener.h"
+#include "tests/unit/lib/tests.h"
 
 static char directory[] = "/tmp/test-listener-XXXXXX", path[sizeof directory + 120];
 static struct ev_loop *loop;

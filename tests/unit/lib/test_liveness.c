@@ -1,8 +1,8 @@
 #include <check.h>
 #include <string.h>
 
-#include "liveness.h"
-#include "tests.h"
+#include "lib/cluster/liveness.h"
+#include "tests/unit/lib/tests.h"
 
 static const char *const names[] = {"mx1", "mx2", "mx3"};
 static const struct liveness_times times = {2., 15., 60.};

@@ -3,9 +3,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "envelope.h"
-#include "log.h"
-#include "tests.h"
+#include "lib/mail/envelope.h"
+#include "lib/base/log.h"
+#include "tests/unit/lib/tests.h"
 
 static const struct {
     const char *given, *logged;

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "match.h"
-#include "tests.h"
+#include "lib/base/clock.h"
+#include "lib/mail/match.h"
+#include "tests/unit/lib/tests.h"
 
 static const char message[] = "Received: x\r\nSubject: your\r\n\tINVOICE 17\r\n\r\nX-Body: no\r\n";
 static int asked;

@@ -6,11 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "config.h"
-#include "members.h"
-#include "said.h"
-#include "tests.h"
+#include "lib/base/clock.h"
+#include "lib/config/config.h"
+#include "lib/cluster/members.h"
+#include "lib/cluster/said.h"
+#include "tests/unit/lib/tests.h"
 
 static const char three[] = "5 node mx1 10.0.0.1:7001 - yes -\n7 gone mx2\n6 node mx3 unix:/x 10.1.0.3:1 no mail.example\n";
 

@@ -9,9 +9,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "node.h"
-#include "tests.h"
+#include "lib/base/log.h"
+#include "lib/redis/node.h"
+#include "tests/unit/lib/tests.h"
 
 /* ---- the peer: connection i gets answer[i] (the last one again and again), then stays open until the client leaves ---- */
 

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "path.h"
-#include "resolve.h"
+#include "lib/redis/path.h"
+#include "lib/base/resolve.h"
 
 #define NAMES 300
 

@@ -10,9 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "store.h"
-#include "tests.h"
+#include "lib/base/log.h"
+#include "lib/store/store.h"
+#include "tests/unit/lib/tests.h"
 
 #define WITHIN 60 /* seconds: a hang guard */
 

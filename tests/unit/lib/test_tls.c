@@ -12,8 +12,8 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
-#include "tests.h"
-#include "tls.h"
+#include "tests/unit/lib/tests.h"
+#include "lib/redis/tls.h"
 
 struct server {
     int listener, port;

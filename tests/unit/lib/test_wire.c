@@ -8,9 +8,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "mem.h"
-#include "tests.h"
-#include "wire.h"
+#include "lib/base/mem.h"
+#include "tests/unit/lib/tests.h"
+#include "lib/redis/wire.h"
 
 #define REQUESTS 3
 

@@ -33,11 +33,11 @@
 
 #include <linux/sockios.h>
 
-#include "stub_session.h"
+#include "tests/unit/milter/stub_session.h"
 
-#include "listener.h"
-#include "program.h"
-#include "session.h"
+#include "lib/daemon/listener.h"
+#include "lib/daemon/program.h"
+#include "milter/session.h"
 
 static const struct engine *const engines[] = {&engine_own, &engine_libmilter};
 enum { ENGINES = 2, PATIENCE = 60000 /* ms */ };

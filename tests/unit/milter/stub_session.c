@@ -1,4 +1,4 @@
-#include "stub_session.h"
+#include "tests/unit/milter/stub_session.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "session.h"
+#include "milter/session.h"
 
 struct milter milter;
 

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "mem.h"
+#include "lib/base/mem.h"
 
 /* Forgets what was heard. */
 void stub_begin(void);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "protocol.h"
+#include "milter/protocol.h"
 
 static const char *directory; /* of the recordings */
 

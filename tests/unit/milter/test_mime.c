@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mime.h"
+#include "lib/mail/mime.h"
 
 static bool says(const char *message)
 {

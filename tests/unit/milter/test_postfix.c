@@ -6,12 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "maps.h"
-#include "mem.h"
-#include "postconf.h"
-#include "postfix.h"
-#include "tables.h"
+#include "lib/config/config.h"
+#include "lib/postfix/maps.h"
+#include "lib/base/mem.h"
+#include "lib/postfix/postconf.h"
+#include "lib/postfix/postfix.h"
+#include "lib/postfix/tables.h"
 
 static char dir[] = "/tmp/dovelane-postfix-XXXXXX";
 

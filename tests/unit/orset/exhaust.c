@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "exhaust_walk.h"
+#include "tests/unit/orset/exhaust_walk.h"
 
 #define WORKERS_MAX 8
 

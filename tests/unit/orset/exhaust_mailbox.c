@@ -1,12 +1,12 @@
 /* exhaust_mailbox - see exhaust_mailbox.h. */
-#include "exhaust_mailbox.h"
+#include "tests/unit/orset/exhaust_mailbox.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
-#include "uid.h"
+#include "dovecot-plugin/orset/internal.h"
+#include "dovecot-plugin/orset/ops/uid.h"
 
 /* --- operations
  * ------------------------------------------------------------------------------------------------------ */

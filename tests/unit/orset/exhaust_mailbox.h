@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 
-#include "exhaust_model.h"
-#include "orset.h"
-#include "tiny.h"
+#include "tests/unit/orset/exhaust_model.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "tests/unit/orset/tiny.h"
 
 struct operation {
     enum kind kind;

@@ -1,5 +1,5 @@
 /* exhaust_model - see exhaust_model.h. */
-#include "exhaust_model.h"
+#include "tests/unit/orset/exhaust_model.h"
 
 #define BIT(i) (1U << (i))
 

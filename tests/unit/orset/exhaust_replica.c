@@ -1,14 +1,14 @@
 /* exhaust_replica - see exhaust_replica.h. */
-#include "exhaust_replica.h"
+#include "tests/unit/orset/exhaust_replica.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch.h"
-#include "exchange.h"
-#include "exhaust_mailbox.h"
-#include "exhaust_map.h"
-#include "internal.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/exchange/exchange.h"
+#include "tests/unit/orset/exhaust_mailbox.h"
+#include "tests/unit/orset/exhaust_map.h"
+#include "dovecot-plugin/orset/internal.h"
 
 /* --- states by number
  * ------------------------------------------------------------------------------------------------ */

@@ -3,7 +3,7 @@
 #ifndef DOVELANE_TESTS_UNIT_ORSET_EXHAUST_REPLICA_H
 #define DOVELANE_TESTS_UNIT_ORSET_EXHAUST_REPLICA_H
 
-#include "exhaust_mailbox.h"
+#include "tests/unit/orset/exhaust_mailbox.h"
 
 #define SITES 3
 #define NONE UINT32_MAX

@@ -21,13 +21,13 @@
  *
  * No rule of the core is used: neither that sites, folders or mails are alike, nor that two operations do not
  * touch each other. */
-#include "exhaust_walk.h"
+#include "tests/unit/orset/exhaust_walk.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "orset.h"
+#include "dovecot-plugin/orset/orset.h"
 
 struct walked walked;
 

@@ -5,7 +5,7 @@
 #ifndef DOVELANE_TESTS_UNIT_ORSET_EXHAUST_WALK_H
 #define DOVELANE_TESTS_UNIT_ORSET_EXHAUST_WALK_H
 
-#include "exhaust_replica.h"
+#include "tests/unit/orset/exhaust_replica.h"
 
 #define PROGRAM_MAX 4
 

@@ -14,7 +14,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-CORE, STATE = ROOT / "dovecot-plugin/orset", ROOT / "dovecot-plugin/state"
+PLACE = "dovecot-plugin/orset"
+CORE, STATE = ROOT / PLACE, ROOT / "dovecot-plugin/store"
 MEMSTORE = ROOT / "tests/support/memstore"
 TESTS, FUZZ = ROOT / "tests/unit/orset", ROOT / "tests/fuzz/orset"
 
@@ -85,7 +86,7 @@ FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-w"]
 
 def compile_and_run(name, sources, core, libraries, arguments, work):
     program = work / name
-    build = subprocess.run(["gcc", *FLAGS, f"-I{core}", f"-I{STATE}", f"-I{MEMSTORE}", "-o", program, *sources, core / "liborset.a", *libraries],
+    build = subprocess.run(["gcc", *FLAGS, f"-I{work}", f"-I{ROOT}", "-o", program, *sources, core / "liborset.a", *libraries],
                            capture_output=True, text=True)
     if build.returncode:
         raise RuntimeError(build.stderr)
@@ -120,14 +121,15 @@ def catch(core, objects, work):
 def try_mutant(mutant, scratch, objects):
     name, file, old, new = mutant
     work = pathlib.Path(tempfile.mkdtemp(dir=scratch))
-    core = work / "orset"
+    core = work / PLACE
     shutil.copytree(CORE, core)
-    text = (core / file).read_text()
+    mutated = next(core.rglob(file))
+    text = mutated.read_text()
     if text.count(old) != 1:
         return name, None, f"STALE: {file} has it {text.count(old)} times"
-    (core / file).write_text(text.replace(old, new))
+    mutated.write_text(text.replace(old, new))
     mine = work / "mutant.o"
-    build = subprocess.run(["gcc", *FLAGS, "-c", core / file, "-o", mine], capture_output=True, text=True)
+    build = subprocess.run(["gcc", *FLAGS, f"-I{work}", "-c", mutated, "-o", mine], capture_output=True, text=True)
     if build.returncode:
         return name, None, "STALE: does not compile: " + build.stderr.splitlines()[0]
     caught = catch(core, [mine if o.stem == pathlib.Path(file).stem else o for o in objects], work)
@@ -140,9 +142,9 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         objects = []
-        for source in sorted([*CORE.glob("*.c"), *MEMSTORE.glob("*.c")]):
+        for source in sorted([*CORE.rglob("*.c"), *MEMSTORE.glob("*.c")]):
             objects.append(scratch / (source.stem + ".o"))
-            subprocess.run(["gcc", *FLAGS, f"-I{CORE}", "-c", source, "-o", objects[-1]], check=True)
+            subprocess.run(["gcc", *FLAGS, f"-I{ROOT}", "-c", source, "-o", objects[-1]], check=True)
         lives = 0
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for name, test, says in pool.map(lambda m: try_mutant(m, scratch, objects), wanted):

@@ -1,9 +1,9 @@
 /* rows - a state file that its user wrote into: what cannot be true is known as that, wherever it is, and
  * nothing of it is run. */
-#include "batch.h"
-#include "guard.h"
-#include "orset.h"
-#include "state_sqlite.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/store/guard.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/store/state_sqlite.h"
 
 #include <check.h>
 #include <sqlite3.h>

@@ -13,7 +13,7 @@
  *
  *     simulate [runs [seed]]       default 2,000 runs; "long": 40,000
  *     simulate away [n]            a peer away for n operations (default 1,000,000) */
-#include "simulate.h"
+#include "tests/unit/orset/simulate.h"
 
 static uint64_t rng, seed_now, steps_done;
 static struct group group[NAMESPACES];

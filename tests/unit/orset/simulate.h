@@ -14,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch.h"
-#include "exchange.h"
-#include "join.h"
-#include "memstore.h"
-#include "orset.h"
-#include "reserve.h"
-#include "state_sqlite.h"
-#include "uid.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/exchange/exchange.h"
+#include "dovecot-plugin/orset/ops/join.h"
+#include "tests/support/memstore/memstore.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/store/reserve.h"
+#include "dovecot-plugin/store/state_sqlite.h"
+#include "dovecot-plugin/orset/ops/uid.h"
 
 enum { SITES = 4, NAMESPACES = 2, BOXES = 28, MAILS = 220, LANE = 64 };
 

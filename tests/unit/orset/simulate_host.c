@@ -1,7 +1,7 @@
 /* simulate_host - hosts and their disks, and what befalls them.
  *
  * A state's disk is memory, or in a share of the runs an SQLite file with a reserve file beside it. */
-#include "simulate.h"
+#include "tests/unit/orset/simulate.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 /* simulate_judge - the end: links are good, everybody does what is left, and everything is compared. */
-#include "simulate.h"
+#include "tests/unit/orset/simulate.h"
 
 /* --- what users did
  * -------------------------------------------------------------------------------------------------- */

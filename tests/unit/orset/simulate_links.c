@@ -1,5 +1,5 @@
 /* simulate_links - lanes, state exchanges and UID rounds between sites. */
-#include "simulate.h"
+#include "tests/unit/orset/simulate.h"
 
 static void message_set(struct message *m, struct orset_buf *b)
 {

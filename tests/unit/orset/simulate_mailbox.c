@@ -1,6 +1,6 @@
 /* simulate_mailbox - users at their mailboxes, ingest of what they did, work that the state asks for. */
-#include "simulate.h"
-#include "uid.h"
+#include "tests/unit/orset/simulate.h"
+#include "dovecot-plugin/orset/ops/uid.h"
 
 static bool in_vain; /* the transaction will be rolled back */
 

@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "memstore.h"
-#include "orset.h"
-#include "state_sqlite.h"
+#include "tests/support/memstore/memstore.h"
+#include "dovecot-plugin/orset/orset.h"
+#include "dovecot-plugin/store/state_sqlite.h"
 
 #define ROWS 400
 #define KEY 12

@@ -4,9 +4,9 @@
  * messages alive are exactly those added and not removed.
  *
  *     orset-tangle [first seed [runs [steps]]] */
-#include "exchange.h"
-#include "uid.h"
-#include "unit.h"
+#include "dovecot-plugin/orset/exchange/exchange.h"
+#include "dovecot-plugin/orset/ops/uid.h"
+#include "tests/unit/orset/unit.h"
 
 enum { REPLICAS = 4, DOTS = 1024 };
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
-#include "store.h"
+#include "dovecot-plugin/orset/base/bytes.h"
+#include "dovecot-plugin/orset/store.h"
 
 #define TINY_ROWS 256
 #define TINY_DATA 16000

@@ -4,11 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "reserve.h"
-#include "state_sqlite.h"
-#include "tree.h"
-#include "uid.h"
-#include "unit.h"
+#include "dovecot-plugin/store/reserve.h"
+#include "dovecot-plugin/store/state_sqlite.h"
+#include "dovecot-plugin/orset/state/tree.h"
+#include "dovecot-plugin/orset/ops/uid.h"
+#include "tests/unit/orset/unit.h"
 
 struct names {
     char text[400];

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch.h"
-#include "exchange.h"
-#include "memstore.h"
-#include "orset.h"
+#include "dovecot-plugin/orset/ops/batch.h"
+#include "dovecot-plugin/orset/exchange/exchange.h"
+#include "tests/support/memstore/memstore.h"
+#include "dovecot-plugin/orset/orset.h"
 
 struct replica {
     struct orset_memstore *mem;

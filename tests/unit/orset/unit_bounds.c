@@ -1,6 +1,6 @@
 /* unit_bounds - no site makes what its peers refuse, and what a peer's op would exceed is refused before anything
  * changes. Copies of one mail: all of them come to all sites, and a change of each costs no more than of the first. */
-#include "unit.h"
+#include "tests/unit/orset/unit.h"
 
 /* A store that counts the rows it is asked for. */
 struct counted {

@@ -1,5 +1,5 @@
 /* unit_epoch - old copies of a state, and what a new epoch does (F20). */
-#include "unit.h"
+#include "tests/unit/orset/unit.h"
 
 static void new_epoch(struct replica *r, uint64_t epoch)
 {

@@ -1,8 +1,8 @@
 /* unit_exchange - the five conditions of exchange.h under which "covered and absent" means removed (F35). Each test
  * walks one story twice: as the core does it, and with the condition broken by hand; then the mail must be lost, or
  * the test would show nothing. */
-#include "exchange_internal.h"
-#include "unit.h"
+#include "dovecot-plugin/orset/exchange/exchange_internal.h"
+#include "tests/unit/orset/unit.h"
 
 /* version, kind, vector of one state; the rest of another's answer */
 static void splice(struct replica *vector_of, struct orset_buf *vector, const struct orset_buf *body,

@@ -1,5 +1,5 @@
 /* unit_hostile - a peer cannot fill the tables that all share, nor use numbers it was not given (F43). */
-#include "unit.h"
+#include "tests/unit/orset/unit.h"
 
 /* A hello of site 2, epoch 102, whose vector names n more origins. */
 static int hello_naming(struct replica *to, unsigned first, unsigned n)

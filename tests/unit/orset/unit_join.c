@@ -1,7 +1,7 @@
 /* unit_join - mailboxes that were full before their state knew of them (F36), and bytes that differ under one GUID
  * (F17). */
-#include "join.h"
-#include "unit.h"
+#include "dovecot-plugin/orset/ops/join.h"
+#include "tests/unit/orset/unit.h"
 
 struct mail {
     uint32_t uid;

@@ -1,9 +1,9 @@
 /* unit_meanwhile - what an exchange must see that no dot of the giver's shows: elements that came to the asker while it
  * was under way, and what the giver knows of messages that it does not have. Each story needs four replicas, or an op
  * between two answers. After it all ops are delivered and no further exchange runs. */
-#include "unit.h"
+#include "tests/unit/orset/unit.h"
 
-#include "uid.h"
+#include "dovecot-plugin/orset/ops/uid.h"
 
 static void set_flags(struct replica *r, uint32_t uid, uint8_t system)
 {

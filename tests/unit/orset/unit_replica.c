@@ -1,5 +1,5 @@
 /* unit_replica - see unit.h. */
-#include "unit.h"
+#include "tests/unit/orset/unit.h"
 
 long fail_after = -1; /* allocations until one fails, -1: none */
 

@@ -1,6 +1,6 @@
 /* unit_uid - UID rounds (F31), and which side wins for \Deleted (F28). */
-#include "uid.h"
-#include "unit.h"
+#include "dovecot-plugin/orset/ops/uid.h"
+#include "tests/unit/orset/unit.h"
 
 /* One whole round of keeper, with the answer of other. */
 static int settle(struct replica *keeper, struct replica *other, bool told_meanwhile)

@@ -1,8 +1,8 @@
-#include "../../../dovecot-plugin/compat.h"
+#include "dovecot-plugin/compat.h"
 
 #include <stdlib.h>
 
-#include "tests.h"
+#include "tests/unit/plugin/tests.h"
 
 int main(void)
 {

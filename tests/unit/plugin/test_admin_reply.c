@@ -1,6 +1,6 @@
-#include "tests.h"
+#include "tests/unit/plugin/tests.h"
 
-#include "../../../dovecot-plugin/doveadm/admin_reply.h"
+#include "dovecot-plugin/protocol/admin_reply.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
-#include "tests.h"
+#include "tests/unit/plugin/tests.h"
 
-#include "../../../dovecot-plugin/compat.h"
-#include "../../../dovecot-plugin/delivery/delivery_id.h"
+#include "dovecot-plugin/compat.h"
+#include "dovecot-plugin/protocol/delivery_id.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-#include "tests.h"
+#include "tests/unit/plugin/tests.h"
 
-#include "../../../dovecot-plugin/plugin/line.h"
+#include "dovecot-plugin/protocol/line.h"
 
 #include <string.h>
 

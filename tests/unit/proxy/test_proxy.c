@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "address.h"
-#include "engine.h"
-#include "route.h"
+#include "lib/mail/address.h"
+#include "proxy/engine.h"
+#include "lib/ingress/route.h"
 
 static const struct postfix_header header = {.drop = "bcc,content-length,resent-bcc,return-path,", .hops = 3};
 

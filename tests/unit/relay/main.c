@@ -1,6 +1,6 @@
 #include <stdlib.h>
 
-#include "tests.h"
+#include "tests/unit/relay/tests.h"
 
 int main(void)
 {

@@ -1,8 +1,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "smtp_body.h"
-#include "tests.h"
+#include "relay/smtp/smtp_body.h"
+#include "tests/unit/relay/tests.h"
 
 /* All of it, in steps of at most n bytes. */
 static void drain(struct smtp_body *b, size_t n, struct buf *out)

@@ -1,9 +1,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bounce.h"
-#include "smtp_compose.h"
-#include "tests.h"
+#include "relay/delivery/bounce.h"
+#include "relay/smtp/smtp_compose.h"
+#include "tests/unit/relay/tests.h"
 
 static struct recipient to = {.address = "b@example.net", .args = "NOTIFY=FAILURE,DELAY ORCPT=rfc822;x+40example.com"};
 static struct envelope env = {

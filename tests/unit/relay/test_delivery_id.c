@@ -3,8 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "delivery_id.h"
-#include "tests.h"
+#include "relay/smtp/delivery_id.h"
+#include "tests/unit/relay/tests.h"
 
 /* Python: hmac.new(bytes(range(32)), f"dovelane-id 2:{ENTRY}:{HASH}:user@example.org".encode(), "sha256").hexdigest()[:32], HASH being that of
  * "Subject: a\n\nb\n"; the plugin's test has the same. */

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "delivery_log.h"
-#include "tests.h"
+#include "relay/delivery/delivery_log.h"
+#include "tests/unit/relay/tests.h"
 
 static const char *by_printf(double s, char out[32])
 {

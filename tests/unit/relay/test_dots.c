@@ -1,7 +1,7 @@
 #include <string.h>
 
-#include "smtp_dots.h"
-#include "tests.h"
+#include "lib/mail/smtp_dots.h"
+#include "tests/unit/relay/tests.h"
 
 /* What a server reads back: the message behind the first lone dot is lost, so nothing but the end may look like one. */
 static void unstuff(const char *p, size_t len, struct buf *out)

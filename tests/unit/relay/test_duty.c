@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "duty.h"
-#include "tests.h"
+#include "relay/state/duty.h"
+#include "tests/unit/relay/tests.h"
 
 #define N 3
 #define STEP 0.5

@@ -1,8 +1,8 @@
 /* When the loop waits for more events. */
 #include <check.h>
 
-#include "gather.h"
-#include "tests.h"
+#include "relay/intake/gather.h"
+#include "tests/unit/relay/tests.h"
 
 /* Whether it gathers after so many seconds of so many mails a second, one by one. */
 static bool after(struct gather *g, double *now, double seconds, double rate, bool behind)

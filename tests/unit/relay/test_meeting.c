@@ -4,11 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "meeting.h"
-#include "members.h"
-#include "membership.h"
-#include "tests.h"
+#include "lib/base/clock.h"
+#include "relay/heartbeat/meeting.h"
+#include "lib/cluster/members.h"
+#include "relay/heartbeat/membership.h"
+#include "tests/unit/relay/tests.h"
 
 #define TEXT(hears) "state=alive since=9 run=r config=c done=0 hand=0 hears=" hears
 

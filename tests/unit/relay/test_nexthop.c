@@ -1,5 +1,5 @@
-#include "nexthop.h"
-#include "tests.h"
+#include "relay/state/nexthop.h"
+#include "tests/unit/relay/tests.h"
 
 static void expect(const char *destination, bool lmtp, const char *host, const char *port)
 {

@@ -1,7 +1,7 @@
 #include <string.h>
 
-#include "ownership.h"
-#include "tests.h"
+#include "relay/state/ownership.h"
+#include "tests/unit/relay/tests.h"
 
 static struct config_node nodes[] = {{.name = "mx1"}, {.name = "mx2"}, {.name = "mx3"}};
 

@@ -2,8 +2,8 @@
 #include <check.h>
 #include <string.h>
 
-#include "poison.h"
-#include "tests.h"
+#include "relay/state/poison.h"
+#include "tests/unit/relay/tests.h"
 
 static struct relay relay;
 

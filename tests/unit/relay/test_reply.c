@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "smtp_features.h"
-#include "tests.h"
+#include "relay/smtp/smtp_features.h"
+#include "tests/unit/relay/tests.h"
 
 static enum smtp_reply_status feed(struct smtp_reply *r, const char *text, size_t *used)
 {

@@ -1,5 +1,5 @@
-#include "retry.h"
-#include "tests.h"
+#include "relay/delivery/retry.h"
+#include "tests/unit/relay/tests.h"
 
 #define SECOND INT64_C(1000000)
 

@@ -6,9 +6,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "smtp.h"
-#include "tests.h"
+#include "lib/config/config.h"
+#include "relay/smtp/smtp.h"
+#include "tests/unit/relay/tests.h"
 
 static struct ev_loop *loop;
 static struct smtp_session *session;

@@ -10,12 +10,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "admin.h"
-#include "endpoint.h"
-#include "hints.h"
-#include "log.h"
-#include "metrics.h"
-#include "replicator.h"
+#include "dovecot-plugin/replicator/admin/admin.h"
+#include "lib/redis/endpoint.h"
+#include "dovecot-plugin/replicator/users/hints.h"
+#include "lib/base/log.h"
+#include "lib/base/metrics.h"
+#include "dovecot-plugin/replicator/replicator.h"
 
 static struct replicator *r;
 

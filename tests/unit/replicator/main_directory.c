@@ -7,9 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "directory.h"
-#include "mem.h"
-#include "tests.h"
+#include "dovecot-plugin/replicator/state/directory.h"
+#include "lib/base/mem.h"
+#include "tests/unit/replicator/tests.h"
 
 #define RELAYS 12345      /* the user of versions before */
 #define REPLICATORS 12346 /* its own */

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frame.h"
-#include "tests.h"
+#include "dovecot-plugin/protocol/frame.h"
+#include "tests/unit/replicator/tests.h"
 
 static void *resize(void *ctx, void *p, size_t n)
 {

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "hint.h"
-#include "tests.h"
+#include "dovecot-plugin/protocol/hint.h"
+#include "tests/unit/replicator/tests.h"
 
 static struct hint h;
 

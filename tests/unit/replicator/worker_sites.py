@@ -18,7 +18,7 @@ from worker_world import CLOSE, LOCATION, TICK, USER, Site, World, dovecot_versi
 needs_dovecot = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("dovecot"), reason="needs root and Dovecot")
 
 BUILD = Path(os.environ.get("DOVELANE_BUILD", "build"))
-WORKER = BUILD / "dovecot-plugin" / "replicator" / "worker" / "dovelane-worker"
+WORKER = BUILD / "dovecot-plugin" / "worker" / "dovelane-worker"
 MIXES = os.environ.get("DOVELANE_FORMATS", "sdbox,sdbox maildir,sdbox mdbox,maildir").split()
 
 
