@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs all tests and prints one closing line: 'N passed, N failed'.
 
-    1. builds with warnings as errors, runs the C unit tests and the house check
+    1. builds (with DOVELANE_WERROR=1, as CI does, warnings are errors), runs the C unit tests and the house check
     2. the same with ASan and UBSan
     3. the integration tests against real servers
     4. their core with the sanitized programs; part 3 leaves it out then, unless --long is given
@@ -167,7 +167,7 @@ def main():
     parts = set(options.only.split(","))
     plain, asan = ROOT / "build", ROOT / "build-asan"
     tally = Tally()
-    built = build(plain, ["--werror"], tally)
+    built = build(plain, ["--werror"] if os.environ.get("DOVELANE_WERROR") else [], tally)
     if built and "1" in parts:
         unit(plain, "unit", ["--suite", "unit", "--no-suite", "slow"] + ["--suite", "long"] * options.long, tally)
     beside = [long_computations(plain)] if built and "1" in parts else []
