@@ -16,6 +16,7 @@ CONSTANT = re.compile(r'"|HELP\b|help\b|v->help\)|l->heading\)|terminal \? "')
 def faults(name, text):
     """Comments and texts do not count."""
     code = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    code = re.sub(r"\(\n\s*", "(", code)     # what is printed may begin on the next line
     for number, line in enumerate(code.splitlines(), 1):
         bare = re.sub(r'"(\\.|[^"\\])*"', '""', line)
         if FORBIDDEN.search(bare):
@@ -27,6 +28,7 @@ def faults(name, text):
 
 def main():
     assert list(faults("x.c", 'printf("%s", s);\n')) and list(faults("x.c", "puts(reply->str);\n"))  # it sees
+    assert list(faults("x.c", "puts(\n    s);\n")) and not list(faults("x.c", 'puts(\n    "a");\n'))
     assert not list(faults("x.c", 'puts("a");\nsnprintf(a, 1, "printf(");\n'))
     found = [fault for path in sorted((ROOT / "ctl").glob("*.[ch]")) if path.name not in ("out.c",) for fault in faults(path.name, path.read_text())]
     print("\n".join(found))
