@@ -17,6 +17,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
+#include "lib/ingress/mailline.h"
 #include "lib/postfix/postfix.h"
 
 #define FOREIGN_IDS_MOST 32 /* that are deleted: for each Postfix looks through the header from its beginning */
@@ -26,10 +27,16 @@
 static void log_mail(const struct session *s, const char *action)
 {
     const struct envelope *e = &s->mail.envelope;
-    const struct store_request *r = &s->deposit.request;
-    log_info("%s: from=<%.256s>, size=%zu, nrcpt=%zu, message-id=%.256s, client=%.256s[%s], action=%s, entries=%zu, nodes=%s, store=%.1fms", e->queue_id,
-             e->sender, s->body.len, s->mail.nrecipients, e->message_id ? e->message_id : "<>", s->client_name ? s->client_name : "unknown",
-             s->client_addr ? s->client_addr : "", action, r->nentries, r->owners[0] ? r->owners : "none", s->stored ? (clock_monotonic() - s->began) * 1e3 : 0.);
+    mailline_say(&(struct mailline){.id = e->queue_id,
+                                    .sender = e->sender,
+                                    .size = s->body.len,
+                                    .nrecipients = s->mail.nrecipients,
+                                    .message_id = e->message_id,
+                                    .client_name = s->client_name,
+                                    .client_addr = s->client_addr,
+                                    .began = s->stored ? s->began : 0,
+                                    .stored = &s->deposit.request},
+                 action);
 }
 
 static const char *name_of(const struct session *s)
@@ -134,22 +141,29 @@ static bool promised(struct session *s)
     return good;
 }
 
+static enum verdict verdict(const struct session *s)
+{
+    return deposit_verdict(&s->deposit, milter.config, s->revoked, false);
+}
+
 static void decide(struct session *s)
 {
-    size_t n = s->deposit.request.nentries, ndone = deposit_count_done(&s->deposit);
-    if (ndone == n) {
+    switch (verdict(s)) {
+    case VERDICT_LANES:
         log_mail(s, s->deposit.held ? "lane, hold=rule" : "lane");
         if (!promised(s))
             return;
         metric_add(mails_diverted, 1);
         answer(s, ENGINE_DISCARD, NULL);
-    } else if (ndone) {
-        split(s);
-    } else if (milter.config->on_store_failure == ON_STORE_FAILURE_TEMPFAIL) {
+        return;
+    case VERDICT_REVOKE: /* there is nothing to take back */
+    case VERDICT_TEMPFAIL:
         metric_add(mails_tempfailed, 1);
         log_failed(s, "tempfail");
         answer(s, ENGINE_REPLY, "451 4.3.0 Mail could not be stored on enough hosts, try again later");
-    } else {
+        return;
+    case VERDICT_SPLIT: split(s); return;
+    case VERDICT_QUEUE:
         metric_add(mails_failed_over, 1);
         log_failed(s, "queue");
         answer(s, ENGINE_ACCEPT, NULL);
@@ -159,10 +173,8 @@ static void decide(struct session *s)
 static void on_stored(struct store_request *r)
 {
     struct session *s = r->arg;
-    size_t ndone = deposit_count_done(&s->deposit);
-    bool tempfail = milter.config->on_store_failure == ON_STORE_FAILURE_TEMPFAIL;
     if (s->gone) {
-        if (ndone < r->nentries)
+        if (deposit_count_done(&s->deposit) < r->nentries)
             deposit_log(&s->deposit);
         take_back(s);
         return;
@@ -171,7 +183,7 @@ static void on_stored(struct store_request *r)
         leave_it(s, "Postfix may not wait for the answer any more");
         return;
     }
-    if (ndone && ndone < r->nentries && tempfail && !s->revoked && !deposit_count_delivered(&s->deposit)) {
+    if (verdict(s) == VERDICT_REVOKE) {
         s->revoked = true;
         if (store_revoke(milter.store, r)) {
             s->stage = STAGE_REVOKE;
@@ -190,27 +202,25 @@ static void make_entries(struct session *s)
     deposit_make(&s->deposit, &m->envelope, m->recipient, m->nrecipients, s->body.data, s->body.len);
 }
 
-/* Each entry has the whole body, and each copy of it waits as a request of its own until its connection has taken it. */
-static const char *cannot_store(struct session *s)
+static const char *cannot_store(struct session *s, const char **detail_r)
 {
-    const struct config *c = milter.config;
-    size_t all = s->body.len * s->deposit.request.nentries;
-    if (s->deposit.unfit)
-        return "address";
-    if (all > (size_t)c->max_entry)
-        return "too-large";
-    return mail_claim(&s->mail, s->body.len + all * (size_t)c->copies) ? NULL : "busy";
+    size_t bytes;
+    const char *reason = deposit_misfit(&s->deposit, milter.config, s->body.len, detail_r, &bytes);
+    if (reason || mail_claim(&s->mail, s->body.len + bytes))
+        return reason;
+    *detail_r = "milter_memory";
+    return "busy";
 }
 
 static void store(struct session *s)
 {
     s->began = clock_monotonic();
     make_entries(s);
-    const char *reason = cannot_store(s);
+    const char *detail, *reason = cannot_store(s, &detail);
     if (reason) {
         char action[200];
         metric_add(mails_queued, 1);
-        snprintf(action, sizeof action, "queue reason=%s%s%s", reason, s->deposit.unfit ? " " : "", s->deposit.unfit ? s->deposit.unfit : "");
+        snprintf(action, sizeof action, "queue reason=%s %s", reason, detail);
         log_mail(s, action);
         answer(s, ENGINE_ACCEPT, NULL);
         return;

@@ -14,50 +14,22 @@
 #include "lib/postfix/postfix.h"
 #include "lib/daemon/program.h"
 #include "milter/session.h"
+#include "lib/ingress/leaving.h"
 #include "lib/ingress/switch.h"
-
-#define FINISH_WITHIN 2. /* seconds for mails whose content is still coming */
-#define LEAVE_WITHIN 50. /* seconds for those that are being stored; our unit's TimeoutStopSec is 60 */
 
 struct milter milter;
 
 static struct listener *listener;
-static ev_timer leaving;
-static ev_signal stop_signal[3];
-static double left;
-static bool stopping;
+
+static void begin_leaving(void)
+{
+    milter.engine->close();
+}
 
 /* What is being stored gets its answer, or Postfix would keep a mail whose copies stay in the lanes. */
-static void on_leaving(struct ev_loop *loop, ev_timer *t, int events)
+static size_t end_sessions(double seconds)
 {
-    left += t->repeat;
-    size_t sessions_left = milter.engine->leave(left > FINISH_WITHIN);
-    if (listener_left(listener) && sessions_left == 0 && (store_owed(milter.store) == 0 || left > FINISH_WITHIN)) {
-        ev_break(loop, EVBREAK_ALL);
-    } else if (left > LEAVE_WITHIN) {
-        log_warning("ended in the middle of %zu mails: they may be sent more than once", sessions_left);
-        ev_break(loop, EVBREAK_ALL);
-    }
-}
-
-static void on_stop(struct ev_loop *loop, ev_signal *w, int events)
-{
-    if (stopping)
-        return;
-    stopping = true;
-    notify("STOPPING=1");
-    milter.engine->close();
-    ev_timer_init(&leaving, on_leaving, 0., 0.05);
-    ev_timer_start(loop, &leaving);
-}
-
-static void catch_signals(void)
-{
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
-    for (int i = 0; i < 3; i++) {
-        ev_signal_init(&stop_signal[i], on_stop, numbers[i]);
-        ev_signal_start(milter.loop, &stop_signal[i]);
-    }
+    return milter.engine->leave(seconds > LEAVING_FINISH);
 }
 
 static long long sessions(void)
@@ -100,7 +72,8 @@ int main(int argc, char **argv)
     milter.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/base/run.c) */
     if (!milter.loop)
         log_fatal("libev finds no way to wait for events");
-    catch_signals();
+    struct leaving leaving = {milter.loop, &milter.store, &listener, begin_leaving, end_sessions};
+    leaving_catch_signals(&leaving);
     milter.store = store_open_on(milter.loop, p.config, p.node, &error);
     if (!milter.store)
         log_fatal("%s", error);
@@ -108,8 +81,8 @@ int main(int argc, char **argv)
     postfix_open(p.config, POSTFIX_MILTER);
     lookup_open(milter.loop);
     session_open();
-    handover_await(milter.loop, milter.store, &stopping);
-    if (stopping) /* the old one goes on */
+    handover_await(milter.loop, milter.store, &leaving_begun);
+    if (leaving_begun) /* the old one goes on */
         _exit(0);
     listen_here(&p);
     if (p.config->divert.n && !*p.config->bounce_port)

@@ -21,9 +21,9 @@
 #include "lib/daemon/program.h"
 #include "proxy/proxy.h"
 #include "proxy/session.h"
+#include "lib/ingress/leaving.h"
 #include "lib/ingress/switch.h"
 
-#define LEAVE_WITHIN 50. /* seconds; our unit's TimeoutStopSec is 60 */
 #define OTHER_FDS 64
 
 struct proxy proxy;
@@ -31,46 +31,25 @@ struct proxy proxy;
 static struct listener *listener;
 static uid_t user;  /* proxy_user */
 static size_t most; /* sessions */
-static ev_timer sweep, leaving;
-static ev_signal stop_signal[3];
-static double left;
+static ev_timer sweep;
 
 static void on_sweep(struct ev_loop *loop, ev_timer *t, int events)
 {
     session_sweep();
 }
 
-/* Mails that are under way get their answer, also those whose connection waits to be taken. */
-static void on_leaving(struct ev_loop *loop, ev_timer *t, int events)
+static void begin_leaving(void)
 {
-    left += t->repeat;
-    session_leave(t->repeat);
-    if (listener_left(listener) && session_count() == 0 && (store_owed(proxy.store) == 0 || left > 2)) {
-        ev_break(loop, EVBREAK_ALL);
-    } else if (left > LEAVE_WITHIN) {
-        log_warning("ended in the middle of %zu sessions: their mails may be sent more than once", session_count());
-        ev_break(loop, EVBREAK_ALL);
-    }
-}
-
-static void on_stop(struct ev_loop *loop, ev_signal *w, int events)
-{
-    if (proxy.leaving)
-        return;
     proxy.leaving = true;
-    notify("STOPPING=1");
     listener_leave(listener);
-    ev_timer_init(&leaving, on_leaving, 0., 0.05);
-    ev_timer_start(loop, &leaving);
 }
 
-static void catch_signals(void)
+static size_t end_sessions(double seconds)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
-    for (int i = 0; i < 3; i++) {
-        ev_signal_init(&stop_signal[i], on_stop, numbers[i]);
-        ev_signal_start(proxy.loop, &stop_signal[i]);
-    }
+    static double before;
+    session_leave(seconds - before);
+    before = seconds;
+    return session_count();
 }
 
 static long long sessions(void)
@@ -179,7 +158,8 @@ int main(int argc, char **argv)
         log_fatal("libev finds no way to wait for events");
     proxy.route = route_new(p.config);
     name_us(p.config);
-    catch_signals();
+    struct leaving leaving = {proxy.loop, &proxy.store, &listener, begin_leaving, end_sessions};
+    leaving_catch_signals(&leaving);
     proxy.store = store_open_on(proxy.loop, p.config, p.node, &error);
     if (!proxy.store)
         log_fatal("%s", error);

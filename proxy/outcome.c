@@ -17,8 +17,8 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
-#include "lib/base/logline.h"
 #include "lib/base/metrics.h"
+#include "lib/ingress/mailline.h"
 #include "lib/mail/mime.h"
 #include "proxy/proxy.h"
 
@@ -29,35 +29,16 @@ static void step(struct session *s);
 static void log_outcome(const struct session *s, const char *action)
 {
     const struct engine *e = &s->engine;
-    const struct store_request *r = &s->deposit.request;
-    uint64_t tenths = (uint64_t)((clock_monotonic() - s->started) * 1e4 + 0.5); /* of a millisecond */
-    struct logline l;
-    l.len = 0;
-    logline_add(&l, s->id, MAIL_ID);
-    LOGLINE(&l, ": from=<");
-    logline_add(&l, e->sender.address, 256);
-    LOGLINE(&l, ">, size=");
-    logline_number(&l, e->content.size);
-    LOGLINE(&l, ", nrcpt=");
-    logline_number(&l, e->nrecipients);
-    LOGLINE(&l, ", message-id=");
-    logline_add(&l, e->content.message_id ? e->content.message_id : "<>", 256);
-    LOGLINE(&l, ", client=");
-    logline_add(&l, e->xforward[XFORWARD_NAME] ? e->xforward[XFORWARD_NAME] : "unknown", 256);
-    LOGLINE(&l, "[");
-    logline_add(&l, e->xforward[XFORWARD_ADDR], 64);
-    LOGLINE(&l, "], action=");
-    logline_add(&l, action, LOG_TEXT_MAX);
-    LOGLINE(&l, ", entries=");
-    logline_number(&l, r->nentries);
-    LOGLINE(&l, ", nodes=");
-    logline_add(&l, r->owners[0] ? r->owners : "none", sizeof r->owners);
-    LOGLINE(&l, ", store=");
-    logline_number(&l, tenths / 10);
-    LOGLINE(&l, ".");
-    logline_number(&l, tenths % 10);
-    LOGLINE(&l, "ms");
-    logline_say(&l);
+    mailline_say(&(struct mailline){.id = s->id,
+                                    .sender = e->sender.address,
+                                    .size = e->content.size,
+                                    .nrecipients = e->nrecipients,
+                                    .message_id = e->content.message_id,
+                                    .client_name = e->xforward[XFORWARD_NAME],
+                                    .client_addr = e->xforward[XFORWARD_ADDR],
+                                    .began = s->started,
+                                    .stored = &s->deposit.request},
+                 action);
 }
 
 /* Why it is not, or not all, in lanes. */
@@ -188,20 +169,38 @@ static void revoke_and_refuse(struct session *s, const char *reply)
 
 /* ---- storing ---- */
 
+static void on_stored(struct store_request *);
+
+/* A client that tries again gets it all anew. */
+static void tempfail(struct session *s)
+{
+    *s->refusal = '\0';
+    drop_next(s);
+    s->outcome = OUTCOME_REVOKE;
+    if (!store_revoke(proxy.store, &s->deposit.request))
+        on_stored(&s->deposit.request);
+}
+
+static void on_revoked(struct session *s)
+{
+    if (s->gone)
+        deposit_log(&s->deposit);
+    bool tempfails = *s->refusal == '\0'; /* else proxy_next has refused it, or Postfix is gone */
+    bool refused = deposit_verdict(&s->deposit, proxy.config, true, any_passed(s)) == VERDICT_TEMPFAIL;
+    if (tempfails && !refused && !s->gone) {
+        step(s);
+        return;
+    }
+    if (tempfails)
+        snprintf(s->refusal, sizeof s->refusal, "451 4.3.0 Mail could not be stored on enough hosts, try again later");
+    refuse_mail(s);
+}
+
 static void on_stored(struct store_request *r)
 {
     struct session *s = r->arg;
     if (s->outcome == OUTCOME_REVOKE) {
-        if (s->gone)
-            deposit_log(&s->deposit);
-        bool tempfail_failed = *s->refusal == '\0';
-        if (tempfail_failed && deposit_count_delivered(&s->deposit) && !s->gone) {
-            step(s); /* as with the policy queue */
-            return;
-        }
-        if (tempfail_failed)
-            snprintf(s->refusal, sizeof s->refusal, "451 4.3.0 Mail could not be stored on enough hosts, try again later");
-        refuse_mail(s);
+        on_revoked(s);
         return;
     }
     if (s->gone) {
@@ -209,24 +208,17 @@ static void on_stored(struct store_request *r)
         revoke_and_refuse(s, s->refusal);
         return;
     }
-    bool all = deposit_count_done(&s->deposit) == r->nentries;
-    if (!all)
+    enum verdict verdict = deposit_verdict(&s->deposit, proxy.config, false, any_passed(s));
+    if (verdict != VERDICT_LANES)
         deposit_why(&s->deposit, s->unstored);
-    if (all && s->next && s->outcome == OUTCOME_STORE) {
+    if (verdict == VERDICT_REVOKE || verdict == VERDICT_TEMPFAIL) {
+        tempfail(s);
+    } else if (verdict == VERDICT_LANES && s->next && s->outcome == OUTCOME_STORE) {
         s->outcome = OUTCOME_DOT;
         next_end(s->next);
-        return;
+    } else {
+        step(s);
     }
-    bool tempfail = proxy.config->on_store_failure == ON_STORE_FAILURE_TEMPFAIL;
-    if (!all && tempfail && !deposit_count_delivered(&s->deposit) && !any_passed(s)) {
-        *s->refusal = '\0';
-        drop_next(s);
-        s->outcome = OUTCOME_REVOKE;
-        if (!store_revoke(proxy.store, r))
-            on_stored(r);
-        return;
-    }
-    step(s);
 }
 
 /* The store has said all it has to say: what is nowhere goes to proxy_next; nothing is left: 250. */
@@ -315,23 +307,15 @@ static void make_envelope(struct session *s)
     mime_note_8bit(&s->envelope.sender_args, e->body.data, e->body.len);
 }
 
-/* As in the milter: each entry has the whole body, and each copy of it waits as a request of its own. */
 static const char *cannot_store(struct session *s)
 {
-    const struct config *c = proxy.config;
-    size_t all = s->engine.body.len * s->deposit.request.nentries;
-    if (s->deposit.unfit) {
-        snprintf(s->detail, sizeof s->detail, "%s", s->deposit.unfit);
-        return "address";
-    }
-    if (all > (size_t)c->max_entry) {
-        snprintf(s->detail, sizeof s->detail, "max_entry");
-        return "too-large";
-    }
-    if (session_claim(s, all * (size_t)c->copies))
+    const char *detail;
+    size_t bytes;
+    const char *reason = deposit_misfit(&s->deposit, proxy.config, s->engine.body.len, &detail, &bytes);
+    if (!reason && session_claim(s, bytes))
         return NULL;
-    snprintf(s->detail, sizeof s->detail, "proxy_memory");
-    return "busy";
+    snprintf(s->detail, sizeof s->detail, "%s", reason ? detail : "proxy_memory");
+    return reason ? reason : "busy";
 }
 
 void outcome_begin(struct session *s)

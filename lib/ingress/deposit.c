@@ -114,6 +114,26 @@ size_t deposit_count_delivered(const struct deposit *d)
     return n;
 }
 
+enum verdict deposit_verdict(const struct deposit *d, const struct config *c, bool revoked, bool queued)
+{
+    return verdict_of(&(struct verdict_facts){
+        .entries = d->request.nentries,
+        .done = deposit_count_done(d),
+        .delivered = deposit_count_delivered(d),
+        .tempfail = c->on_store_failure == ON_STORE_FAILURE_TEMPFAIL,
+        .revoked = revoked,
+        .queued = queued,
+    });
+}
+
+const char *deposit_misfit(const struct deposit *d, const struct config *c, size_t body, const char **detail_r, size_t *bytes_r)
+{
+    size_t all = body * d->request.nentries;
+    *bytes_r = all * (size_t)c->copies;
+    *detail_r = d->unfit ? d->unfit : "max_entry";
+    return d->unfit ? "address" : all > (size_t)c->max_entry ? "too-large" : NULL;
+}
+
 static const char *outcome_word(const struct store_entry *e)
 {
     static const char *const word[] = {"pending", "held", "delivered", "refused", "unsure"};

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "lib/config/config.h"
+#include "lib/ingress/verdict.h"
 #include "lib/mail/envelope.h"
 #include "lib/store/store.h"
 
@@ -28,6 +30,10 @@ struct deposit {
 void deposit_make(struct deposit *, const struct envelope *, const struct mail_recipient *, size_t nrecipients, const char *body, size_t len);
 void deposit_free(struct deposit *);
 
+/* Why it cannot be stored, and *detail_r what about it; or NULL: then *bytes_r is what it takes in memory
+ * until it is. Each entry has the whole body, and each copy of it waits as a request of its own. */
+const char *deposit_misfit(const struct deposit *, const struct config *, size_t body, const char **detail_r, size_t *bytes_r);
+
 /* The index of a destination's entry; nentries when it has none. */
 size_t deposit_entry(const struct deposit *, const char *destination);
 
@@ -35,6 +41,8 @@ size_t deposit_entry(const struct deposit *, const char *destination);
 bool deposit_done(const struct store_entry *);
 size_t deposit_count_done(const struct deposit *);
 size_t deposit_count_delivered(const struct deposit *);
+/* With what the store says by now. revoked, queued: verdict.h. */
+enum verdict deposit_verdict(const struct deposit *, const struct config *, bool revoked, bool queued);
 
 /* Why not all of it is stored, for the mail's one line in the log: "store (mx2: FULL)"; with several destinations each reason once, behind the first destination that
  * has it. Tells also once a minute, as a warning, that storing fails and how often it did since: of a long outage the log has a line a mail, and not two. */

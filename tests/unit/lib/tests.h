@@ -13,3 +13,4 @@ TCase *liveness_tests(void);
 TCase *members_tests(void);
 TCase *listener_tests(void);
 TCase *store_tests(void);
+TCase *verdict_tests(void);
