@@ -83,7 +83,8 @@ int create_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &k))
         return REDISMODULE_OK;
-    if (!lane_key_make(ctx, &k)) {
+    /* It stays when it is empty: lanes without end would be memory without end. */
+    if ((!k.value && over_memory(ctx)) || !lane_key_make(ctx, &k)) {
         lane_key_close(ctx, &k);
         return RedisModule_ReplyWithError(ctx, "OOM no memory for a lane");
     }

@@ -242,6 +242,23 @@ def test_remembered_replies_have_a_bound(server):
     c("LANE.PUSH", 1, "q", "SESSION", "b", 201, "PACKED", entries)
 
 
+def test_no_lane_is_made_above_maxmemory(server):
+    """They stay when they are empty: who may do no more than make them had all memory of the host."""
+    c, u = server.client(), user(server, "+lane.create", "~mine:*")
+    u("LANE.CREATE", "mine:first")
+    most = used(c) + (4 << 20)
+    c("CONFIG", "SET", "maxmemory", most)
+    for page in range(100):
+        answers = u.pipe(*(["LANE.CREATE", f"mine:{page}:{n}"] for n in range(1000)))
+        if isinstance(answers[-1], ReplyError):
+            break
+    assert str(answers[-1]) == "OOM no memory for a lane"
+    assert used(c) < most + (2 << 20)
+    assert u("LANE.CREATE", "mine:first", "MAXLEN", 5) == "OK", "one that is there may be given a bound"
+    c("CONFIG", "SET", "maxmemory", 0)
+    assert u("LANE.CREATE", "mine:last") == "OK"
+
+
 @pytest.mark.skipif(ASAN, reason="the allocator is another one")
 def test_move_of_a_large_lane_takes_no_memory_for_what_nobody_hears(server):
     c = server.client()

@@ -356,6 +356,21 @@ def test_memory_that_is_short_is_not_taken_for_a_full_lane(world):
     w.quiet(names)
 
 
+def test_a_lane_that_memory_was_too_short_for_gets_its_bound_later(world):
+    """Else the first PUSH makes it, and it grows without end while nobody takes."""
+    w = world(2, up=False, replica_lane="8MB")
+    node = w[0].redis.client()
+    node("CONFIG", "SET", "maxmemory", "1")
+    w[0].start()
+    wait_for(lambda: w[0].says("cannot be made"), what="a lane that is refused")
+    assert node("LANE.LIST", 0)[1] == []
+    node("CONFIG", "SET", "maxmemory", "0")
+    w[1].start()
+    w[0].change("u", "mail")
+    w.quiet(["u"])
+    assert [node.info(lane)["maxbytes"] for lane in node("LANE.LIST", 0)[1][::3]] == [8 << 20]
+
+
 # ---- programs that begin and end ----
 
 def test_a_first_start_sweeps_all_users_there_are(world):

@@ -25,6 +25,7 @@
 
 struct lane_state {
     double full_until, full_wait, said;
+    bool unmade[LANES]; /* the node had no memory for it; a PUSH would make it without its bound */
     bool full[LANES];  /* something did not fit, and half of what was there then still is */
     int64_t most[LANES]; /* length since then; -1: not asked yet */
     bool dropped;      /* something was not stored, and users who have it marked were not asked since */
@@ -54,7 +55,15 @@ struct push {
     char user[];
 };
 
+/* A question about a lane. */
+struct length {
+    struct ship *ship;
+    size_t peer;
+    int lane;
+};
+
 static void ask_lengths(struct ship *, size_t peer);
+static void make_lane(struct ship *, size_t peer, int lane);
 
 void ship_forgotten(struct ship *s, size_t peer)
 {
@@ -147,6 +156,8 @@ static void push(struct ship *s, struct user *u, size_t peer, const struct frame
     const char *key = to->out[lane];
     const char *argv[] = {"LANE.PUSH", "1", key, "ENTRIES", "1", "1", (char *)id, (char *)meta.data, send->body.n ? (const char *)send->body.p : ""};
     const size_t len[] = {9, 1, strlen(key), 7, 1, 1, sizeof id, meta.len, send->body.n};
+    if (s->peer[peer].unmade[lane])
+        make_lane(s, peer, lane);
     if (wire_send(node_wire(s->node), on_pushed, p, 9, argv, len)) {
         struct lane_state *l = &s->peer[peer];
         s->pending++;
@@ -255,8 +266,22 @@ void ship_resend_all(struct ship *s, size_t peer)
 static void on_created(struct wire *w, redisReply *reply, void *arg)
 {
     (void)w;
-    if (reply && reply->type == REDIS_REPLY_ERROR)
-        log_error("lane %s cannot be made: %s", (const char *)arg, reply->str);
+    struct length q = *(struct length *)arg;
+    struct lane_state *l = &q.ship->peer[q.peer];
+    free(arg);
+    if (!reply)
+        return; /* the next connection makes it */
+    l->unmade[q.lane] = reply->type == REDIS_REPLY_ERROR;
+    if (l->unmade[q.lane] && replicator_may_say(&l->said, 60.))
+        log_error("lane %s cannot be made: %s", q.ship->r->group.peer[q.peer].out[q.lane], reply->str);
+}
+
+static void make_lane(struct ship *s, size_t peer, int lane)
+{
+    struct length *q = mem_alloc(sizeof *q);
+    *q = (struct length){s, peer, lane};
+    if (!wire_sendf(node_wire(s->node), on_created, q, "LANE.CREATE %s MAXBYTES %lld", s->r->group.peer[peer].out[lane], (long long)s->r->config->replica_lane))
+        free(q);
 }
 
 static void on_state(struct node *node, bool ready, bool new_life, void *arg)
@@ -274,7 +299,7 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
         if (p->removed)
             continue;
         for (int l = 0; l < LANES; l++)
-            wire_sendf(node_wire(node), on_created, p->out[l], "LANE.CREATE %s MAXBYTES %lld", p->out[l], (long long)s->r->config->replica_lane);
+            make_lane(s, i, l);
         s->peer[i].full_until = s->peer[i].full_wait = 0;
         s->peer[i].full[LANE_LIVE] = s->peer[i].full[LANE_BULK] = false;
         s->peer[i].dropped = true;
@@ -282,12 +307,6 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
         ship_resend_all(s, i);
     }
 }
-
-struct length {
-    struct ship *ship;
-    size_t peer;
-    int lane;
-};
 
 static void plan_unsent(struct user *u, void *arg)
 {
