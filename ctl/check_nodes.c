@@ -10,6 +10,7 @@
 #include "lib/base/mem.h"
 #include "lib/redis/signals.h"
 
+#define MB (1 << 20)
 #define CERTIFICATE_DAYS 30 /* so long before its end it is time for a new one */
 
 struct node_facts {
@@ -87,6 +88,26 @@ static void check_settings(struct ctl *ctl, struct conn *c, const redisReply *in
     if (*bulk && atoll(bulk) < ctl->config->max_entry)
         check_say(ctl, FINDING_CRITICAL, FOUND_BULK_LENGTH, about, "proto-max-bulk-len 512mb", "proto-max-bulk-len is %s, below max_entry", bulk);
     free(bulk);
+}
+
+/* maxmemory bounds no answers that wait for whoever does not read them, and no request that is
+ * half there. 0: nothing bounds them. */
+static void check_client_memory(struct ctl *ctl, struct conn *c, const redisReply *info)
+{
+    char about[80], mend[100], *text = setting(c, "maxmemory-clients");
+    long long maxmemory = conn_number(info, "maxmemory"), least = 4 * ctl->config->max_entry;
+    long long most = strchr(text, '%') ? atoll(text) * maxmemory / 100 : atoll(text);
+    long long good = maxmemory / 8 > 10 * ctl->config->max_entry ? maxmemory / 8 : 10 * ctl->config->max_entry;
+    snprintf(about, sizeof about, "node %s", c->name);
+    snprintf(mend, sizeof mend, "maxmemory-clients %lldmb in its redis.conf, and CONFIG SET", (good + MB - 1) / MB);
+    if (!most)
+        check_say(ctl, FINDING_WARNING, FOUND_CLIENT_MEMORY, about, mend,
+                  "maxmemory-clients is %s: who asks and reads no answers takes memory until the host kills Redis, and what it holds is gone", *text ? text : "not set");
+    else if (most < least)
+        check_say(ctl, FINDING_CRITICAL, FOUND_CLIENT_MEMORY, about, mend, "maxmemory-clients is %s, below four times max_entry: a connection that has a large mail is closed, again and again", text);
+    else
+        check_good(ctl, about, "its connections take at most %lld MB beside maxmemory", most / MB);
+    free(text);
 }
 
 static void check_whole(struct ctl *ctl, struct conn *c)
@@ -270,6 +291,7 @@ void check_nodes(struct ctl *ctl)
         check_link(ctl, c, i);
         check_memory(ctl, c, info);
         check_settings(ctl, c, info);
+        check_client_memory(ctl, c, info);
         if (ctl->config->takeover == TAKEOVER_AUTOMATIC)
             check_whole(ctl, c);
         check_clock(ctl, c);

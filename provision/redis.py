@@ -45,6 +45,12 @@ def check_memory(host, size):
     return size.strip().lower()
 
 
+def client_memory(maxmemory):
+    """What all connections may take beside it: an eighth, and at least ten of the largest mails. A connection that takes more than all others is closed then."""
+    number, unit = re.fullmatch(r"(\d+)([a-z]*)", maxmemory).groups()
+    return f"{max(256, int(number) * SIZES[unit] // 8 >> 20)}mb"
+
+
 def most_memory(host):
     return f"{max(64, host.memory() // FOR_MAIL // (1 << 20) // 64 * 64)}mb"
 
@@ -53,7 +59,8 @@ def config(host, local, host_address, port):
     """The example, with this node's values, and TLS in the place of the open port."""
     text = templates.read("redis-dovelane.conf")
     values = {"port": f"port 0\ntls-port {port}\ntls-cert-file {NODE}\ntls-key-file {NODE}\ntls-ca-cert-file {CA}\ntls-auth-clients no\naclfile {USERS}",
-              "bind": f"bind {host_address}", "maxmemory": f"maxmemory {local['maxmemory']}", "loadmodule": f"loadmodule {module(host)}", "lane.node": f"lane.node {local['name']}"}
+              "bind": f"bind {host_address}", "maxmemory": f"maxmemory {local['maxmemory']}", "maxmemory-clients": f"maxmemory-clients {client_memory(local['maxmemory'])}",
+              "loadmodule": f"loadmodule {module(host)}", "lane.node": f"lane.node {local['name']}"}
     for name, line in values.items():
         text, n = re.subn(rf"^{re.escape(name)} .*$", lambda _, line=line: line, text, flags=re.M)
         if n != 1:

@@ -39,7 +39,7 @@ def mx2(running):
 
 OF_REDIS = [("eviction", "maxmemory-policy", "allkeys-lru"), ("saves", "save", "60 1"), ("stop-writes", "stop-writes-on-bgsave-error", "yes"),
             ("client-timeout", "timeout", "60"), ("replicas-wanted", "min-replicas-to-write", "1"), ("settle", "lane.settle-ms", "100"),
-            ("bulk-length", "proto-max-bulk-len", "1mb")]
+            ("bulk-length", "proto-max-bulk-len", "1mb"), ("client-memory", "maxmemory-clients", "0")]
 
 
 @pytest.mark.parametrize("name, setting, spoil", OF_REDIS, ids=str)

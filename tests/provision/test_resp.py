@@ -77,6 +77,18 @@ def test_what_is_no_reply_is_trouble(node, sent):
         resp.Redis(*node(play), "u", "p", GUARD)
 
 
+@pytest.mark.parametrize("each", [b"$1000000\r\n" + b"x" * 1000000 + b"\r\n", b"*10000\r\n" + b":1\r\n" * 10000, b"+" + b"x" * 60000 + b"\r\n"], ids=["texts", "elements", "lines"])
+def test_a_list_has_a_bound_as_a_whole(node, each):
+    """Each part of it is short enough: a thousand of them are memory that the host has not."""
+    def play(tls, _stop):
+        tls.recv(9999)
+        tls.sendall(OK)
+        tls.recv(9999)
+        tls.sendall(b"*100\r\n" + each * 100)
+    with resp.Redis(*node(play), "u", "p", GUARD) as redis, pytest.raises(resp.Unreached, match="a reply that is too long"):
+        redis.call("GET", "x")
+
+
 def test_replies_are_read(node):
     def play(tls, _stop):
         for reply in (OK, b"*3\r\n:1\r\n$2\r\na\n\r\n$-1\r\n"):
@@ -99,6 +111,9 @@ def test_a_nodes_words_play_no_tricks_with_the_terminal(node, capsys):
 
 # ---- a real Redis, with the configuration and the users that init writes ----
 
+MEMORY, CLIENTS = 100, 256  # MB
+
+
 @pytest.fixture
 def real(ready, tmp_path, monkeypatch):
     """(host, member): the node of a host after init, as init configured it; only its address and its places are others."""
@@ -111,8 +126,9 @@ def real(ready, tmp_path, monkeypatch):
     ready.path(redis.NODE).write_text(cert + key)
     text = re.sub(r"^tls-port .*", f"tls-port {port}", re.sub(r"^bind .*", "bind 127.0.0.1", ready.text(redis.FILE), flags=re.M), flags=re.M)
     text = text.replace("/etc/redis/dovelane", str(ready.path("/etc/redis/dovelane")))
-    for name, value in (("dir", tmp_path), ("loadmodule", module), ("maxmemory", "100mb"), ("pidfile", tmp_path / "pid"), ("logfile", tmp_path / "log"), ("daemonize", "no"), ("supervised", "no")):
+    for name, value in (("dir", tmp_path), ("loadmodule", module), ("maxmemory", f"{MEMORY}mb"), ("pidfile", tmp_path / "pid"), ("logfile", tmp_path / "log"), ("daemonize", "no"), ("supervised", "no")):
         text = re.sub(rf"^{name} .*\n", "", text, flags=re.M) + f"{name} {value}\n"
+    text = re.sub(r"^maxmemory-clients .*", f"maxmemory-clients {CLIENTS}mb", text, flags=re.M)
     (tmp_path / "redis.conf").write_text(text)
     server = subprocess.Popen(["redis-server", tmp_path / "redis.conf"])
     monkeypatch.undo()  # the real functions, in the place of those that play servers
@@ -143,3 +159,47 @@ def test_a_real_node_takes_what_is_said_to_it(real):
     host.path(desired.user_file("dovelane")).write_text("dovelane wrong\n")
     with pytest.raises(Trouble, match="WRONGPASS"):
         distribute.connect(host, me, "another")
+
+
+def used(operator):
+    return int(re.search(rb"used_memory:(\d+)", operator.call("INFO", "memory"))[1]) >> 20
+
+
+def is_closed(connection):
+    connection.settimeout(0.05)
+    try:
+        return not connection.recv(1 << 20)
+    except OSError as e:
+        return not isinstance(e, TimeoutError)
+
+
+def ask_on(way_in, operator, request, times):
+    """Asks and reads no answer, until the node closes the connection. What it has in memory then, MB."""
+    with contextlib.suppress(OSError):
+        for _ in range(times):
+            way_in.socket.sendall(request)
+            if used(operator) > MEMORY + 2 * CLIENTS:
+                return used(operator)
+    while used(operator) < MEMORY + CLIENTS and not is_closed(way_in.socket):
+        pass
+    return used(operator)
+
+
+@pytest.mark.parametrize("request_, times", [(b"*1\r\n$10\r\nLANE.BEATS\r\n" * 100, 1000), (b"*9\r\n$9\r\nLANE.PUSH\r\n$500000000\r\nx", 1)], ids=["answers", "half a request"])
+def test_who_may_only_store_takes_no_memory_beyond_bounds(real, request_, times):
+    """Lanes are in this memory alone: what the kernel ends for want of it had mail that was answered 250."""
+    host, me = real
+    password = desired.Secrets(host).passwords["dovelane-milter"]
+    with redis.operator(host, me["address"]) as operator:
+        operator.call("LANE.PUSH", 1, "dovelane:lmtp:x|mx1", "ENTRIES", 1, 1, "i" * 16, "meta", "body")
+        for n in range(4):
+            operator.call("LANE.BEAT", f"mx{n}", "i", 1, "t" * 8000)
+        for _ in range(3):
+            with resp.Redis(me["address"], host.path(group.CA_FILE), "dovelane-milter", password, GUARD) as way_in:
+                assert ask_on(way_in, operator, request_, times) < MEMORY + CLIENTS
+        assert operator.call("LANE.LEN", "dovelane:lmtp:x|mx1") == 1
+
+
+@pytest.mark.parametrize("maxmemory, clients", [("64mb", "256mb"), ("4gb", "512mb"), ("16g", "1907mb")])
+def test_what_connections_may_take_follows_from_maxmemory(maxmemory, clients):
+    assert redis.client_memory(maxmemory) == clients

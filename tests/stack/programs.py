@@ -77,7 +77,7 @@ def redis(base, name, shape, ports, log, host="127.0.0.1", more=()):
     port = ports.take()
     conf = base / "redis.conf"
     lines = [f"port {port}", f"bind {host}", f"unixsocket {base}/redis.sock", "unixsocketperm 777", f"dir {base}", 'save ""',
-             "appendonly no", f"maxmemory {shape.maxmemory}", "maxmemory-policy noeviction", "stop-writes-on-bgsave-error no",
+             "appendonly no", f"maxmemory {shape.maxmemory}", "maxmemory-policy noeviction", "maxmemory-clients 1gb", "stop-writes-on-bgsave-error no",
              "tcp-backlog 511", "enable-debug-command local", f"loadmodule {module}", f"lane.node {name}"]
     if "settle" in shape.settings:
         lines.append(f"lane.settle-ms {milliseconds(shape.settings['settle'])}")  # the two must agree
