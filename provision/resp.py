@@ -7,7 +7,8 @@ import group
 import network
 from host import Trouble, plain
 
-LARGEST = 1 << 20  # bytes of one reply; none that is asked for comes near it
+LARGEST = 1 << 20  # bytes of one text; none that is asked for comes near it
+WHOLE, ELEMENT = 4 << 20, 100  # bytes of a reply with all that is in it; of each element, beside its text
 
 
 class Refused(Trouble):
@@ -105,10 +106,17 @@ class Redis:
     def command(self, *words):
         words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         self.stream.send(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words))
+        self.left = WHOLE
         return self.reply()
+
+    def takes(self, n):
+        self.left -= n
+        if self.left < 0:
+            raise OSError("a reply that is too long")
 
     def reply(self, depth=0):
         line = self.stream.line(64 * 1024)
+        self.takes(ELEMENT + len(line))
         kind, rest = line[:1], line[1:].rstrip(b"\r")
         if kind == b"+":
             return rest.decode()
@@ -122,6 +130,7 @@ class Redis:
                 return None
             if n > LARGEST:
                 raise OSError("a reply that is too long")
+            self.takes(n)
             return self.stream.exactly(n + 2)[:-2]
         if kind == b"*":
             if depth > 2 or int(rest) > 10000:
