@@ -196,7 +196,7 @@ static void do_progress(struct peer *p)
     unlock();
     bool written = smfi_progress(p->ctx) == MI_SUCCESS;
     lock();
-    if (!written)
+    if (!written && p->stage == COMPLETE) /* else it was over meanwhile, and on_close frees what the loop would hear of */
         post(p, NEWS_LOST);
 }
 
