@@ -452,6 +452,8 @@ int ship_new(struct session *); /* to all */
 /* A peer's parcel. FRAME_REFUSED: it will never be understood. */
 enum frame_result peer_parcel(struct session *, const struct frame_parcel *);
 int peer_ask(struct session *, uint64_t site); /* begins an exchange */
+/* The same when main asks: a new state asks nobody again who has answered it. */
+int peer_exchange(struct session *, const struct peer *);
 /* One is asked, or (NULL) all are: from now on a new state waits for those that have not answered. */
 int peer_join(struct session *, const struct peer *);
 void peer_join_waits(struct session *); /* wants a TICK when that wait is over */

@@ -172,6 +172,19 @@ static void drop_exchange(struct session *s, struct peer *p)
     p->exchange = NULL;
 }
 
+/* Of a new state: main does not know it, and wants all asked whenever the user was opened. */
+static bool has_answered(const struct session *s, const struct peer *p)
+{
+    return s->exchange_first && p->answered && !p->behind;
+}
+
+int peer_exchange(struct session *s, const struct peer *p)
+{
+    if (has_answered(s, p))
+        return 0;
+    return peer_join(s, p) < 0 ? -1 : peer_ask(s, p->site);
+}
+
 int peer_ask(struct session *s, uint64_t site)
 {
     struct peer *p = session_peer(s, site);
@@ -270,8 +283,8 @@ static int put_answered(struct session *s, struct peer *p)
     return session_commit(s);
 }
 
-/* An exchange came to its end: a new state has heard what there is when all have answered, whenever that was. Those who were not asked yet will be
- * (must_exchange). What it said nothing of until then is looked at at once. */
+/* An exchange came to its end: a new state has heard what there is when all have answered, whenever that was. Main asks those who have not
+ * (SHIP EXCHANGE). What it said nothing of until then is looked at at once. */
 static enum frame_result exchanged(struct session *s, struct peer *p)
 {
     const struct frame_ingest all = {.n = 0};
@@ -297,7 +310,7 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
     enum frame_result result = FRAME_OK;
     /* To a question of before a restart. Where all waits for an exchange, a site that answers is asked anew at once. */
     if (p->exchange == NULL)
-        return s->exchange_first && peer_ask(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+        return s->exchange_first && !has_answered(s, p) && peer_ask(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
     if (orset_is_stale(p->exchange, body.p, body.n))
         return FRAME_OK;
     if (session_begin(s) < 0)

@@ -275,7 +275,7 @@ int ship(struct session *s, uint64_t site, enum frame_ship how, uint64_t from)
     case FRAME_SHIP_NEW:
     case FRAME_SHIP_CONFIRMED: return ship_from(s, site, p->sent + 1, FALSE);
     case FRAME_SHIP_HELLO: return ship_from(s, site, p->sent + 1, TRUE);
-    case FRAME_SHIP_EXCHANGE: return peer_join(s, p) < 0 ? -1 : peer_ask(s, site);
+    case FRAME_SHIP_EXCHANGE: return peer_exchange(s, p);
     case FRAME_SHIP_FORGET: return forget(s, p);
     }
     return 0;

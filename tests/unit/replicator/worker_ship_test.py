@@ -121,6 +121,26 @@ def test_who_has_answered_a_new_state_is_known_to_the_next_session(three):
     assert heard in [said for _, said in site.notes]
 
 
+def test_a_second_answer_of_who_has_answered_asks_nothing(three):
+    """Its question was sent again, since the user was closed meanwhile; a third site is still away."""
+    site = three[1]
+    append(three[2], "INBOX", "one")
+    three[2].ingest()
+    site.ingest()
+    site.work(CLOSE)
+    site.ingest()
+    questions = [body for kind, _, body in site.outbox[2] if kind == QUESTION]
+    assert len(questions) == 2
+    while three.carry(drop=lambda of, to, kind: 3 in (of, to)):
+        pass
+    asked = len([of for of, to, kind, _ in three.carried if (of, to, kind) == (1, 2, QUESTION)])
+    site.outbox[2].append((QUESTION, 1, questions[0]))  # as if it had come late
+    while three.carry(drop=lambda of, to, kind: 3 in (of, to)):
+        pass
+    again = len([of for of, to, kind, _ in three.carried if (of, to, kind) == (1, 2, QUESTION)])
+    assert again == asked + 1, "it was asked by its late answer"
+
+
 def test_a_new_state_waits_for_nobody_who_was_taken_out_of_the_group(three):
     """Of the two others one has answered; then the other is removed, and this site started with the smaller group."""
     site, note = three[1], "the state has what the other sites have; reading the mailboxes"
