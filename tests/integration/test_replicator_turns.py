@@ -220,12 +220,18 @@ def test_a_sweep_goes_on_while_all_turns_are_taken(world, monkeypatch):  # noqa:
         wait_for(lambda: all(w[0].site.state(name).sweeps for name in w[0].site.listed), 60, "a look at the others")
 
 
-def test_a_state_made_anew_while_its_user_is_open_is_asked_about_at_once(world):  # noqa: F811
+@pytest.mark.parametrize("behind", ["already", "since", "not"])
+def test_a_state_made_anew_while_its_user_is_open_is_asked_about_at_once(world, behind):  # noqa: F811
     """READY could not say so. Its worker waits 30 s, and then goes on with what the mailboxes have."""
     w = world(2, exchange_after="24h", worker_idle="1h")
     w[0].change("u", "x")
     w.quiet(["u"])
+    state = w[0].site.state("u")
+    for _ in range(2 if behind == "already" else 0):    # before the second look main has heard of it
+        state.behind[2], looks = True, state.looks
+        w[0].hint("u")
+        wait_for(lambda: state.looks > looks, 20, "a look")  # noqa: B023
     w[0].site.joining.add("u")
-    w[0].site.state("u").behind[2] = True
+    state.behind[2] = behind != "not"
     w[0].hint("u")
     wait_for(lambda: not w[0].site.joining, 20, "an answer")

@@ -513,16 +513,18 @@ void user_done(struct user *u, const struct frame_done *d)
 {
     struct replicator *r = u->r;
     double now = clock_monotonic();
-    bool joins = d->joins == FRAME_JOINING;
+    bool joins = d->joins == FRAME_JOINING, anew = joins && !u->joins; /* since it was opened: READY did not say so */
     for (size_t k = 0; k < d->nsites; k++) {
         int i = group_peer(&r->group, d->site[k].site);
         if (i < 0 || r->group.peer[i].removed)
             continue;
         struct user_peer *p = &u->peer[i];
         count_unconfirmed(u, (size_t)i, d->site[k].unconfirmed);
-        if (d->site[k].behind && !p->behind)
-            p->exchange_at = joins ? now : now + p->exchange_wait; /* also where it is new since it was opened */
-        if (!d->site[k].behind && !p->cut_off) {
+        if (anew && !d->site[k].asking) { /* else it asked by itself */
+            p->exchange_at = now;
+        } else if (d->site[k].behind && !p->behind) {
+            p->exchange_at = joins ? now : now + p->exchange_wait;
+        } else if (!d->site[k].behind && !p->cut_off) {
             p->exchange_at = 0;
             p->exchange_wait = seconds(r->config->exchange_after);
         }
