@@ -231,6 +231,7 @@ class Site:
         self.number, self.sites, self.base, self.format = number, sites, Path(base), mailbox_format
         self.outbox = {n: [] for n in sites if n != number}
         self.reserve, self.notes, self.done, self.sock, self.opened = {}, [], {}, None, False
+        self.to_ask, self.joins = set(), False  # sites; what main knows of the state
         self.verdict, self.settings = False, {}
         self.namespaces = ["inbox", "pub"] if public else ["inbox"]
         account = pwd.getpwnam("nobody")
@@ -395,7 +396,7 @@ class Site:
         got, r = self.job(OPEN, text(user) + struct.pack("<Q", credentials))
         if got == READY:
             self.ready = (r.u8(), r.u8(), r.num())
-            self.opened = True
+            self.opened, self.joins, self.to_ask = True, bool(self.ready[1]), set()
         return got == READY
 
     def ensure(self):
@@ -405,16 +406,23 @@ class Site:
     def ask_first(self):
         """As main does: before the mailboxes of a new state are looked at, all others are asked."""
         new, self.ready = self.ready[1], (self.ready[0], 0, self.ready[2])
-        for site in self.outbox if new else ():
-            self.ship(site, EXCHANGE)
+        if new:
+            self.to_ask = set(self.outbox)
+        return self.ask_wanted()
 
-    def ask_where_new(self):
-        """As main does where a state was made anew since its user was opened."""
-        new = self.opened and self.done.get("joins") == 1 and not any(s["asking"] for s in self.done["sites"].values())
-        behind = [site for site, s in self.done.get("sites", {}).items() if s["behind"]] if new else []
-        for site in behind:
+    def ask_wanted(self):
+        """Asks who is to be asked, as main does when it is the user's turn. False: nobody was."""
+        wanted = sorted(self.to_ask & set(self.outbox)) if self.opened else []
+        self.to_ask = set()
+        for site in wanted:
             self.ship(site, EXCHANGE)
-        return bool(behind)
+        return bool(wanted)
+
+    def see_new(self):
+        """As main does: a state that was made anew since its user was opened asks all that it has not asked by itself."""
+        was, self.joins = self.joins, self.done["joins"] == 1
+        if self.joins and not was:
+            self.to_ask |= {site for site, s in self.done["sites"].items() if not s["asking"]}
 
     def work(self, kind, body=b""):
         self.ensure()
@@ -428,7 +436,9 @@ class Site:
             self.done["sites"][site] = {"unconfirmed": r.num(), "behind": r.u8(), "owed": r.u8(), "more": r.u8(), "asking": r.u8()}
         self.done.update(unplaced=r.num(), held=r.num(), joins=r.u8(), placed=r.num(), placed_bytes=r.num(), tick=r.num())
         if kind == CLOSE:
-            self.opened = False
+            self.opened, self.to_ask = False, set()
+        else:
+            self.see_new()
         assert self.done["result"] != 2, f"site {self.number}: temporary failure: {self.done['text']}"
         return self.done
 
@@ -440,6 +450,8 @@ class Site:
 
     def admin(self, *words):
         self.work(ADMIN, num(len(words)) + b"".join(map(text, words)))
+        if words[0] in ("resync", "new-epoch", "join"):  # as main does, though the worker asked by itself
+            self.to_ask |= set(self.outbox)
         return self.replies
 
     # --- mail
@@ -527,7 +539,7 @@ class World:
                 moved = True
             again = moved
             for site in self.sites.values():
-                again = site.ask_where_new() or again
+                again = site.ask_wanted() or again
                 for to, s in list(site.done.get("sites", {}).items()):
                     if s["more"]:
                         site.ship(to, NEW)
