@@ -16,6 +16,7 @@ struct wants {
     uint64_t ask;
     struct orset_buf list;
     uint8_t only[32];         /* asked for last */
+    uint64_t missed;          /* peers, bits, of which each that is asked for has just come in vain */
     unsigned n, asked, again; /* bodies that are not here; asked for now; of these, without an answer to the last time */
     bool silent;              /* nothing is asked: an earlier session did */
 };
@@ -26,6 +27,7 @@ struct wants *wants_begin(struct session *s, uint64_t ask)
     w->s = s;
     w->ask = ask;
     w->list.alloc = session_alloc();
+    w->missed = UINT64_MAX;
     if (array_count(&s->wanted) >= WANTED_MOST)
         wants_forget(s);
     return w;
@@ -96,7 +98,8 @@ void wants_forget(struct session *s)
 void want_missed(struct session *s, struct wanted_body *body, const struct peer *p)
 {
     body->misses++;
-    body->not_at |= 1ULL << (p - s->peer);
+    body->missed_at = (unsigned)(p - s->peer);
+    body->not_at |= 1ULL << body->missed_at;
     body->missed = TRUE;
     body->asked = time(NULL);
     body->offset = spool_size(s, body->sha256);
@@ -124,6 +127,7 @@ struct wanted_body *want(struct wants *w, const struct orset_message *m, unsigne
                                .offset = spool_size(s, m->facts.sha256)};
     struct wanted_body *body = wanted_body(s, m->facts.sha256);
     time_t now = time(NULL);
+    uint64_t missed = body != NULL && body->missed ? 1ULL << body->missed_at : 0;
     w->n++;
     if (body != NULL && body->item != item)
         body->item = 0; /* two mails of the same bytes: all are looked at when it comes */
@@ -151,9 +155,20 @@ struct wanted_body *want(struct wants *w, const struct orset_message *m, unsigne
         return body;
     }
     memcpy(w->only, m->facts.sha256, sizeof w->only);
+    w->missed &= missed;
     w->asked++;
     parcel_put_want(&w->list, &want);
     return body;
+}
+
+/* Not the one that has just answered in vain; but again after the others, of whom none may answer. */
+static uint64_t whom_to_ask(const struct wants *w)
+{
+    struct session *s = w->s;
+    const struct peer *p = w->ask != 0 ? session_peer(s, w->ask) : NULL;
+    for (unsigned i = 0; i < s->npeers && (p == NULL || (w->missed & 1ULL << (p - s->peer)) != 0); i++)
+        p = &s->peer[s->ask_next++ % s->npeers];
+    return p->site;
 }
 
 void wants_end(struct wants **_w)
@@ -171,7 +186,7 @@ void wants_end(struct wants **_w)
     if (w->again > 0)
         session_note(s, NOTE_INFO, "%u bodies were asked for and did not come in time: asked for again", w->again);
     if (w->asked > 0 && s->npeers > 0) {
-        uint64_t site = w->ask != 0 ? w->ask : s->peer[s->ask_next++ % s->npeers].site;
+        uint64_t site = whom_to_ask(w);
         parcel_put_wants(&b, w->asked);
         orset_buf_put(&b, w->list.data, w->list.len);
         if (!b.failed)

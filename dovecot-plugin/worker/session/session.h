@@ -157,6 +157,7 @@ struct wanted_body {
     unsigned misses; /* answers without it: not held there, or other bytes */
     uint64_t not_at; /* peers that gave these, a bit each */
     bool missed;     /* the last answer was one, and came when asked says */
+    unsigned missed_at; /* number of the peer that gave it */
     unsigned item;   /* 1 and the number in the plan; 0: not known, or more than one */
 };
 
