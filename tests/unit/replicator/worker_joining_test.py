@@ -276,13 +276,13 @@ def test_a_new_state_asks_only_in_its_turn_and_then_sleeps(pair):
     pair[1].ingest()
     lose(pair[2])
     pair[2].ensure()
-    pair[2].ready = (0, 0, 0)   # main does not ask now: the other site is away
+    pair[2].to_ask = set()  # main does not ask now: the other site is away
     pair[2].outbox[1].clear()
     for _ in range(3):
         tick = pair[2].ingest()["tick"]
         pair[2].work(CLOSE)
         pair[2].ensure()
-        pair[2].ready = (0, 0, 0)
+        pair[2].to_ask = set()
     assert not kinds(pair, 2, 1), "it asked"
     assert tick > 20000, "it wants to be opened again soon"
 

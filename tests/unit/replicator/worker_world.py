@@ -396,22 +396,17 @@ class Site:
         got, r = self.job(OPEN, text(user) + struct.pack("<Q", credentials))
         if got == READY:
             self.ready = (r.u8(), r.u8(), r.num())
-            self.opened, self.joins, self.to_ask = True, bool(self.ready[1]), set()
+            self.opened, self.joins = True, bool(self.ready[1])
+            self.to_ask = set(self.outbox) if self.joins else set()
         return got == READY
 
     def ensure(self):
         if self.sock is None or not self.opened:
             assert self.open(USER)
 
-    def ask_first(self):
-        """As main does: before the mailboxes of a new state are looked at, all others are asked."""
-        new, self.ready = self.ready[1], (self.ready[0], 0, self.ready[2])
-        if new:
-            self.to_ask = set(self.outbox)
-        return self.ask_wanted()
-
     def ask_wanted(self):
-        """Asks who is to be asked, as main does when it is the user's turn. False: nobody was."""
+        """Asks who is to be asked, as main does when it is the user's turn: all others, before the mailboxes of a
+        new state are looked at. False: nobody was."""
         wanted = sorted(self.to_ask & set(self.outbox)) if self.opened else []
         self.to_ask = set()
         for site in wanted:
@@ -427,7 +422,7 @@ class Site:
     def work(self, kind, body=b""):
         self.ensure()
         if kind in (INGEST, TICK):
-            self.ask_first()
+            self.ask_wanted()
         got, r = self.job(kind, body)
         assert got == DONE, got
         self.done = {"result": r.u8(), "text": r.text().decode(errors="replace"), "sites": {}}
