@@ -47,20 +47,12 @@ def main_and_workers(replica):
     return [one.pid for program in replicas.REPLICATION for one in replica.processes(program)]
 
 
-def bytes_written(pids):
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/io") as file:
-            total += next(int(line.split()[1]) for line in file if line.startswith("write_bytes"))
-    return total
-
-
 def used(there, replica):
     """CPU milliseconds of main and workers, of Redis; commands; bytes written: so far."""
     pids = main_and_workers(replica)
     redis = there.services[f"redis-{replica.letter}"].pid
     calls = resp.calls(there.nodes_of[replica.letter])
-    return cpu_ms(pids), cpu_ms([redis]), calls, bytes_written(pids)
+    return cpu_ms(pids), cpu_ms([redis]), calls, replicas.bytes_written(pids)
 
 
 def watch(there, options):

@@ -99,6 +99,15 @@ def cpu_ms(pids):
     return total / 1e6
 
 
+def bytes_written(pids):
+    """What processes gave to the disk so far."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/io") as file:
+            total += next(int(line.split()[1]) for line in file if line.startswith("write_bytes"))
+    return total
+
+
 def memory_kb(pid):
     """Memory of a process that is its own (RssAnon)."""
     with open(f"/proc/{pid}/status") as file:
