@@ -15,7 +15,8 @@ ABOUT = "what it takes to fill an empty site with large mailboxes"
 OPTIONS = {"mailboxes": 20, "mails": 11000, "huge": 200000, "size": 1000, "rounds": 2, "turns": 2,
            "order_mailboxes": 3, "order_mails": 2000, "order_size": 5000,
            "orders": "full,empty,both", "order_rounds": 1, "settle": 330, "watch": 60, "nice": 10,
-           "storage": "sdbox", "files": "disk", "dir": "/var/tmp", "version": "", "parts": "many,one,orders"}
+           "storage": "sdbox", "files": "disk", "dir": "/var/tmp", "version": "",
+           "parts": "many,one,orders"}
 QUICK = {"mailboxes": 4, "mails": 500, "huge": 2000, "rounds": 1, "turns": 1, "order_mails": 300,
          "order_size": 20000, "settle": 5, "watch": 5}
 LONG = True

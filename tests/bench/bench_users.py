@@ -83,8 +83,15 @@ def idle_part(report, options):
             raise StackError(f"the sites are not quiet {PATIENCE} s after the last change")
         time.sleep(max(0, changed + options.settle - time.monotonic()))
         found = watch(there, options)
+    idle_rows(report, options, f"idle, {options.users} users", found)
+    report.remark(f"Idle: from {options.settle} s after the last change on, for {options.watch} s. "
+                  "A site is its main, its workers and its Redis.")
+
+
+def idle_rows(report, options, users, found):
+    """What `watch` found."""
     for name, stretches in found.items():
-        what = f"idle, {options.users} users, {name}"
+        what = f"{users}, {name}"
         columns = list(zip(*stretches))
         cpu = [(ours + redis) / 10 for ours, redis in zip(columns[0], columns[1])]
         report.row(f"{what}: CPU, mean", sum(cpu) / len(cpu), "% of a core", goal="<= 0.2")
@@ -93,10 +100,8 @@ def idle_part(report, options):
         report.row(f"{what}: Redis commands, median", median(columns[2]), "a second", goal="<= 1")
         written = sum(columns[3]) * options.every / 1e6
         report.row(f"{what}: written", written, "MB", goal="<= 0")
-    report.remark(f"Idle: from {options.settle} s after the last change on, for {options.watch} s. "
-                  "A site is its main, its workers and its Redis.")
     columns = ["main and workers, CPU ms", "Redis, CPU ms", "Redis commands", "bytes written"]
-    report.detail("idle_per_second", {"columns": columns, "sites": found})
+    report.detail(f"{users}: per second", {"columns": columns, "sites": found})
 
 
 # -- a site is filled ----------------------------------------------------------------------------
@@ -136,8 +141,9 @@ def wait_filled(replica, users, mails):
         time.sleep(0.5)
 
 
-def join(options, count):
-    """Seconds until the mails are there; CPU ms a user of workers and main, per site; mailboxes changed at the full site."""
+def join(options, count, idle):
+    """Seconds until the mails are there; CPU ms a user of workers and main, per site; mailboxes
+    changed at the full site, and that are not equal; what `watch` finds afterwards, if asked."""
     users = [f"u{number}@example.org" for number in range(count)]
     with group(options, users=users, more={"2.3": AUTO, "2.4": AUTO}) as there:
         a, b = there.replicas
@@ -156,18 +162,26 @@ def join(options, count):
                for replica in there.replicas for program in replicas.REPLICATION}
         if not replicas.wait_idle(there, PATIENCE):
             raise StackError(f"the sites are not quiet {PATIENCE} s after all mails were there")
-        return took, cpu, len(before - numbers(a))
+        rested, after = time.monotonic(), numbers(a)
+        if idle:
+            time.sleep(max(0, rested + options.settle - time.monotonic()))
+        found = watch(there, options) if idle else {}
+        return took, cpu, len(before - after), len(after ^ numbers(b)), found
 
 
 def joining_part(report, options):
-    found = {}
-    for count in map(int, options.joining.split(",")):
-        took, cpu, changed = join(options, count)
+    found, counts = {}, [int(count) for count in options.joining.split(",")]
+    for count in counts:
+        idle = count == max(counts)
+        took, cpu, changed, unequal, at_rest = join(options, count, idle)
         what = f"joining, {count} users with {options.mails} mails"
         report.row(f"{what}: all mails there", took, "s")
         for (site, program), ms in cpu.items():
             report.row(f"{what}: CPU of {program} of {site}", ms, "ms a user", goal="<= 20" if "worker" in program else None)
         report.row(f"{what}: mailboxes of the full site with other numbers", changed, "", goal="<= 0")
+        report.row(f"{what}: mailboxes that the sites show with other numbers", unequal, "", goal="<= 0")
+        if idle:
+            idle_rows(report, options, f"joined, idle, {count} users", at_rest)
         found[count] = sum(cpu.values())
     few, many = min(found), max(found)
     if few != many:
