@@ -41,6 +41,7 @@ struct placing {
     unsigned handed; /* bodies of the parcel in work that were saved or kept */
     struct plan_mailbox *mailbox;
     bool blocked;    /* a mail that comes before those that follow may still come */
+    bool stopped;    /* and it may be one that is not in the plan */
     bool again;  /* rows went meanwhile: begin anew */
     bool relooked; /* once more at a mailbox that was rebuilt */
     bool failed; /* a body was here and could not be saved */
@@ -355,6 +356,12 @@ static int save_items(struct placing *p)
     return mailbox_sync(p->box, 0) < 0 ? -1 : 0;
 }
 
+/* The state has it of an exchange that has not come to its end: its answers come by a hash, not by UID. */
+static bool is_told_in_part(const struct session *s, const struct orset_todo *t)
+{
+    return t->message.dot.counter > orset_vector_get(s->os, t->message.dot.origin);
+}
+
 /* --- one mailbox's run ---------------------------------------------------------------------------------------------- */
 
 static int place_done(struct placing *p)
@@ -369,7 +376,7 @@ static int place_done(struct placing *p)
         if (!item->saved || item->uid == 0)
             continue;
         saved_after_all(s, &item->todo);
-        first = first || item->at == p->mailbox->at;
+        first = first || (item->at == p->mailbox->at && !is_told_in_part(s, &item->todo));
         session_explain(s, "%s: UID %u: a mail of another site, saved with %s", p->x->vname, item->uid, flags_text(s, &item->seen));
         e = orset_done_place(s->os, item->todo.message.folder, item->todo.message.dot, item->uid, &item->seen);
     }
@@ -532,6 +539,12 @@ static bool is_here(struct placing *p, const struct orset_todo *t)
     return t->source_uid != 0 || (p->s->bodies != NULL && bodies_has(p->s->bodies, sha256)) || spool_has(p->s, sha256);
 }
 
+/* Mails of lower UID may be unknown: it waits for the exchange's end, as for a body. */
+static bool waits_for_exchange(const struct placing *p, const struct orset_todo *t)
+{
+    return is_told_in_part(p->s, t) && !p->mailbox->impatient && !plan_item(p->s, p->at)->given_up;
+}
+
 /* One mail's turn, but for those who are here only because something arrived: what has not arrived is not asked for again. */
 static int place_next(struct placing *p, struct orset_todo *t, unsigned at, bool arrived)
 {
@@ -545,6 +558,8 @@ static int place_next(struct placing *p, struct orset_todo *t, unsigned at, bool
         r = session_core_failed(p->s, "todo");
     else if (got == 0)
         plan_done(p->s, at);
+    else if (waits_for_exchange(p, t))
+        p->blocked = p->stopped = TRUE;
     else if (arrived && !is_here(p, t))
         p->blocked = p->blocked || !item->given_up;
     else if (p->blocked)
@@ -570,14 +585,14 @@ static int place_mailbox(struct placing *p, struct orset_todo *t, struct plan_ma
     const struct box *x = box_of_folder(s, m->folder);
     time_t now = time(NULL);
     int r = 0;
-    p->blocked = FALSE;
+    p->blocked = p->stopped = FALSE;
     p->mailbox = m;
     m->impatient = patience_is_over(s, m->folder);
     while (m->at < m->end && plan_item(s, m->at)->row_len == 0)
         m->at++;
     if (x == NULL || x->gone || x->vname == NULL)
         return 0;
-    for (unsigned i = m->at; i < m->end && !(p->blocked && wants_full(p->wants)); i++) {
+    for (unsigned i = m->at; i < m->end && !p->stopped && !(p->blocked && wants_full(p->wants)); i++) {
         struct plan_item *item = plan_item(s, i);
         if (arrived && (i - m->at >= FAR || all_arrived(p, &r)))
             break;
@@ -587,6 +602,8 @@ static int place_mailbox(struct placing *p, struct orset_todo *t, struct plan_ma
             break;
     }
     r = r == 0 ? place_run(p) : r;
+    if (p->stopped)
+        session_want_tick(s, 10000); /* the exchange's end does not wait for it */
     return r == 0 && p->blocked ? patience_begin(s, m->folder) : r;
 }
 

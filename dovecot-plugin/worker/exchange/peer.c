@@ -335,6 +335,8 @@ static enum frame_result answer_parcel(struct session *s, struct peer *p, struct
         p->exchange_since = time(NULL);
         session_want_tick(s, EXCHANGE_WAIT_SECS * 1000);
         session_send(s, p->site, PARCEL_QUESTION, TRUE, q.data, q.len);
+        if (patience_forget(s) < 0) /* it goes on, and mails wait for its end */
+            result = FRAME_TEMPORARY;
     }
     orset_buf_free(&q);
     return result;

@@ -6,8 +6,10 @@ import sqlite3
 import time
 
 import pytest
+from worker_joining_test import change_row, hand_over
 from worker_sites import append, equal, imap, mail, make_world, needs_dovecot
-from worker_world import BATCH, BODIES, BODY, CLOSE, CONFIRMED, HELLO_TOO, NEW, TICK, UID_ASK, USER, WANT, num
+from worker_world import (ANSWER, BATCH, BODIES, BODY, CLOSE, CONFIRMED, EXCHANGE, HELLO_TOO, NEW, QUESTION,
+                          TICK, UID_ASK, USER, WANT, num)
 
 pytestmark = needs_dovecot
 
@@ -493,3 +495,89 @@ def test_a_round_is_answered_where_a_mail_was_given_up_in_an_earlier_session(tmp
         turns(world, 90, same, closed=2)
     finally:
         world.stop()
+
+
+# --- an exchange that is under way
+
+MANY = 16000     # mails, which do not fit into one answer
+
+
+def append_many(site, folder, n):
+    """Mails in one command."""
+    parts = []
+    for i in range(n):
+        data = mail(f"x{i}")
+        parts.append(b" {%d+}\r\n%s" % (len(data), data))
+    box = site.imap()
+    box.send(b"many APPEND %s%s\r\n" % (folder.encode(), b"".join(parts)))
+    line = box.readline()
+    while not line.startswith(b"many "):
+        line = box.readline()
+    assert line.startswith(b"many OK"), line
+    box.logout()
+
+
+def messages(site):
+    said = site.doveadm("mailbox", "status", "-u", USER, "messages", "INBOX").decode()
+    return int(said.split("messages=")[1])
+
+
+def places(world):
+    """Site 2 does what it can, and has it as often as its bodies come."""
+    for _ in range(3):
+        world[2].work(TICK)
+        while hand_over(world, 2, 1, WANT) and hand_over(world, 1, 2, BODY, BODIES):
+            pass
+
+
+def exchange_begins(world):
+    """Site 2 had one mail. It knows some of the others, any of them, by the first answer that told
+    of mails; the last question lies in its lane."""
+    append(world[1], "INBOX", "first")
+    world.settle()
+    append_many(world[1], "INBOX", MANY)
+    before = uids(world[1])
+    world[1].ingest()
+    world[1].outbox[2].clear()      # the lane is lost
+    world[2].ship(1, EXCHANGE)
+    while world[2].done["unplaced"] == 0:
+        assert hand_over(world, 2, 1, QUESTION) and hand_over(world, 1, 2, ANSWER)
+        world[2].work(TICK)
+    assert world[2].done["unplaced"] < MANY and world[2].outbox[1], world[2].done
+    return before
+
+
+@pytest.fixture
+def large(tmp_path_factory):
+    world = make_world(tmp_path_factory, ["mdbox", "mdbox"])
+    yield world
+    world.stop()
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_between_the_answers_of_an_exchange_no_mail_goes_before_one_of_lower_uid(large, closed):
+    """Nor when the user was closed meanwhile, and with him the exchange."""
+    before = exchange_begins(large)
+    if closed:
+        large[2].work(CLOSE)
+    places(large)
+    assert messages(large[2]) == 1
+    if closed:
+        large[2].outbox[1].clear()
+        large[2].ship(1, EXCHANGE)
+    while hand_over(large, 2, 1, QUESTION):
+        hand_over(large, 1, 2, ANSWER)
+        places(large)
+    large.settle()
+    assert uids(large[1]) == before == uids(large[2])
+
+
+def test_what_an_exchange_told_that_never_ended_is_placed_in_the_end(large):
+    exchange_begins(large)
+    large[2].outbox[1].clear()
+    places(large)
+    known = large[2].done["unplaced"]
+    assert messages(large[2]) == 1
+    change_row(large[2], b"h", lambda _: num(4) + num(int(time.time())))
+    places(large)
+    assert messages(large[2]) == 1 + known
