@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import replicas
+from mailbox_sites import copy_homes
 from replicas import Timed, cpu_ms, mail
 from report import median
 from stack import resp
@@ -148,10 +149,12 @@ def join(options, count, idle):
     with group(options, users=users, more={"2.3": AUTO, "2.4": AUTO}) as there:
         a, b = there.replicas
         there.end(b.name)
-        for user in users:
-            append(a, user, options.mails)
+        append(a, users[0], options.mails)
         there.end(a.name)
         lose(there, users)
+        for user in users[1:]:
+            shutil.rmtree(a.home(user), ignore_errors=True)     # a sweep may have made it
+        copy_homes(a.home(users[0]), a, users[1:])
         there.start(a.name)
         before = numbers(a)
         there.start(b.name)

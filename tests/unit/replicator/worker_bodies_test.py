@@ -228,19 +228,26 @@ def test_a_body_that_is_not_its_hash_is_asked_of_the_next_site(three, second):
     while three.carry(cut):
         pass
     assert wants() == 1 and any("not what they were" in note for _, note in three[2].notes), three[2].notes
+    # Whom a session asks first is left to its time of day: perhaps the same site once more.
+    for wait in 1.1, 2.1:
+        next_try(wait)
+        if three[3].outbox[1]:
+            break
+        while three.carry(cut):
+            pass
+    asked = wants()
     path.write_bytes(data)
-    next_try(1.1)
     while not any(kind == BODIES for kind, _, _ in three[1].outbox[3]):
         assert three.carry()
     three[1].outbox[3][:] = [(kind, bulk, body[:-1] + bytes([body[-1] ^ 1])) for kind, bulk, body in three[1].outbox[3]]
     while three.carry():
         pass
-    assert wants() == 2, "asked for again at once"
-    next_try(2.1)
+    assert wants() == asked + 1, "asked for again at once"
+    next_try(2.1 * asked)
     while three.carry():
         pass
     shown = [digest for *_, digest in three[3].contents()["INBOX"][1]]
-    assert wants() == 3 and shown == [hashlib.sha256(mail("mail", 20000)).hexdigest()[:12]], (wants(), shown)
+    assert wants() == asked + 2 and shown == [hashlib.sha256(mail("mail", 20000)).hexdigest()[:12]], (wants(), shown)
 
 
 def move_edited(world):
