@@ -61,7 +61,7 @@ def against_dsync(report, options, mail, shows):
     report.row(f"{what}: mails a second", mails / seconds[0], "/s", "doveadm sync",
                mails / seconds[1], ">= 3")
     report.row(f"{what}: mails a second of CPU, all of both sites", mails * 1000 / cpu[0], "/s",
-               "doveadm sync", mails * 1000 / cpu[1], ">= 3")
+               "doveadm sync", mails * 1000 / cpu[1])
 
 
 def changed(options, **values):
