@@ -165,7 +165,7 @@ def join(options, count, idle):
                for replica in there.replicas for program in replicas.REPLICATION}
         if not replicas.wait_idle(there, PATIENCE):
             raise StackError(f"the sites are not quiet {PATIENCE} s after all mails were there")
-        rested, after = time.monotonic(), numbers(a)
+        after, rested = numbers(a), time.monotonic()    # to look may be activity
         if idle:
             time.sleep(max(0, rested + options.settle - time.monotonic()))
         found = watch(there, options) if idle else {}
