@@ -356,7 +356,7 @@ static int save_items(struct placing *p)
     return mailbox_sync(p->box, 0) < 0 ? -1 : 0;
 }
 
-/* The state has it of an exchange that has not come to its end: its answers come by a hash, not by UID. */
+/* The state has it of an exchange that has not ended: the answers come by a hash, not by UID. */
 static bool is_told_in_part(const struct session *s, const struct orset_todo *t)
 {
     return t->message.dot.counter > orset_vector_get(s->os, t->message.dot.origin);
@@ -558,9 +558,10 @@ static int place_next(struct placing *p, struct orset_todo *t, unsigned at, bool
         r = session_core_failed(p->s, "todo");
     else if (got == 0)
         plan_done(p->s, at);
-    else if (waits_for_exchange(p, t))
+    else if (waits_for_exchange(p, t)) {
+        r = place_run(p); /* those before it need not wait */
         p->blocked = p->stopped = TRUE;
-    else if (arrived && !is_here(p, t))
+    } else if (arrived && !is_here(p, t))
         p->blocked = p->blocked || !item->given_up;
     else if (p->blocked)
         later(p, t, at);
@@ -592,13 +593,13 @@ static int place_mailbox(struct placing *p, struct orset_todo *t, struct plan_ma
         m->at++;
     if (x == NULL || x->gone || x->vname == NULL)
         return 0;
-    for (unsigned i = m->at; i < m->end && !p->stopped && !(p->blocked && wants_full(p->wants)); i++) {
+    for (unsigned i = m->at; i < m->end && !(p->blocked && wants_full(p->wants)); i++) {
         struct plan_item *item = plan_item(s, i);
         if (arrived && (i - m->at >= FAR || all_arrived(p, &r)))
             break;
         if (r == 0 && item->row_len > 0 && !nothing_to_do(p, item, now))
             r = place_next(p, t, i, arrived);
-        if (r < 0)
+        if (r < 0 || p->stopped)
             break;
     }
     r = r == 0 ? place_run(p) : r;
