@@ -9,8 +9,8 @@ const char *const schema_table[ORSET_TABLES] = {"meta",      "origin", "folder",
                                                 "uid",       "ahead",  "todo",   "keyword", "subscription",
                                                 "attribute", "out",    "app"};
 
-#define ROWS_BY_KEY "(key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
-#define ROWS_BY_NUMBER "(number INTEGER PRIMARY KEY, value BLOB NOT NULL)"
+#define ROWS_BY_KEY " (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
+#define ROWS_BY_NUMBER " (number INTEGER PRIMARY KEY, value BLOB NOT NULL)"
 /* No version of this program is numbered higher: it is no version, but damage. */
 #define VERSION_MAX 1000
 
@@ -31,13 +31,21 @@ int64_t schema_number(const uint8_t *key, size_t len)
  * -----------------------------------------------------------------------------------------------------------
  */
 
-/* SQLite quotes a name when it renames its table. */
+/* The text behind what it begins with; NULL: it does not. SQLite quotes a name when it renames its table. */
+static const char *behind(const char *text, const char *begin)
+{
+    for (; text && *begin; text++)
+        if (*text != '"' && *text != *begin++)
+            return NULL;
+    while (text && *text == '"')
+        text++;
+    return text;
+}
+
 static bool same_text(const char *text, const char *wanted)
 {
-    for (; text && *text; text++)
-        if (*text != '"' && *text != *wanted++)
-            return false;
-    return text && *wanted == '\0';
+    const char *rest = behind(text, wanted);
+    return rest && *rest == '\0';
 }
 
 /* An admin may run ANALYZE. */
@@ -49,14 +57,12 @@ static bool is_statistics(const char *text)
 
 static bool is_table(const char *text, int64_t version)
 {
-    char sql[160];
-    for (int t = 0; t < ORSET_TABLES; t++) {
+    const char *name = behind(text, "CREATE TABLE ");
+    for (int t = 0; name && t < ORSET_TABLES; t++) {
+        const char *rest = behind(name, schema_table[t]);
         bool numbers = version >= 2 && schema_has_numbers((enum orset_table)t);
-        snprintf(sql, sizeof sql, "CREATE TABLE %s%s " ROWS_BY_KEY, schema_table[t], numbers ? "_long" : "");
-        if (same_text(text, sql))
-            return true;
-        snprintf(sql, sizeof sql, ("CREATE TABLE %s " ROWS_BY_NUMBER), schema_table[t]);
-        if (numbers && same_text(text, sql))
+        if (same_text(numbers ? behind(rest, "_long") : rest, ROWS_BY_KEY) ||
+            (numbers && same_text(rest, ROWS_BY_NUMBER)))
             return true;
     }
     return false;
@@ -102,7 +108,7 @@ static int make_tables(sqlite3 *db)
     char sql[160];
     int r = SQLITE_OK;
     for (int t = 0; t < ORSET_TABLES && r == SQLITE_OK; t++) {
-        snprintf(sql, sizeof sql, "CREATE TABLE %s " ROWS_BY_KEY, schema_table[t]);
+        snprintf(sql, sizeof sql, "CREATE TABLE %s" ROWS_BY_KEY, schema_table[t]);
         r = sqlite3_exec(db, sql, NULL, NULL, NULL);
     }
     return r;
@@ -120,7 +126,7 @@ static void sql_number(sqlite3_context *context, int n, sqlite3_value **key)
 static int number_keys(sqlite3 *db)
 {
     static const char *const sql[] = {
-        "ALTER TABLE %s RENAME TO %s_long", ("CREATE TABLE %s " ROWS_BY_NUMBER),
+        "ALTER TABLE %s RENAME TO %s_long", ("CREATE TABLE %s" ROWS_BY_NUMBER),
         "INSERT INTO %s SELECT number(key), value FROM %s_long WHERE length(key) <= 7 ORDER BY key",
         "DELETE FROM %s_long WHERE length(key) <= 7"};
     char text[160];

@@ -47,6 +47,7 @@ struct state_sqlite {
     sqlite3_stmt *begin, *commit, *rollback;
     int log_pages; /* as of the last commit */
     int log_most;
+    bool bounded; /* log_most is of the file's size; it is read when it matters first */
     char *path;
     struct state_guard guard;
     bool opening, spoilt;
@@ -386,11 +387,11 @@ static int query_number(struct state_sqlite *s, const char *sql, int64_t *n)
 
 static void bound_log(struct state_sqlite *s)
 {
-    int64_t pages;
+    int64_t pages = 0;
     s->log_most = LOG_PAGES_MIN;
     if (query_number(s, "PRAGMA page_count", &pages) == 0 && pages / 4 > LOG_PAGES_MIN)
         s->log_most = pages / 4 < LOG_PAGES_MAX ? (int)(pages / 4) : LOG_PAGES_MAX;
-    s->log_pages = 0;
+    s->bounded = true;
 }
 
 static int store_begin(void *ctx)
@@ -421,9 +422,12 @@ static int store_commit(void *ctx)
     int r = run(s, s->commit, "commit");
     s->begun = s->begun && r != 0;
     /* The commit stands whatever comes of this: what cannot be moved now stays in the log. */
+    if (r == 0 && s->log_pages >= s->log_most && !s->bounded)
+        bound_log(s);
     if (r == 0 && s->log_pages >= s->log_most) {
         sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
         bound_log(s);
+        s->log_pages = 0;
     }
     return r;
 }
@@ -464,26 +468,37 @@ static int prepare_schema(struct state_sqlite *s, char *text, size_t size)
     }
 }
 
+/* One question: each that is parsed costs as much as what it asks. */
+static int find_long(struct state_sqlite *s)
+{
+    char sql[300] = "SELECT 0";
+    size_t n = strlen(sql);
+    int64_t tables = 0;
+    for (int t = 0; t < ORSET_TABLES; t++)
+        if (schema_has_numbers((enum orset_table)t))
+            n += (size_t)snprintf(sql + n, sizeof sql - n, " + %d * EXISTS (SELECT 1 FROM %s_long)", 1 << t,
+                                  schema_table[t]);
+    if (query_number(s, sql, &tables) < 0)
+        return -1;
+    for (int t = 0; t < ORSET_TABLES; t++)
+        s->any_long[t] = (tables >> t & 1) != 0;
+    return 0;
+}
+
 static int set_up(struct state_sqlite *s, char *text, size_t size)
 {
     static const char pragmas[] =
         "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-        "PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
+        "PRAGMA journal_size_limit = 0; PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
         "PRAGMA cache_size = -" TEXT(CACHE_KIB);
     sqlite3_busy_timeout(s->db, 5000);
     if (state_guard_begin(s->db, &s->guard) != SQLITE_OK || sqlite3_exec(s->db, pragmas, NULL, NULL, NULL) != SQLITE_OK)
         return failed(s, "open");
     if (prepare_schema(s, text, size) < 0)
         return -1;
-    for (int t = 0; t < ORSET_TABLES; t++) {
-        int64_t rows = 0;
-        char sql[80];
-        snprintf(sql, sizeof sql, "SELECT EXISTS (SELECT 1 FROM %s_long)", schema_table[t]);
-        if (schema_has_numbers((enum orset_table)t) && query_number(s, sql, &rows) < 0)
-            return -1;
-        s->any_long[t] = rows > 0;
-    }
-    bound_log(s);
+    if (find_long(s) < 0)
+        return -1;
+    s->log_most = LOG_PAGES_MIN;
     sqlite3_wal_hook(s->db, log_grew, s); /* in place of wal_autocheckpoint */
     s->begin = prepare(s, "BEGIN IMMEDIATE");
     s->commit = prepare(s, "COMMIT");
@@ -507,6 +522,11 @@ static int open_file(struct state_sqlite *s, const char *path, char *text, size_
     mode_t mask = umask(077);
     int r = sqlite3_open_v2(s->path, &s->db,
                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | STATE_OPEN_NOFOLLOW, NULL);
+    /* The log's file stays after a close: making it anew costs a wait for the directory. It is empty then
+     * (journal_size_limit): what stood in it would be read into an older file that is put in this one's place. */
+    int stays = 1;
+    if (r == SQLITE_OK)
+        sqlite3_file_control(s->db, NULL, SQLITE_FCNTL_PERSIST_WAL, &stays);
     r = r == SQLITE_OK ? set_up(s, text, size) : failed(s, "open");
     umask(mask);
     return r;

@@ -471,7 +471,9 @@ START_TEST(test_the_sqlite_log_is_bounded)
     snprintf(command, sizeof command, "cp %s %s && cp %s-wal %s-wal", path, copy, path, copy);
     ck_assert_int_eq(system(command), 0);
     state_sqlite_close(q);
-    ck_assert_int_eq(stat(log, &st), -1);
+    /* Nothing that belongs to this state stays beside it: it would be read into an older one that is put here. */
+    ck_assert_int_eq(stat(log, &st), 0);
+    ck_assert_int_eq(st.st_size, 0);
     ck_assert_int_eq(state_sqlite_open(&q, copy, &error), 0);
     ck_assert_int_eq(state_sqlite_rows(q, ORSET_T_MESSAGE), rows);
     state_sqlite_close(q);
