@@ -5,7 +5,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/metrics.h"
-#include "dovecot-plugin/replicator/workers/worker.h"
+#include "dovecot-plugin/replicator/users/turn.h"
 
 #define USED_UP_EVERY 4 /* every so many turns are of those who used one up */
 #define OTHER_WAY 16 /* every so many picks begin with the last queue; and as many with those who wait apart */
@@ -112,7 +112,7 @@ static struct user *first_in_turn(const struct sched *s)
     int first = s->turns % USED_UP_EVERY == USED_UP_EVERY - 1;
     for (int i = 0; i < 2; i++) {
         int used = i == 0 ? first : !first;
-        if (s->nin_turn[used] > 0 && workers_may_ask(s->r->workers, used))
+        if (s->nin_turn[used] > 0 && turn_is_free(s->r->workers, used))
             return TAILQ_FIRST(&s->in_turn[used]);
     }
     return NULL;
@@ -176,7 +176,7 @@ static struct user *pick(struct sched *s)
     struct user *in_turn = first_in_turn(s), *u = first_of(s->queue, order(picks));
     if (apart && picks % OTHER_WAY == OTHER_WAY / 2)
         return apart;
-    /* Every other pick, but never all workers (workers_may_ask). */
+    /* Every other pick, but never all workers (turn_is_free). */
     if (in_turn && (!u || picks % 2))
         return in_turn;
     return u ? u : apart;

@@ -52,7 +52,7 @@ struct user_peer {
     struct held_request *held; /* a request for mails that waits; NULL: none does */
 };
 
-/* USER_IN_TURN: it waits for its turn to exchange (workers_may_ask). */
+/* USER_IN_TURN: it waits for its turn to exchange (turn_is_free). */
 enum user_class { USER_FIRST, USER_SECOND, USER_LAST, USER_CLASSES, USER_IN_TURN = USER_CLASSES,
                   USER_NOTHING };
 
@@ -147,9 +147,6 @@ bool user_has_room(const struct user *, size_t bytes, bool crowded);
 void user_trim_parcels(struct user *, bool crowded);
 /* The same where it is time for that. For users_each(), while the hand is crowded. */
 void user_trim_slow(struct user *, void *);
-/* How long a turn to exchange is, in seconds, while others wait for theirs: twice as long after
- * each that was used up. */
-double user_turn(const struct user *);
 /* What it waits for now, or would, if it had no worker. */
 enum user_class user_class(struct user *, double now);
 /* Whether that peer is to be asked for an exchange now. While nobody takes from the lane a new state is

@@ -20,11 +20,10 @@
 #include "dovecot-plugin/replicator/lanes/ship.h"
 #include "dovecot-plugin/replicator/lanes/take.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
+#include "dovecot-plugin/replicator/users/turn.h"
 
 #define READ_SIZE 65536
 #define CONNECT_AGAIN 1. /* seconds */
-#define HOLD 2.          /* so long a user's worker waits for the answer of an exchange while others wait for a worker */
-#define HOLD_ONLY 0.2    /* the same of an only worker: nobody else answers the peers meanwhile, so one of two sites gives way */
 #define ASK_DOUBLED 9    /* times at most, where no answer came */
 #define ASK_AGAIN 1.     /* an exchange that was lost with its worker's memory begins anew after so long */
 
@@ -90,17 +89,9 @@ void worker_ask(struct worker *w, enum state state, const struct frame *f)
     worker_set_patience(w, w->all->r->config->worker_timeout);
 }
 
-/* A turn without an end, however it ends: but who took little of it may have met a site that is away. */
-static void leave_turn(struct worker *w)
-{
-    if (w->in_turn && w->asking && w->user && clock_monotonic() >= w->turn_until - user_turn(w->user) / 2)
-        w->user->turns_used++;
-    w->in_turn = false;
-}
-
 void worker_ask_close(struct worker *w)
 {
-    leave_turn(w);
+    turn_leave(w);
     worker_ask(w, CLOSING, &(struct frame){.type = FRAME_CLOSE});
 }
 
@@ -111,7 +102,7 @@ static void forget_exchanges(struct worker *w)
 {
     struct user *u = w->user;
     struct replicator *r = w->all->r;
-    leave_turn(w);
+    turn_leave(w);
     for (size_t i = 0; u && i < r->group.npeers; i++) {
         /* It was closed before it was answered. */
         struct user_peer *p = &u->peer[i];
@@ -338,68 +329,6 @@ static void on_elsewhere(struct worker *w)
     release(w);
 }
 
-static double hold_for(const struct worker *w)
-{
-    const struct replicator *r = w->all->r;
-    bool first = r->config->replicator_workers > 1;
-    for (size_t i = 0; i < r->group.npeers && !first; i++)
-        first = r->group.self < r->group.peer[i].site;
-    return first ? HOLD : HOLD_ONLY;
-}
-
-/* An exchange lives in the worker's memory. Closed for somebody else's sake between question and answer it would begin anew with each
- * opening, and with more users than workers never end. A site that takes nothing gives no answer. */
-static void hold(struct worker *w, const struct frame_done *d)
-{
-    const struct replicator *r = w->all->r;
-    double most = hold_for(w);
-    bool was = w->asking, asks = false, answer = w->job.kind == JOB_PARCEL && parcel_is_answer(w->job.parcel->kind);
-    w->asking = false;
-    for (size_t k = 0; k < d->nsites; k++) {
-        int i = group_peer(&r->group, d->site[k].site);
-        bool answered = answer && i == (int)w->job.parcel->peer && (w->asked_on || !d->site[k].asking);
-        if (answered && d->result == FRAME_OK)
-            w->user->peer[i].cut_offs = 0;
-        asks = asks || d->site[k].asking;
-        w->asking = w->asking || (d->site[k].asking && i >= 0 && ship_answered(r->ship, (size_t)i));
-    }
-    if (!asks && was)
-        w->user->turns_used = 0;
-    /* One that asks by itself is before nobody. */
-    if (!w->asking || !worker_may_ask(w)) {
-        w->hold = 0;
-        return;
-    }
-    if (!was || w->asked_on || w->hold == 0)
-        w->hold = clock_monotonic() + most;
-    worker_take_turn(w);
-    worker_set_patience(w, (int64_t)(most * 1000));
-}
-
-void worker_take_turn(struct worker *w)
-{
-    if (!w->in_turn)
-        w->turn_until = clock_monotonic() + user_turn(w->user);
-    w->user->waits_since = 0;
-    w->in_turn = true;
-}
-
-/* Not all of them, else all wait for answers here and at the peer nobody is left who gives them. */
-bool worker_held(const struct worker *w, double now)
-{
-    const struct worker *o;
-    size_t before = 0;
-    if (now >= w->hold || now >= w->turn_until)
-        return false;
-    TAILQ_FOREACH(o, &w->all->list, link)
-    {
-        if (o == w)
-            break;
-        before += now < o->hold && now < o->turn_until;
-    }
-    return before == 0 || before + 1 < (size_t)w->all->r->config->replicator_workers;
-}
-
 static void on_done(struct worker *w, const struct frame *f)
 {
     struct user *u = w->user;
@@ -415,7 +344,7 @@ static void on_done(struct worker *w, const struct frame *f)
     }
     ev_timer_stop(w->all->r->loop, &w->patience);
     user_done(u, &f->u.done);
-    hold(w, &f->u.done);
+    turn_answered(w, &f->u.done);
     job_done(&w->job, u, &f->u.done);
     w->state = WARM;
     w->used = clock_monotonic();
@@ -571,7 +500,7 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
     (void)loop, (void)events;
     struct worker *w = t->data;
     if (w->state == WARM && w->asking && sched_waiting(w->all->r->sched) == 0 && sched_in_turn(w->all->r->sched) == 0)
-        worker_set_patience(w, (int64_t)(hold_for(w) * 1000));
+        worker_set_patience(w, (int64_t)(turn_hold_for(w) * 1000));
     else if (w->state == WARM)
         worker_ask_close(w); /* idle for long enough */
     else if (owes(w) && ship_full(w->all->r->ship))

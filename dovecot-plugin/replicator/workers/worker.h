@@ -54,11 +54,5 @@ size_t workers_count(const struct workers *);
 bool workers_have_room(const struct workers *, enum user_kind);
 bool workers_beyond(const struct workers *, enum user_kind);
 size_t workers_busy(const struct workers *); /* with a user */
-/* One user more may begin an exchange: it keeps its worker until it has its answer (worker_held), so
- * no more than there are workers, but for one, are at it. All at once, their questions and answers
- * would lie behind each other for longer than a worker waits, and each would be asked again. used:
- * its last turn ended before its exchange did; such users have fewer than half of the turns. Who is
- * not ordinary asks without a turn, and leaves others at least one. */
-bool workers_may_ask(const struct workers *, bool used);
 
 #endif

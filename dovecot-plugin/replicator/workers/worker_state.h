@@ -27,7 +27,7 @@ struct worker {
     bool asking;  /* an exchange of its user's goes on in it, which CLOSE would end */
     double hold;  /* until when it is not closed for that */
     bool asked_on; /* the present question had it ask a site on: an exchange makes progress */
-    bool in_turn;  /* its user may exchange (workers_may_ask), and until then though others wait: */
+    bool in_turn;  /* its user may exchange (turn_is_free), and until then though others wait: */
     double turn_until;
     bool heard;   /* it has said something: a process of Dovecot's is there; when last: */
     double heard_at;
@@ -58,12 +58,6 @@ void worker_ask_close(struct worker *);
 void worker_flush(struct worker *);
 /* So long, from now on, an answer is waited for, or an idle user stays open. */
 void worker_set_patience(struct worker *, int64_t ms);
-/* It has its turn to exchange, or need not wait for one. */
-bool worker_may_ask(const struct worker *);
-/* Its user may exchange from now on, for so long as user_turn() says. */
-void worker_take_turn(struct worker *);
-/* Is not closed now for another user's sake: its own one's exchange waits for an answer. */
-bool worker_held(const struct worker *, double now);
 /* Main is done with it. judged: see endings_add. A process that was asked to open nobody is root's:
  * no user can stop it. When main itself ends, it waits for none. */
 void worker_end(struct worker *, bool judged);

@@ -10,6 +10,7 @@
 #include "dovecot-plugin/replicator/users/sched.h"
 #include "dovecot-plugin/replicator/lanes/ship.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
+#include "dovecot-plugin/replicator/users/turn.h"
 
 #define CLOSES_WITHIN 1. /* seconds: so long nobody else is given a worker in its place */
 
@@ -69,7 +70,7 @@ void worker_open_user(struct worker *w, struct user *u, bool in_turn)
     w->slice = clock_monotonic();
     w->in_turn = false;
     if (in_turn)
-        worker_take_turn(w);
+        turn_take(w);
     w->job.kind = JOB_NONE;
     w->credentials = u->credentials;
     metric_add(replicator_opens, 1);
@@ -126,13 +127,13 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind)
     bool wanted = waiting > 0 || (w->asking && sched_in_turn(r->sched) > 0);
     if (!wanted)
         w->slice = now;
-    if (r->stopping || w->old || (wanted && now - w->slice >= SCHED_SLICE && !worker_held(w, now))) {
+    if (r->stopping || w->old || (wanted && now - w->slice >= SCHED_SLICE && !turn_holds(w, now))) {
         worker_ask_close(w);
         return;
     }
-    if (job_next(&w->job, w->user, worker_may_ask(w), &f)) {
+    if (job_next(&w->job, w->user, turn_may_ask(w), &f)) {
         if (w->job.asks)
-            worker_take_turn(w);
+            turn_take(w);
         w->asked_on = false;
         worker_ask(w, BUSY, &f);
         job_asked(&w->job, w->user);
@@ -144,7 +145,7 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind)
         worker_ask_close(w);
         return;
     }
-    if (own_kind && !worker_held(w, now)) {
+    if (own_kind && !turn_holds(w, now)) {
         worker_ask_close(w);
         return;
     }
@@ -186,7 +187,7 @@ bool workers_release_warm(struct workers *ws)
     struct worker *w, *longest = NULL;
     double now = clock_monotonic();
     TAILQ_FOREACH(w, &ws->list, link)
-    if (w->state == WARM && !worker_held(w, now) && (!longest || w->used < longest->used))
+    if (w->state == WARM && !turn_holds(w, now) && (!longest || w->used < longest->used))
         longest = w;
     if (longest)
         worker_ask_close(longest);
@@ -231,29 +232,6 @@ const char *workers_unreachable(const struct workers *ws)
 size_t workers_count(const struct workers *ws)
 {
     return ws->n;
-}
-
-bool worker_may_ask(const struct worker *w)
-{
-    const struct user *u = w->user;
-    return w->in_turn || user_kind(u) != USER_ORDINARY ||
-           (sched_is_next(w->all->r->sched, u) && workers_may_ask(w->all, u->turns_used > 0));
-}
-
-bool workers_may_ask(const struct workers *ws, bool used)
-{
-    size_t n = 0, all = 0, used_up = 0, most = (size_t)ws->r->config->replicator_workers;
-    const struct worker *w;
-    TAILQ_FOREACH(w, &ws->list, link)
-    {
-        bool ordinary = w->in_turn && user_kind(w->user) == USER_ORDINARY;
-        all += w->in_turn;
-        n += ordinary;
-        used_up += ordinary && w->user->turns_used > 0;
-    }
-    if (used && used_up > 0 && 2 * (used_up + 1) >= most)
-        return false;
-    return n == 0 || all + 1 < most;
 }
 
 size_t workers_busy(const struct workers *ws)
