@@ -115,20 +115,43 @@ int parcel_batch(struct text body, struct text *batch_r, size_t *nmails_r, struc
     return check_mails(r, nmails_r, mails_r);
 }
 
-uint64_t parcel_batch_first(struct text body)
+/* The batch of a BATCH, behind its vector. counter_r: the vector's number of origin, 0 if it has none. */
+static struct orset_reader behind_vector(struct text body, const struct orset_origin *origin, uint64_t *counter_r)
 {
     struct orset_reader r = reader_of(body);
     size_t n;
     const uint8_t *batch = orset_read_text(&r, PARCEL_MAX, &n);
     struct orset_reader in = orset_reader_of(batch, batch ? n : 0);
     in.bad = !batch;
+    *counter_r = 0;
     orset_read_u8(&in); /* version */
     for (uint64_t i = orset_read_num(&in, ORSET_ORIGINS_MAX); i > 0 && !in.bad; i--) {
-        orset_read_bytes(&in, 16);
-        orset_read_num(&in, ORSET_COUNTER_MAX);
+        uint64_t site = orset_read_u64(&in), epoch = orset_read_u64(&in);
+        uint64_t counter = orset_read_num(&in, ORSET_COUNTER_MAX);
         orset_read_u64(&in);
+        if (site == origin->site && epoch == origin->epoch)
+            *counter_r = counter;
     }
     orset_read_num(&in, ORSET_ORIGINS_MAX); /* the sender's own */
+    return in;
+}
+
+bool parcel_confirms(struct text body, uint64_t site, uint64_t epoch, uint64_t counter)
+{
+    const struct orset_origin origin = {site, epoch};
+    uint64_t confirmed;
+    struct orset_reader in = behind_vector(body, &origin, &confirmed);
+    bool modseqs = orset_read_num(&in, ORSET_MODSEQS_MAX) > 0;
+    orset_read_num(&in, ORSET_COUNTER_MAX);
+    orset_read_u64(&in); /* the hash before it */
+    bool ops = orset_read_num(&in, ORSET_COUNTER_MAX) > 0;
+    return !in.bad && !modseqs && !ops && counter > 0 && confirmed == counter;
+}
+
+uint64_t parcel_batch_first(struct text body)
+{
+    uint64_t counter;
+    struct orset_reader in = behind_vector(body, &(struct orset_origin){0}, &counter);
     for (uint64_t i = orset_read_num(&in, ORSET_MODSEQS_MAX); i > 0 && !in.bad; i--) {
         if (orset_read_num(&in, ORSET_ORIGINS_MAX) > 0)
             orset_read_num(&in, ORSET_COUNTER_MAX);

@@ -30,10 +30,13 @@ enum parcel_kind {
     PARCEL_UID_ASK,
     PARCEL_UID_ANSWER,
     PARCEL_BODIES, /* whole ones that were asked for */
-    PARCEL_READING, /* u8 0: the sender has read its mailboxes; 2: it asks whether the receiver has */
+    PARCEL_READING, /* u8 enum parcel_reading */
     PARCEL_ANSWER_READING, /* as ANSWER, of a new state that has not read its mailboxes yet */
     PARCEL_KINDS
 };
+
+/* READING: the sender has read its mailboxes; it asks whether the receiver has. */
+enum parcel_reading { PARCEL_HAS_READ = 0, PARCEL_HAS_IT_READ = 2 };
 
 static inline bool parcel_is_answer(unsigned kind)
 {
@@ -77,6 +80,9 @@ int parcel_batch(struct text body, struct text *batch_r, size_t *nmails_r, struc
 bool parcel_next_mail(struct orset_reader *mails, struct parcel_mail *);
 /* The number of a batch's first op (docs/replication-protocol.md). 0: it has none, or cannot be read. */
 uint64_t parcel_batch_first(struct text body);
+/* A BATCH without ops and modseqs whose vector has this origin's numbers up to counter, and none above
+ * it: a site that has more shows that this one's state is an old copy. */
+bool parcel_confirms(struct text body, uint64_t site, uint64_t epoch, uint64_t counter);
 
 /* BODIES = num n, n { 32 bytes SHA-256, text mail }, within the same bounds. */
 void parcel_put_bodies(struct orset_buf *b, size_t nmails);

@@ -18,6 +18,7 @@ BATCH, QUESTION, ANSWER, WANT, BODIES, ANSWER_READING = 1, 2, 3, 4, 9, 11
 OK, REFUSED, TEMPORARY = range(3)
 NEW, CONFIRMED, HELLO_ONLY, EXCHANGE, FORGET = range(5)
 CHECK, RAISE, NOTED, CLEAN = range(4)
+EPOCH = 7   # of all states
 
 
 def num(value):
@@ -34,14 +35,27 @@ def text(value):
     return num(len(data)) + data
 
 
-def batch_head(first, n):
-    """How a batch begins (docs/replication-protocol.md): version, a vector, no modseqs, the first op's number, a hash, how many ops."""
-    return b"\x01" + num(1) + bytes(16) + num(0) + bytes(8) + num(0) + num(0) + num(first) + bytes(8) + num(n)
+def batch_head(first, n, vector=None):
+    """How a batch begins (docs/replication-protocol.md): version, a vector (site: its last number), no modseqs, the first op's number, a
+    hash, how many ops."""
+    origins = b"".join(struct.pack("<QQ", int(site), EPOCH) + num(last) + bytes(8) for site, last in (vector or {}).items())
+    return b"\x01" + num(len(vector or {})) + origins + num(0) + num(0) + num(first) + bytes(8) + num(n)
+
+
+def batch_body(site, own, vector, items=(), first=0):
+    """Of a BATCH of that site, which has given so many numbers."""
+    body = {"vector": {**vector, str(site): own}, "first": first, "items": list(items)}
+    return text(batch_head(first, len(items), vector) + json.dumps(body).encode())
 
 
 def behind_head(body):
     r = Reader(Reader(body).text())
-    r.bytes(2 + 16 + 1 + 8 + 2)
+    r.bytes(1)
+    for _ in range(r.num()):
+        r.bytes(16)
+        r.num()
+        r.bytes(8)
+    r.bytes(2)
     r.num()
     r.bytes(8)
     r.num()
@@ -238,7 +252,7 @@ class Worker:
 
     def reserve(self, what, counter):
         key = (self.user.encode() * 16)[:16] if self.old else b""
-        self.write(RESERVE, bytes([what]) + key + struct.pack("<Q", 7) + num(counter))
+        self.write(RESERVE, bytes([what]) + key + struct.pack("<Q", EPOCH) + num(counter))
         kind, r = self.read()
         assert kind == RESERVED, kind
         ok, new_epoch = r.bytes(2)
@@ -440,7 +454,8 @@ class Worker:
     def send(self, site, kind, body, bulk=False, first=0):
         told = json.dumps(body).encode()
         if kind == BATCH:
-            told = text(batch_head(body["first"], len(body["items"])) + told)
+            others = {site: last for site, last in body["vector"].items() if site != str(self.site.number)}
+            told = text(batch_head(body["first"], len(body["items"]), others) + told)
         self.write(SEND, num(site) + num(kind) + bytes([bulk]) + num(first) + text(told))
 
     def parcel(self, r):

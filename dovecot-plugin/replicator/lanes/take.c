@@ -25,6 +25,7 @@
 #define REPLY_MOST (32 * 1024 * 1024) /* memory of one answer: a TAKE's bytes, a parcel, what COUNT of them cost */
 #define UNSENT_MOST (1024 * 1024) /* ACKs that a peer's node does not take: nothing more is taken from it */
 #define TRIM_ABOVE (8 * 1024 * 1024)
+#define WAITING_SHARE 8 /* of the hand: one of so many parts is of those that wait, at most */
 #define SAME_LOOKED_AT 64 /* parcels of a user among which a batch is looked for that came before */
 #define ACKS_MAX 1000       /* ids of one ACK */
 #define BUCKETS 16384
@@ -50,6 +51,7 @@ struct from {
 struct take {
     struct replicator *r;
     size_t bytes;  /* in hand */
+    size_t waiting; /* of them: acked (take_waits) */
     size_t coming; /* that were asked for */
     size_t bulk;   /* of both: from bulk lanes */
     size_t next;   /* the peer of whom is taken first */
@@ -77,13 +79,13 @@ static struct hand_list *bucket_of(struct take *t, const void *id)
     return &t->bucket[orset_hash(key, sizeof key).lo % BUCKETS];
 }
 
-static bool held(struct take *t, size_t peer, const void *id)
+static const struct parcel_in_hand *held(struct take *t, size_t peer, const void *id)
 {
-    struct parcel_in_hand *p;
+    const struct parcel_in_hand *p;
     LIST_FOREACH(p, bucket_of(t, id), in_hash)
     if (p->peer == peer && !memcmp(p->id, id, sizeof p->id))
-        return true;
-    return false;
+        return p;
+    return NULL;
 }
 
 static void ack(struct from *f, int lane, const void *id)
@@ -96,7 +98,7 @@ static void ack(struct from *f, int lane, const void *id)
 /* The C library keeps what was freed for the next hand that is as full, which may come in weeks. */
 static void give_back(struct take *t)
 {
-    if (!t->swollen || t->bytes > 0)
+    if (!t->swollen || t->bytes > t->waiting)
         return;
     t->swollen = false;
 #ifdef __GLIBC__
@@ -104,9 +106,26 @@ static void give_back(struct take *t)
 #endif
 }
 
+bool take_may_wait(const struct take *t)
+{
+    return t->waiting < (size_t)t->r->config->replicator_memory / WAITING_SHARE && !take_crowded(t);
+}
+
+void take_waits(struct take *t, struct parcel_in_hand *p)
+{
+    if (p->acked)
+        return;
+    ack(&t->from[p->peer], p->lane, p->id);
+    p->acked = true;
+    t->waiting += p->body.n + PARCEL_COSTS;
+}
+
 void take_done(struct take *t, struct parcel_in_hand *p)
 {
-    ack(&t->from[p->peer], p->lane, p->id);
+    if (p->acked)
+        t->waiting -= p->body.n + PARCEL_COSTS;
+    else
+        ack(&t->from[p->peer], p->lane, p->id);
     LIST_REMOVE(p, in_hash);
     t->bytes -= p->body.n + PARCEL_COSTS;
     t->bulk -= p->lane == LANE_BULK ? p->body.n + PARCEL_COSTS : 0;
@@ -220,8 +239,12 @@ static void take_entry(struct from *f, int lane, redisReply *e)
     const redisReply *id = e->element[1], *meta = e->element[5];
     redisReply *body = e->element[6];
     struct parcel m;
-    if (held(t, f->peer, id->str))
-        return; /* its lease ended with a connection or by time, and we go on with it */
+    const struct parcel_in_hand *same = held(t, f->peer, id->str);
+    if (same) { /* its lease ended with a connection or by time, and we go on with it */
+        if (same->acked)
+            ack(f, lane, id->str);
+        return;
+    }
     const char *why = parcel_decode(&m, (const uint8_t *)meta->str, (size_t)meta->len) < 0 ? "its meta part is malformed" : foreign(f, &m);
     if (!why && (size_t)body->len > PARCEL_MAX)
         why = "it is too large";

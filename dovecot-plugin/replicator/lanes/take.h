@@ -25,7 +25,11 @@ void take_flush(struct take *);
 /* Half of what may be in hand is. */
 bool take_crowded(const struct take *);
 
-/* Done with: acks and frees it. */
+/* There is room for one more that is acked and stays in hand: they have an eighth of it. */
+bool take_may_wait(const struct take *);
+/* Acks it; it stays in hand, and may be lost with this process. */
+void take_waits(struct take *, struct parcel_in_hand *);
+/* Done with: acks it, if that was not done, and frees it. */
 void take_done(struct take *, struct parcel_in_hand *);
 
 /* The peer's node answers; what was taken last is of another group; when something of that peer was taken last (0: never). */

@@ -6,6 +6,7 @@
 
 #include "dovecot-plugin/replicator/admin/admin.h"
 #include "lib/base/clock.h"
+#include "dovecot-plugin/replicator/users/confirm.h"
 #include "dovecot-plugin/replicator/state/ledger.h"
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/replicator/lanes/pace.h"
@@ -328,14 +329,23 @@ void user_parcel(struct user *u, struct parcel_in_hand *p)
         heard_of(u, p->peer + 1);
     else
         activate(u, p->peer + 1);
+    confirm_heard(u, p);
     user_plan(u);
 }
 
-void user_parcel_done(struct user *u, struct parcel_in_hand *p)
+static void remove_parcel(struct user *u, struct parcel_in_hand *p)
 {
     TAILQ_REMOVE(&u->parcels, p, in_user);
     u->nparcels--;
     u->parcel_bytes -= p->body.n;
+    u->nwaiting -= p->waits;
+    u->waiting_until = u->nwaiting > 0 ? u->waiting_until : 0;
+    p->waits = false;
+}
+
+void user_parcel_done(struct user *u, struct parcel_in_hand *p)
+{
+    remove_parcel(u, p);
     take_done(u->r->take, p);
 }
 
@@ -410,9 +420,7 @@ bool user_is_another(struct user *u, const char *name, size_t n)
     if (u->sweep)
         user_sweep(real);
     for (struct parcel_in_hand *p; (p = TAILQ_FIRST(&u->parcels));) {
-        TAILQ_REMOVE(&u->parcels, p, in_user);
-        u->nparcels--;
-        u->parcel_bytes -= p->body.n;
+        remove_parcel(u, p);
         user_parcel(real, p);
     }
     admin_moved(&u->admin, real);
@@ -436,7 +444,7 @@ void user_forget_work(struct user *u)
         struct user_peer *p = &u->peer[i];
         p->want = 0;
         p->unconfirmed = 0;
-        p->behind = p->more = false;
+        p->behind = p->more = p->owed = false;
         p->missing = 0;
         p->resend_at = p->hello_at = p->exchange_at = 0;
         p->resends = 0;
@@ -504,6 +512,15 @@ static void count_unconfirmed(struct user *u, size_t i, uint64_t n)
     }
 }
 
+void user_all_confirmed(struct user *u, size_t peer)
+{
+    struct user_peer *p = &u->peer[peer];
+    p->missing = 0;
+    p->more = false;
+    p->want &= ~(1u << FRAME_SHIP_NEW | 1u << FRAME_SHIP_CONFIRMED);
+    count_unconfirmed(u, peer, 0);
+}
+
 static double sooner(double a, double b)
 {
     return a == 0 ? b : b == 0 ? a : a < b ? a : b;
@@ -531,6 +548,7 @@ void user_done(struct user *u, const struct frame_done *d)
         p->behind = d->site[k].behind;
         p->more = d->site[k].more;
         p->asking = d->site[k].asking;
+        p->owed = d->site[k].owed;
         if (d->site[k].owed && (p->hello_at == 0 || p->hello_at > now + CONFIRM))
             p->hello_at = now + CONFIRM;
     }
@@ -632,7 +650,8 @@ enum user_class user_class(struct user *u, double now)
         return u->unproven ? USER_SECOND : USER_FIRST; /* names that are made up are in nobody's way */
     for (size_t i = 0; i < u->r->group.npeers; i++)
         want |= u->peer[i].want;
-    if ((u->nparcels && now >= u->parcel_after) || want & ~(1u << FRAME_SHIP_EXCHANGE) || (u->tick && !u->joins))
+    bool waiting = u->nparcels == u->nwaiting && now < u->waiting_until;
+    if ((u->nparcels && !waiting && now >= u->parcel_after) || want & ~(1u << FRAME_SHIP_EXCHANGE) || (u->tick && !u->joins))
         return USER_SECOND;
     bool sweep = u->sweep && may_look;
     if (want || (u->joins && (look || sweep || u->tick)))
@@ -642,7 +661,7 @@ enum user_class user_class(struct user *u, double now)
 
 static double next_moment(struct user *u, double now)
 {
-    double at = sooner(u->tick_at, u->sweep_at);
+    double at = sooner(sooner(u->tick_at, u->sweep_at), u->waiting_until);
     for (size_t i = 0; i < u->r->group.npeers; i++)
     {
         const struct user_peer *p = &u->peer[i];

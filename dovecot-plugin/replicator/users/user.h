@@ -26,6 +26,8 @@ struct parcel_in_hand {
     struct text body;
     uint64_t first; /* number of the first op of a BATCH; 0: it has none, or is no BATCH */
     unsigned crashes; /* workers that went away while they had it */
+    bool acked; /* it may be lost */
+    bool waits; /* for the user to be opened for something else (confirm.h) */
 };
 TAILQ_HEAD(parcels, parcel_in_hand);
 TAILQ_HEAD(admin_requests, admin_request);
@@ -41,6 +43,8 @@ struct user_peer {
     bool more;         /* a worker has more to send: so much goes out for one question */
     double ship_after; /* not before, after a failure */
     double hello_at;
+    bool owed; /* ops of its came in, of which it was not told since */
+    bool told_reading; /* that the mailboxes here are not read yet: when it has confirmed all, it is told that they are */
     bool behind;
     double exchange_at, exchange_wait;
     double exchange_asked; /* of a new state */
@@ -82,6 +86,9 @@ struct user {
     } *look; /* FRAME_MAILBOXES_MAX, or NULL */
     struct parcels parcels;
     size_t nparcels, parcel_bytes;
+    size_t nwaiting;         /* of the parcels: nobody is opened for them until then: */
+    double waiting_until;    /* 0: none waits */
+    uint64_t epoch, counter; /* own numbers, as a worker noted them last; 0: none did in this run */
     struct admin_requests admin;
 
     size_t hints;    /* since it was looked at */
@@ -161,6 +168,8 @@ void user_unsent(struct user *, size_t peer, uint64_t first);
 /* A batch that begins there would meet a gap: ops before it did not come into the lane. */
 bool user_misses(const struct user *, size_t peer, uint64_t first);
 
+/* It says that it has all own ops: nothing is sent to it again. */
+void user_all_confirmed(struct user *, size_t peer);
 /* What a worker's DONE says of it. */
 void user_done(struct user *, const struct frame_done *);
 

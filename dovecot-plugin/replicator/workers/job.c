@@ -6,6 +6,7 @@
 
 #include "dovecot-plugin/replicator/admin/admin.h"
 #include "lib/base/clock.h"
+#include "dovecot-plugin/replicator/users/confirm.h"
 #include "dovecot-plugin/replicator/state/ledger.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
@@ -48,6 +49,15 @@ static void next_ingest(struct job *j, struct user *u, struct frame *f)
     }
 }
 
+static void next_parcel(struct job *j, struct user *u, struct frame *f)
+{
+    struct parcel_in_hand *p = TAILQ_FIRST(&u->parcels);
+    j->kind = JOB_PARCEL;
+    j->parcel = p;
+    f->type = FRAME_PARCEL;
+    f->u.parcel = (struct frame_parcel){.site = u->r->group.peer[p->peer].site, .kind = p->kind, .body = p->body};
+}
+
 /* ways: bits 1 << enum frame_ship, those that may be. */
 static bool next_ship(struct job *j, struct user *u, unsigned ways, struct frame *f)
 {
@@ -55,11 +65,11 @@ static bool next_ship(struct job *j, struct user *u, unsigned ways, struct frame
         struct user_peer *p = &u->peer[i];
         if (!ship_ready(u->r->ship, i))
             put_off(p);
-        if (!(p->want & ways))
-            continue;
         /* A resend says all that a hello and a first send would say. */
         if (p->want & 1u << FRAME_SHIP_CONFIRMED)
             p->want &= ~(1u << FRAME_SHIP_NEW | 1u << FRAME_SHIP_HELLO);
+        if (!(p->want & ways))
+            continue;
         j->how = FRAME_SHIP_FORGET;
         while (!(p->want & ways & 1u << j->how))
             j->how--;
@@ -96,6 +106,11 @@ bool job_next(struct job *j, struct user *u, bool may_ask, struct frame *f)
     bool in_turn = may_ask || !u->joins, may_look = now >= u->look_after && in_turn;
     *j = (struct job){.kind = JOB_NONE};
     memset(f, 0, sizeof *f);
+    /* What waited for this opening comes first: what the worker says then of what is confirmed is true. */
+    if (confirm_is_next(u, now)) {
+        next_parcel(j, u, f);
+        return true;
+    }
     if (!TAILQ_EMPTY(&u->admin)) {
         j->kind = JOB_ADMIN;
         j->admin = TAILQ_FIRST(&u->admin);
@@ -110,11 +125,7 @@ bool job_next(struct job *j, struct user *u, bool may_ask, struct frame *f)
         return true;
     }
     if (u->nparcels && now >= u->parcel_after) {
-        struct parcel_in_hand *p = TAILQ_FIRST(&u->parcels);
-        j->kind = JOB_PARCEL;
-        j->parcel = p;
-        f->type = FRAME_PARCEL;
-        f->u.parcel = (struct frame_parcel){.site = u->r->group.peer[p->peer].site, .kind = p->kind, .body = p->body};
+        next_parcel(j, u, f);
         return true;
     }
     if (next_ship(j, u, may_ask ? ~0u : ~exchange, f))
@@ -130,6 +141,13 @@ bool job_next(struct job *j, struct user *u, bool may_ask, struct frame *f)
         return true;
     }
     return false;
+}
+
+bool job_last(struct job *j, struct user *u, struct frame *f)
+{
+    *j = (struct job){.kind = JOB_NONE};
+    memset(f, 0, sizeof *f);
+    return confirm_first(u) && next_ship(j, u, 1u << FRAME_SHIP_HELLO, f);
 }
 
 void job_asked(struct job *j, struct user *u)

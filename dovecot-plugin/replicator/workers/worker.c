@@ -10,6 +10,7 @@
 
 #include "dovecot-plugin/replicator/admin/admin.h"
 #include "lib/base/clock.h"
+#include "dovecot-plugin/replicator/users/confirm.h"
 #include "dovecot-plugin/replicator/workers/hello.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
@@ -130,6 +131,7 @@ static void part(struct worker *w)
         return;
     u->worker = NULL;
     u->asked_at = 0;
+    confirm_closed(u);
     user_plan(u);
 }
 
@@ -174,8 +176,10 @@ void worker_end(struct worker *w, bool judged)
         worker_free(w);
         return;
     }
-    if (u)
+    if (u) {
         u->worker = NULL;
+        confirm_closed(u);
+    }
     w->fd = -1;
     worker_free(w);
     endings_add(ws->endings, fd, u, judged);
@@ -373,6 +377,8 @@ static void on_reserve(struct worker *w, const struct frame *f)
     struct orset_sum user = orset_hash(w->user->name, strlen(w->user->name));
     uint8_t key[16];
     memcpy(key, &user, sizeof key);
+    w->user->epoch = f->u.reserve.epoch;
+    w->user->counter = f->u.reserve.counter;
     struct frame a = {.type = FRAME_RESERVED};
     int got = -1;
     switch (f->u.reserve.what) {
@@ -443,6 +449,7 @@ static bool on_frame(struct worker *w, const struct frame *f)
     case FRAME_DONE: on_done(w, f); break;
     case FRAME_SEND:
         w->asked_on = w->asked_on || f->u.send.kind == PARCEL_QUESTION;
+        confirm_sends(w->user, &f->u.send);
         pace_send(w->all->r->pace, w->user, &f->u.send);
         break;
     case FRAME_REPLY: on_reply(w, f); break;

@@ -27,6 +27,7 @@ struct worker {
     bool asking;  /* an exchange of its user's goes on in it, which CLOSE would end */
     double hold;  /* until when it is not closed for that */
     bool asked_on; /* the present question had it ask a site on: an exchange makes progress */
+    bool leaving;  /* the present question is its user's last one: others need the worker */
     bool in_turn;  /* its user may exchange (turn_is_free), and until then though others wait: */
     double turn_until;
     bool heard;   /* it has said something: a process of Dovecot's is there; when last: */

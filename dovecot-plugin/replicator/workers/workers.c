@@ -68,7 +68,7 @@ void worker_open_user(struct worker *w, struct user *u, bool in_turn)
     w->user = u;
     u->worker = w;
     w->slice = clock_monotonic();
-    w->in_turn = false;
+    w->in_turn = w->leaving = false;
     if (in_turn)
         turn_take(w);
     w->job.kind = JOB_NONE;
@@ -118,6 +118,18 @@ bool workers_have_room(const struct workers *ws, enum user_kind k)
     return k == USER_ORDINARY || !is_beyond(ws, k, 1);
 }
 
+/* Others need the worker. Its user has one question more, at most. */
+static void give_way(struct worker *w)
+{
+    struct frame f;
+    bool last = !w->leaving && job_last(&w->job, w->user, &f);
+    if (last)
+        worker_ask(w, BUSY, &f);
+    else
+        worker_ask_close(w);
+    w->leaving = last;
+}
+
 /* What a warm worker does next. waiting: so many need a worker; its own kind: those who may have no other than this one. */
 static void go_on(struct worker *w, size_t waiting, bool own_kind)
 {
@@ -127,10 +139,15 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind)
     bool wanted = waiting > 0 || (w->asking && sched_in_turn(r->sched) > 0);
     if (!wanted)
         w->slice = now;
-    if (r->stopping || w->old || (wanted && now - w->slice >= SCHED_SLICE && !turn_holds(w, now))) {
+    if (r->stopping || w->old) {
         worker_ask_close(w);
         return;
     }
+    if (wanted && (w->leaving || now - w->slice >= SCHED_SLICE) && !turn_holds(w, now)) {
+        give_way(w);
+        return;
+    }
+    w->leaving = false;
     if (job_next(&w->job, w->user, turn_may_ask(w), &f)) {
         if (w->job.asks)
             turn_take(w);
@@ -146,7 +163,7 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind)
         return;
     }
     if (own_kind && !turn_holds(w, now)) {
-        worker_ask_close(w);
+        give_way(w);
         return;
     }
     if (!ev_is_active(&w->patience)) {
@@ -159,7 +176,8 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind)
  * free workers meanwhile. */
 static bool is_closing_soon(const struct worker *w)
 {
-    return w->state == CLOSING && w->user && clock_monotonic() - w->user->asked_at < CLOSES_WITHIN;
+    bool closes = w->state == CLOSING || (w->state == BUSY && w->leaving);
+    return closes && w->user && clock_monotonic() - w->user->asked_at < CLOSES_WITHIN;
 }
 
 size_t workers_go_on(struct workers *ws, size_t waiting)
@@ -190,7 +208,7 @@ bool workers_release_warm(struct workers *ws)
     if (w->state == WARM && !turn_holds(w, now) && (!longest || w->used < longest->used))
         longest = w;
     if (longest)
-        worker_ask_close(longest);
+        give_way(longest);
     return longest != NULL;
 }
 

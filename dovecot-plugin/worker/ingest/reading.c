@@ -14,8 +14,6 @@
 #define READING_SECS 600
 #define ASK_SECS 60 /* after which it is asked whether it has read, and asked again */
 
-enum { HAS_READ = 0, HAS_IT_READ = 2 };
-
 static bool is_reading(const struct peer *p)
 {
     time_t now = time(NULL);
@@ -72,7 +70,7 @@ static void ask_whether_read(struct session *s, struct peer *p)
     if (!is_reading(p) || (since <= now && now - since < ASK_SECS))
         return;
     p->asked_whether_read = now;
-    send_word(s, p, HAS_IT_READ);
+    send_word(s, p, PARCEL_HAS_IT_READ);
 }
 
 void wait_for_peers(struct session *s)
@@ -122,7 +120,7 @@ int peers_say_read(struct session *s)
         p->told_reading = FALSE;
         if (put_peer(s, p) < 0)
             return -1;
-        send_word(s, p, HAS_READ);
+        send_word(s, p, PARCEL_HAS_READ);
     }
     return 0;
 }
@@ -141,9 +139,9 @@ static enum frame_result asked_whether_read(struct session *s, struct peer *p)
 enum frame_result reading_parcel(struct session *s, struct peer *p, struct text body)
 {
     const struct frame_ingest all = {.n = 0};
-    if (body.n != 1 || (body.p[0] != HAS_READ && body.p[0] != HAS_IT_READ))
+    if (body.n != 1 || (body.p[0] != PARCEL_HAS_READ && body.p[0] != PARCEL_HAS_IT_READ))
         return FRAME_REFUSED;
-    if (body.p[0] == HAS_IT_READ)
+    if (body.p[0] == PARCEL_HAS_IT_READ)
         return asked_whether_read(s, p);
     bool waited = peers_are_reading(s);
     if (session_begin(s) < 0)

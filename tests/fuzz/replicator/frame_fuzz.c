@@ -78,6 +78,8 @@ static void bodies(const uint8_t *data, size_t size)
             used(m.mail, data, size);
         require(got == n, "not as many mails as said");
     }
+    if (parcel_confirms(body, 1, 77, 1000))
+        require(parcel_batch_first(body) == 0, "it confirms, and has ops");
     got = 0;
     if (parcel_bodies(body, &n, &r) == 0) {
         for (; parcel_next_mail(&r, &m); got++)

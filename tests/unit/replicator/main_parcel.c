@@ -154,6 +154,60 @@ START_TEST(a_batch_tells_where_it_begins)
 }
 END_TEST
 
+struct vector_entry {
+    uint64_t site, epoch, counter;
+};
+
+static void put_hello(struct orset_buf *b, const struct vector_entry *v, size_t n, uint64_t nmodseqs, uint64_t nops)
+{
+    struct orset_buf batch = {.alloc = &HEAP};
+    orset_buf_u8(&batch, 1);
+    orset_buf_num(&batch, n);
+    for (size_t i = 0; i < n; i++) {
+        orset_buf_u64(&batch, v[i].site);
+        orset_buf_u64(&batch, v[i].epoch);
+        orset_buf_num(&batch, v[i].counter);
+        orset_buf_u64(&batch, 5);
+    }
+    orset_buf_num(&batch, 0);
+    orset_buf_num(&batch, nmodseqs);
+    for (uint64_t i = 0; i < nmodseqs; i++) {
+        orset_buf_num(&batch, 0);
+        orset_buf_num(&batch, 900);
+    }
+    orset_buf_num(&batch, nops ? 4711 : 0);
+    orset_buf_u64(&batch, 6);
+    orset_buf_num(&batch, nops);
+    b->len = 0;
+    parcel_put_batch(b, all(&batch), 0);
+    orset_buf_free(&batch);
+}
+
+START_TEST(a_vector_confirms_what_it_has_of_a_site)
+{
+    static const struct vector_entry vector[] = {{2, 77, 40}, {1, 76, 900}, {1, 77, 1000}, {3, 77, 1000}};
+    struct orset_buf b = {.alloc = &HEAP};
+    put_hello(&b, vector, 4, 0, 0);
+    ck_assert(parcel_confirms(all(&b), 1, 77, 1000));
+    for (size_t len = 0; len + 1 < b.len; len++) /* the last byte: it has no mails */
+        ck_assert(!parcel_confirms((struct text){b.data, len}, 1, 77, 1000));
+    ck_assert(!parcel_confirms(all(&b), 1, 77, 1001)); /* one lacks */
+    ck_assert(!parcel_confirms(all(&b), 1, 77, 999));  /* more than were given: this state is an old copy */
+    ck_assert(!parcel_confirms(all(&b), 1, 76, 1000));
+    ck_assert(!parcel_confirms(all(&b), 1, 78, 1000));
+    ck_assert(!parcel_confirms(all(&b), 4, 77, 1000));
+    ck_assert(!parcel_confirms(all(&b), 0, 0, 0)); /* nothing is known of this site's numbers */
+    put_hello(&b, vector, 4, 0, 1);
+    ck_assert(!parcel_confirms(all(&b), 1, 77, 1000));
+    put_hello(&b, vector, 4, 1, 0);
+    ck_assert(!parcel_confirms(all(&b), 1, 77, 1000));
+    put_hello(&b, vector, 1, 0, 0);
+    ck_assert(!parcel_confirms(all(&b), 1, 77, 1000));
+    ck_assert(!parcel_confirms(all(&b), 1, 77, 0));
+    orset_buf_free(&b);
+}
+END_TEST
+
 START_TEST(mails_beyond_the_bounds_are_malformed)
 {
     uint8_t sha[32] = {0}, *bytes = calloc(1, PARCEL_MAIL_MAX + 1);
@@ -224,6 +278,7 @@ TCase *parcel_tests(void)
     tcase_add_test(t, group_digest_knows_sites_and_namespaces_but_no_order);
     tcase_add_test(t, a_batch_carries_its_mails);
     tcase_add_test(t, a_batch_tells_where_it_begins);
+    tcase_add_test(t, a_vector_confirms_what_it_has_of_a_site);
     tcase_add_test(t, mails_beyond_the_bounds_are_malformed);
     tcase_add_test(t, wants_and_bodies_come_through);
     return t;
