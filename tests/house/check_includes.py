@@ -134,7 +134,7 @@ UPWARD = {
     },
     "dovecot-plugin/replicator/users": {
         "dovecot-plugin/replicator/admin": 2,
-        "dovecot-plugin/replicator/workers": 2,
+        "dovecot-plugin/replicator/workers": 3,
     },
     "dovecot-plugin/replicator/admin": {"dovecot-plugin/replicator/workers": 3},
     "dovecot-plugin/worker/worker.h": {

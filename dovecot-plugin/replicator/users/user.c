@@ -14,6 +14,7 @@
 #include "dovecot-plugin/replicator/users/sched.h"
 #include "dovecot-plugin/replicator/lanes/ship.h"
 #include "dovecot-plugin/replicator/lanes/take.h"
+#include "dovecot-plugin/replicator/workers/worker.h"
 
 #define BUCKETS 65536
 #define USERS_MAX 1000000
@@ -686,7 +687,9 @@ void user_plan(struct user *u)
     double now = clock_monotonic();
     due(u, now);
     enum user_class c = user_class(u, now);
-    if (!u->worker && !u->ending)
+    if (u->worker)
+        worker_stir(u->worker);
+    else if (!u->ending)
         sched_queue(r->sched, u, c);
     double at = next_moment(u, now);
     ev_timer_stop(r->loop, &u->timer);

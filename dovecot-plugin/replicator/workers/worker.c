@@ -96,6 +96,11 @@ void worker_ask_close(struct worker *w)
     worker_ask(w, CLOSING, &(struct frame){.type = FRAME_CLOSE});
 }
 
+void worker_stir(struct worker *w)
+{
+    w->stirred = true;
+}
+
 /* ---- without a user ---- */
 
 /* What it knew of its user's exchanges is lost. */
@@ -273,6 +278,7 @@ static void on_ready(struct worker *w, const struct frame *f)
     if (u->joins)
         progress_joins(u, FRAME_JOINING);
     w->state = WARM;
+    w->stirred = true;
     ev_timer_stop(r->loop, &w->patience);
     for (size_t i = 0; i < r->group.npeers; i++) {
         struct user_peer *p = &u->peer[i];

@@ -34,6 +34,8 @@ struct worker *workers_free(struct workers *, const struct user *);
 bool workers_may_look_up(struct workers *);
 void workers_look_up(struct workers *, struct user *);
 void worker_open_user(struct worker *, struct user *, bool in_turn);
+/* Something changed for the user that it has open: it is asked whether it goes on. */
+void worker_stir(struct worker *);
 /* Closes the user that was idle for longest. false: all are at work. */
 bool workers_release_warm(struct workers *);
 /* Asks a free worker for the list of all users (sweep_name, sweep_listed). false: none is free yet, ask again. */

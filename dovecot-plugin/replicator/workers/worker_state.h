@@ -24,6 +24,7 @@ struct worker {
     struct job job;
     double slice; /* since when its user has it while others wait */
     double used;  /* when it became warm */
+    bool stirred; /* something changed for its user since it had nothing to do */
     bool asking;  /* an exchange of its user's goes on in it, which CLOSE would end */
     double hold;  /* until when it is not closed for that */
     bool asked_on; /* the present question had it ask a site on: an exchange makes progress */

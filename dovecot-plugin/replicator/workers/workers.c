@@ -131,10 +131,9 @@ static void give_way(struct worker *w)
 }
 
 /* What a warm worker does next. waiting: so many need a worker; its own kind: those who may have no other than this one. */
-static void go_on(struct worker *w, size_t waiting, bool own_kind)
+static void go_on(struct worker *w, size_t waiting, bool own_kind, double now)
 {
     struct replicator *r = w->all->r;
-    double now = clock_monotonic();
     struct frame f;
     bool wanted = waiting > 0 || (w->asking && sched_in_turn(r->sched) > 0);
     if (!wanted)
@@ -170,6 +169,15 @@ static void go_on(struct worker *w, size_t waiting, bool own_kind)
         w->used = now;
         worker_set_patience(w, r->config->worker_idle);
     }
+    w->stirred = user_kind(w->user) != USER_ORDINARY || user_class(w->user, now) != USER_NOTHING;
+}
+
+/* Nothing has changed for its user since it had nothing to do, and nobody needs it. With many workers
+ * this is what nearly all of them are at each turn of the loop. */
+static bool is_at_rest(const struct worker *w, size_t waiting)
+{
+    const struct replicator *r = w->all->r;
+    return !w->stirred && waiting == 0 && sched_in_turn(r->sched) == 0 && !r->stopping && !w->old;
 }
 
 /* It will be free in a moment. One that was asked longer ago may be stopped, and others are given
@@ -183,15 +191,18 @@ static bool is_closing_soon(const struct worker *w)
 size_t workers_go_on(struct workers *ws, size_t waiting)
 {
     size_t coming = 0;
+    double now = clock_monotonic();
     for (struct worker *w = TAILQ_FIRST(&ws->list), *next; w; w = next) {
         next = TAILQ_NEXT(w, link);
-        if (w->state == WARM) {
+        if (w->state == WARM && is_at_rest(w, waiting)) {
+            w->slice = now;
+        } else if (w->state == WARM) {
             enum user_kind k = user_kind(w->user);
             size_t alike = k == USER_ORDINARY ? 0 : sched_apart(ws->r->sched, k);
             if (k != USER_ORDINARY && workers_beyond(ws, k))
                 worker_ask_close(w);
             else
-                go_on(w, (waiting > coming ? waiting - coming : 0) + alike, alike > 0);
+                go_on(w, (waiting > coming ? waiting - coming : 0) + alike, alike > 0, now);
         }
         coming += is_closing_soon(w);
         if (w->state == ENDING || (w->state == IDLE && (w->old || ws->r->stopping)))
