@@ -2,14 +2,15 @@
 
     idle       all have changed once, and nothing happens: CPU, Redis commands, bytes written
     joining    A has all mails, B and both sites' states are lost: until B has them, and all rest
-    turns      one mail to each of many, against as many to one of them: CPU of what replicates
+    turns      one mail to each of many, against as many to one of them: CPU of what replicates, openings of users
 
-Each part is a group of two sites with the default settings.
+Each part is a group of two sites with the default settings; workers=32 sets replicator_workers.
 """
 import contextlib
 import os
 import shutil
 import smtplib
+import socket
 import tempfile
 import time
 from pathlib import Path
@@ -24,7 +25,7 @@ from stack.group import Group
 
 ABOUT = "what many users cost"
 OPTIONS = {"users": 1000, "settle": 600, "watch": 600, "every": 60, "dir": "/var/tmp",
-           "joining": "300,3000", "mails": 3, "version": "", "parts": "idle,joining,turns"}
+           "joining": "300,3000", "mails": 3, "version": "", "workers": 0, "pace": 30, "parts": "idle,joining,turns"}
 QUICK = {"users": 300, "settle": 90, "watch": 60, "every": 20, "joining": "60"}
 LONG = True
 PATIENCE = 600
@@ -38,6 +39,8 @@ def group(options, **more):
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir) as directory:
         os.chmod(directory, 0o755)
         specs = ["sdbox" + (f"@{options.version}" if options.version else "")] * 2
+        if options.workers:
+            more["workers"] = options.workers
         with Group(*specs, directory=directory, settings={}, links=False, **more) as fresh:
             yield fresh
 
@@ -193,32 +196,52 @@ def joining_part(report, options):
 
 # -- mail for one after the other ----------------------------------------------------------------
 
-def deliver(replica, users):
+def deliver(replica, users, pace):
+    """pace: milliseconds from the end of one to the next."""
     host, _, port = replica.note["lmtp"].rpartition(":")
     with smtplib.LMTP(host, int(port), timeout=PATIENCE) as session:
         for number, user in enumerate(users):
             session.sendmail("sender@stack.example", [user], mail(f"d{number}", 2048))
+            time.sleep(pace / 1000)
 
 
 def replication_cpu(there):
     return sum(sum(used(there, replica)[:2]) for replica in there.replicas)
 
 
+def openings(there):
+    """How often a worker has opened a user, at both sites."""
+    return sum(counter(replica, "dovelane_replicator_opens_total") for replica in there.replicas)
+
+
+def counter(replica, name):
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(PATIENCE)
+        connection.connect(str(Path(replica.note["base"]) / "metrics"))
+        text = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    return next(float(line.split()[1]) for line in text.splitlines() if line.split()[0] == name)
+
+
 def turns_part(report, options):
+    """One after the other, as fast as they are taken, and with a pause, in which each is replicated by itself."""
     users = [f"u{number}@example.org" for number in range(options.users)]
     loads = {"one": [users[0]] * len(users), "each": users}
-    figures = {}
     with group(options, users=users) as there:
-        for load in (users, *loads.values()):   # first all are new
-            if not replicas.wait_idle(there, PATIENCE):
-                raise StackError(f"the sites are not quiet after {PATIENCE} s")
-            before = replication_cpu(there)
-            deliver(there.replicas[0], load)
-            replicas.wait_idle(there, PATIENCE)
-            figures[tuple(load[:2])] = (replication_cpu(there) - before) / len(load)
-    one, each = (figures[tuple(load[:2])] for load in loads.values())
-    report.row(f"a mail to each of {len(users)} users in turn: CPU of main, workers and Redis of both sites", each,
-               "ms a mail", "to one user", one, goal="<= 2")
+        deliver(there.replicas[0], users, 0)    # all are new
+        for pace in 0, options.pace:
+            cost = {}
+            for name, load in loads.items():
+                if not replicas.wait_idle(there, PATIENCE):
+                    raise StackError(f"the sites are not quiet after {PATIENCE} s")
+                before, opened = replication_cpu(there), openings(there)
+                deliver(there.replicas[0], load, pace)
+                if not replicas.wait_idle(there, PATIENCE):
+                    raise StackError(f"the sites are not quiet {PATIENCE} s after the last mail")
+                cost[name] = (replication_cpu(there) - before) / len(load), (openings(there) - opened) / len(load)
+            what = f"a mail to each of {len(users)} users in turn, {pace} ms apart"
+            report.row(f"{what}: CPU of main, workers and Redis of both sites", cost["each"][0], "ms a mail", "to one user", cost["one"][0],
+                       goal="<= 2")
+            report.row(f"{what}: openings of users at both sites", cost["each"][1], "a mail", "to one user", cost["one"][1])
 
 
 PARTS = {"idle": idle_part, "joining": joining_part, "turns": turns_part}
