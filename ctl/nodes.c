@@ -125,7 +125,7 @@ static void print_node(struct ctl *ctl, const struct beats *v, size_t i, long lo
     list(ctl, &taken, v, i, true);
     const char *state = dead && !is_heard(h) ? "dead" : heard_word(h), *over = h == HEARD_ALIVE ? taken.data : "-";
     if (wide) {
-        out(WIDE_ROW, c->name, state, beat, whole, hearing.data, over, b ? (unsigned long long)b->done : 0ull, b ? (unsigned long long)b->in_hand : 0ull, entries,
+        out(WIDE_ROW, c->name, state, beat, whole, hearing.data, over, b ? (unsigned long long)b->done : 0ull, b ? (unsigned long long)b->in_flight : 0ull, entries,
                memory, config);
         print_paths(ctl, i, true);
     } else {

@@ -1,6 +1,6 @@
 /* dovelane-relay - delivers what the lanes of its node hold, by SMTP and LMTP.
  *
- * In the foreground. SIGTERM, SIGINT: finishes what is in hand (at most 10 s), gives back the rest, ends with
+ * In the foreground. SIGTERM, SIGINT: finishes what is in flight (at most 10 s), gives back the rest, ends with
  * 0. SIGHUP: reads the config again and opens its log anew. */
 #include <errno.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 #include "relay/delivery/destination.h"
 #include "relay/intake/discover.h"
 #include "relay/intake/drain.h"
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
 #include "lib/base/log.h"
 #include "lib/daemon/notify.h"
@@ -34,13 +34,13 @@
 #include "relay/heartbeat/voice.h"
 
 #define NAME "dovelane-relay"
-#define FINISH 10. /* seconds for what is in hand */
+#define FINISH 10. /* seconds for what is in flight */
 #define LAST 2.    /* then, for the nodes to answer that it is given back */
 
 struct stop {
     struct relay *relay;
     ev_timer timer;
-    bool last; /* nothing is in hand any more that could be finished: only answers are waited for */
+    bool last; /* nothing is in flight any more that could be finished: only answers are waited for */
 };
 
 static void last_wait(struct stop *stop)
@@ -55,7 +55,7 @@ static void last_wait(struct stop *stop)
 
 static bool all_said(const struct relay *r)
 {
-    return !hand_count(r) && (!owners_ready(r) || !wire_open_requests(owners_wire(r))) &&
+    return !inflight_count(r) && (!owners_ready(r) || !wire_open_requests(owners_wire(r))) &&
            !owners_peer_requests(r) && !voice_unsaid(r);
 }
 
@@ -73,7 +73,7 @@ static void on_turn(struct ev_loop *loop, ev_check *c, int events)
         return;
     if (all_said(r))
         ev_break(loop, EVBREAK_ALL);
-    else if (!hand_count(r) && !stop->last)
+    else if (!inflight_count(r) && !stop->last)
         last_wait(stop);
 }
 
@@ -87,8 +87,8 @@ static void on_stop_timer(struct ev_loop *loop, ev_timer *t, int events)
         ev_break(loop, EVBREAK_ALL);
         return;
     }
-    log_warning("%zu mails are still in hand after %.0f s: giving them back", hand_count(r), FINISH);
-    for (struct entry *e = hand_first(r), *next; e; e = next) {
+    log_warning("%zu mails are still in hand after %.0f s: giving them back", inflight_count(r), FINISH);
+    for (struct entry *e = inflight_first(r), *next; e; e = next) {
         next = TAILQ_NEXT(e, taken);
         mail_leave(e);
     }
@@ -102,7 +102,7 @@ static void on_stop_signal(struct ev_loop *loop, ev_signal *w, int events)
     struct relay *r = stop->relay;
     if (r->stopping)
         return;
-    log_info("stopping, %zu mails in hand", hand_count(r));
+    log_info("stopping, %zu mails in hand", inflight_count(r));
     r->stopping = true;
     voice_leave(r);
     discover_close(r->discover);
@@ -191,7 +191,7 @@ static void open_all(struct relay *r)
     r->poison = poison_open();
     r->series = series_open(r);
     r->lanes = lanes_open(r);
-    r->hand = hand_open(r);
+    r->inflight = inflight_open(r);
     r->owners = owners_open(r);
     r->membership = membership_open(r);
     r->notices = notices_open(r);
@@ -205,7 +205,7 @@ static void open_all(struct relay *r)
 
 static void close_all(struct relay *r)
 {
-    size_t left = hand_count(r);
+    size_t left = inflight_count(r);
     if (left)
         log_warning("ending with %zu mails whose results the nodes could not be told: they may be sent more "
                     "than once",
@@ -220,7 +220,7 @@ static void close_all(struct relay *r)
     voice_close(r);
     membership_free(r->membership);
     notices_free(r->notices);
-    hand_close(r->hand);
+    inflight_close(r->inflight);
     orders_close(r->orders);
     spill_close(r->spill);
     pressure_close(r->pressure);

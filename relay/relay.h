@@ -1,11 +1,11 @@
 /* relay - the way out: what one node's lanes hold goes to the next hops.
  *
- *   READY ─▶ lanes ─▶ drain (TAKE) ─▶ hand ─▶ mail ─▶ destination ─▶ smtp_* ─▶ next hop
+ *   READY ─▶ lanes ─▶ drain (TAKE) ─▶ inflight ─▶ mail ─▶ destination ─▶ smtp_* ─▶ next hop
  *                                             │ ▲ results
  *                                             ▼ │
  *                       owners: META, ACK, NACK on the own node ─▶ peers: META and ACK on the other owners
  *
- * One thread, one libev loop. lanes.h says what is ours, hand.h what we have of it, mail.h what becomes of
+ * One thread, one libev loop. lanes.h says what is ours, inflight.h what we have of it, mail.h what becomes of
  * one mail, owners.h tells the nodes, stillness.h when not to take. spill.h is the second way out, back into
  * Postfix's own queue; orders.h is what an admin wants here, notices.h
  * what he wants everywhere.
@@ -29,7 +29,7 @@ struct relay {
     const char *node;      /* our name in the config */
     struct config *config; /* replaced at SIGHUP: nobody keeps a pointer into it */
     unsigned config_turn; /* how often it was replaced */
-    bool stopping; /* nothing is taken any more, what is in hand is finished */
+    bool stopping; /* nothing is taken any more, what is in flight is finished */
 
     struct lanes *lanes;
     struct orders *orders;
@@ -40,7 +40,7 @@ struct relay {
     struct destinations *destinations;
     struct discover *discover;
     struct drain *drain;
-    struct hand *hand;
+    struct inflight *inflight;
     struct owners *owners;
     struct stillness *stillness;
     struct membership *membership;

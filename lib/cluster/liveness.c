@@ -233,7 +233,7 @@ static void read_field(struct liveness *l, struct known *k, const char *word, si
     } else if (is(word, name, "done")) {
         k->beat.done = strtoull(number, NULL, 10);
     } else if (is(word, name, "hand")) {
-        k->beat.in_hand = strtoull(number, NULL, 10);
+        k->beat.in_flight = strtoull(number, NULL, 10);
     } else if (is(word, name, "hears")) {
         read_peers(l, k, value, value + rest);
     }
@@ -433,7 +433,7 @@ void beat_encode(const struct beat *b, const struct liveness *l, const bool *lis
     if (b->state == HEARD_LEAVING)
         buf_printf(out, " for=%.0f", b->leaving);
     buf_printf(out, " since=%.0f run=%s config=%s done=%llu hand=%llu hears=", b->since, b->run_id, b->config, (unsigned long long)b->done,
-               (unsigned long long)b->in_hand);
+               (unsigned long long)b->in_flight);
     bool any = false;
     for (size_t i = 0; i < l->n; i++) {
         if ((int)i == l->self)

@@ -31,7 +31,7 @@ struct beat {
     double since;              /* seconds that it has been in this state */
     char run_id[BEAT_RUN_ID];  /* of its Redis */
     char config[BEAT_CONFIG];  /* config_digest */
-    uint64_t done, in_hand;    /* mails that it is done with since its start, and that it has in hand */
+    uint64_t done, in_flight;  /* mails that it is done with since its start, and that it has in flight */
 };
 
 struct liveness;

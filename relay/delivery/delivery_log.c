@@ -103,11 +103,11 @@ void delivery_log(const struct entry *e, const struct smtp_mail *m, const struct
     struct logline l;
     double now = clock_monotonic(), all = (double)(clock_wall() - e->envelope.arrived) / 1e6;
     /* a: until it was taken; b: until a connection had it; c: for setting that up; d: for the transfer. */
-    double in_hand = now - e->taken_at, before = m->begun - e->taken_at;
+    double in_flight = now - e->taken_at, before = m->begun - e->taken_at;
     double setup = m->setup < before ? m->setup : before;
     begin(&l, e, to, relay);
     LOGLINE(&l, ", delays=");
-    add_seconds(&l, all - in_hand);
+    add_seconds(&l, all - in_flight);
     LOGLINE(&l, "/");
     add_seconds(&l, before - setup);
     LOGLINE(&l, "/");

@@ -3,7 +3,7 @@
 #ifndef DOVELANE_RELAY_DELIVERY_DELIVERY_LOG_H
 #define DOVELANE_RELAY_DELIVERY_DELIVERY_LOG_H
 
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 
 /* With this a recipient's text begins (behind its status code) when nobody knows whether it was delivered. */
 #define DELIVERY_UNKNOWN "unknown-reply: "

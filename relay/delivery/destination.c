@@ -525,7 +525,7 @@ static void free_destination(struct destination *d)
 
 static bool in_use(const struct destination *d)
 {
-    return d->queued || d->nopening || d->nready || d->resolving || d->in_hand || d->taking || d->wanted ||
+    return d->queued || d->nopening || d->nready || d->resolving || d->in_flight || d->taking || d->wanted ||
            !TAILQ_EMPTY(&d->lanes) || ev_is_active(&d->probe);
 }
 

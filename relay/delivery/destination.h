@@ -63,14 +63,14 @@ struct destination {
 
     /* drain.c's */
     struct lane_list lanes;
-    size_t in_hand, in_hand_bytes;
+    size_t in_flight, in_hand_bytes;
     bool taking;
     bool wanted;
     TAILQ_ENTRY(destination) want;
 };
 
 struct destinations *destinations_open(struct relay *);
-void destinations_close(struct relay *); /* after lanes and hand */
+void destinations_close(struct relay *); /* after lanes and the in-flight table */
 
 /* Never NULL; deliverable may be false. */
 struct destination *destination_get(struct relay *, const char *name);
@@ -84,7 +84,7 @@ struct destination *destination_reinject(struct relay *);
 /* The same port, greeted so that it puts what it gets on hold (poison.h). */
 struct destination *destination_hold(struct relay *);
 
-/* How many mails of it may be in hand. */
+/* How many mails of it may be in flight. */
 size_t destination_in_hand_most(const struct destination *);
 
 /* What is set for it, as the config says now; the destination's. */

@@ -310,7 +310,7 @@ void mail_recorded(struct entry *e, bool held)
     if (held)
         go_on(e);
     else
-        hand_release(e);
+        inflight_release(e);
 }
 
 bool mail_due(struct relay *r, const unsigned char id[ENTRYID_LEN], const struct envelope *env)

@@ -1,4 +1,4 @@
-/* mail - what becomes of one entry in hand.
+/* mail - what becomes of one entry in flight.
  *
  *   begin ─▶ deliver (in batches) ─▶ [record] ─▶ bounce who failed ─┬▶ nobody open: ack
  *                                                                  └▶ somebody open: record ─▶ return
@@ -8,7 +8,7 @@
 #ifndef DOVELANE_RELAY_DELIVERY_MAIL_H
 #define DOVELANE_RELAY_DELIVERY_MAIL_H
 
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 
 /* The entry is fresh from TAKE, or was read (spill.h: then e->spill says why); meta is its envelope. */
 void mail_begin(struct entry *, const char *meta, size_t len);

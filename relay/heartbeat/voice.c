@@ -9,7 +9,7 @@
 #include "relay/intake/discover.h"
 #include "relay/intake/drain.h"
 #include "relay/state/duty.h"
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
 #include "lib/cluster/liveness.h"
 #include "lib/base/log.h"
@@ -166,7 +166,7 @@ static void compose(struct voice *v)
 {
     struct relay *r = v->relay;
     double now = clock_monotonic();
-    struct beat b = {.state = duty_role(r->duty), .leaving = (double)r->config->return_max / 1000., .since = duty_since(r->duty, now), .in_hand = hand_count(r)};
+    struct beat b = {.state = duty_role(r->duty), .leaving = (double)r->config->return_max / 1000., .since = duty_since(r->duty, now), .in_flight = inflight_count(r)};
     b.done = (uint64_t)metric_value(relay_removed);
     snprintf(b.run_id, sizeof b.run_id, "%s", owners_run_id(r));
     snprintf(b.config, sizeof b.config, "%s", v->config);
@@ -202,7 +202,7 @@ static void fill_busy(struct voice *v)
         if (!duty_taken(r->duty)[i] || liveness_state(v->liveness, i, clock_monotonic()) != HEARD_READY)
             continue;
         v->busy[i] = owners_owes(r, v->name[i]);
-        for (struct entry *e = hand_first(r); e && !v->busy[i]; e = TAILQ_NEXT(e, taken))
+        for (struct entry *e = inflight_first(r); e && !v->busy[i]; e = TAILQ_NEXT(e, taken))
             v->busy[i] = owner_before(e->lane, r->node, v->name[i]);
     }
 }
@@ -216,7 +216,7 @@ static void fill_called_dead(struct voice *v)
 static struct duty_view view(struct voice *v)
 {
     struct relay *r = v->relay;
-    struct duty_view see = {.now = clock_monotonic(), .own_up = owners_ready(r), .in_hand = hand_count(r), .busy = v->busy, .called_dead = v->called_dead};
+    struct duty_view see = {.now = clock_monotonic(), .own_up = owners_ready(r), .in_flight = inflight_count(r), .busy = v->busy, .called_dead = v->called_dead};
     fill_busy(v);
     see.comparing = whole_comparing(r);
     see.nsets = whole_sets(r, &see.set);

@@ -5,7 +5,7 @@
 
 #include "lib/base/clock.h"
 #include "relay/intake/gather.h"
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
@@ -20,11 +20,11 @@
 #include "relay/repair/whole.h"
 
 #define TAKE_BYTES (1024 * 1024)             /* one answer; a larger entry comes alone */
-#define DESTINATION_BYTES (32 * 1024 * 1024) /* in hand for one next hop, beyond which no more is taken */
-#define HAND_BYTES (256 * 1024 * 1024)       /* in hand for all; beyond, a next hop gets more only when it has none */
+#define DESTINATION_BYTES (32 * 1024 * 1024) /* in flight for one next hop, beyond which no more is taken */
+#define INFLIGHT_BYTES (256 * 1024 * 1024)   /* in flight for all; beyond, a next hop gets more only when it has none */
 #define PAUSE 1.                             /* after an error */
 #define LATER 0.1                            /* seconds */
-#define SUSPECT_AGAIN 200 /* milliseconds until a suspect is taken again when there is another one in hand */
+#define SUSPECT_AGAIN 200 /* milliseconds until a suspect is taken again when there is another one in flight */
 
 TAILQ_HEAD(want_list, destination);
 
@@ -34,8 +34,8 @@ struct drain {
     ev_timer pause; /* active: TAKE was refused */
     ev_timer later; /* active: a lane's `later` is set */
     struct gather gather;
-    bool full;      /* HAND_BYTES was the reason to stop */
-    bool suspect;   /* one is in hand */
+    bool full;      /* INFLIGHT_BYTES was the reason to stop */
+    bool suspect;   /* one is in flight */
     bool looking;   /* a TAKE that may bring one is under way */
 };
 
@@ -84,20 +84,20 @@ static bool well_formed(const redisReply *e)
     return true;
 }
 
-/* Whether an entry under suspicion may come into hand: alone. */
+/* Whether an entry under suspicion may be taken: alone. */
 static bool alone(struct relay *r, struct lane *lane, size_t in_reply)
 {
-    if (in_reply == 1 && !lane->in_hand && !r->drain->suspect)
+    if (in_reply == 1 && !lane->in_flight && !r->drain->suspect)
         return true;
     lane->careful = true;
     return false;
 }
 
-/* true when the entry is in hand now, or was; false: it is to be given back. */
+/* true when the entry is in flight now, or was; false: it is to be given back. */
 static bool take_entry(struct relay *r, struct lane *lane, long long lease, redisReply *e, size_t in_reply, double asked_at)
 {
     const redisReply *id = e->element[1], *meta = e->element[5];
-    struct entry *held = id->len == ENTRYID_LEN ? hand_find(r, (unsigned char *)id->str) : NULL;
+    struct entry *held = id->len == ENTRYID_LEN ? inflight_find(r, (unsigned char *)id->str) : NULL;
     if (held && held->lane == lane) {
         /* Its lease ended with a connection or by time, and we go on with it: only the number is new. */
         held->lease = lease;
@@ -113,7 +113,7 @@ static bool take_entry(struct relay *r, struct lane *lane, long long lease, redi
     if (verdict == POISON_LEAVE || (verdict != POISON_NO && !alone(r, lane, in_reply)))
         return false;
     redisReply *body = e->element[6];
-    struct entry *entry = hand_add(r, lane, (unsigned char *)id->str, body);
+    struct entry *entry = inflight_add(r, lane, (unsigned char *)id->str, body);
     e->element[6] = NULL;
     entry->lease = lease;
     entry->generation = owners_generation(r);
@@ -135,7 +135,7 @@ static bool take_entry(struct relay *r, struct lane *lane, long long lease, redi
 static int64_t back_for(struct relay *r, const struct lane *lane, const redisReply *e)
 {
     if (e->element[1]->len == ENTRYID_LEN) {
-        bool elsewhere = hand_find(r, (unsigned char *)e->element[1]->str) != NULL;
+        bool elsewhere = inflight_find(r, (unsigned char *)e->element[1]->str) != NULL;
         enum poison_verdict verdict = poison_judge(r, (unsigned char *)e->element[1]->str, e->element[3]->integer);
         if (verdict == POISON_LEAVE) {
             char hex[ENTRYID_HEX];
@@ -236,7 +236,7 @@ void drain_leaving(struct entry *e)
     lane->leaving++;
     if (lane->parsed.generation)
         drain_want(lane->destination);
-    if (!lane->later || lane->leaving < lane->in_hand)
+    if (!lane->later || lane->leaving < lane->in_flight)
         return;
     lane->later = false;
     drain_want(lane->destination);
@@ -283,7 +283,7 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
         series_emptied(t.lane);
     if (!all.n && t.lane->told == t.told)
         t.lane->waiting = false;
-    if (all.n && all.n < t.asked && all.bytes < TAKE_BYTES / 2 && !all.back && t.lane->told == t.told && t.lane->in_hand > t.lane->leaving)
+    if (all.n && all.n < t.asked && all.bytes < TAKE_BYTES / 2 && !all.back && t.lane->told == t.told && t.lane->in_flight > t.lane->leaving)
         wait_with(t.lane, t.relay);
     drain_want(t.destination);
 }
@@ -305,20 +305,20 @@ static void on_whole(struct wire *w, redisReply *reply, void *arg)
 static bool may_take(struct relay *r)
 {
     struct drain *drain = r->drain;
-    drain->full = hand_bytes(r) >= HAND_BYTES;
+    drain->full = inflight_bytes(r) >= INFLIGHT_BYTES;
     return !r->stopping && !spill_draining(r) && !ev_is_active(&drain->pause) && !stillness_now(r) &&
            owners_ready(r) && !owners_refused(r);
 }
 
 /* How many more may be taken for it now. A TAKE for a last free place or two would cost as much as one for
- * many, so a quarter of the places must be free unless the hand is nearly empty. */
+ * many, so a quarter of the places must be free unless nearly nothing is in flight. */
 static int64_t credit(const struct destination *d)
 {
-    int64_t most = (int64_t)destination_in_hand_most(d), left = most - (int64_t)d->in_hand;
+    int64_t most = (int64_t)destination_in_hand_most(d), left = most - (int64_t)d->in_flight;
     if (d->down || d->taking || d->in_hand_bytes >= DESTINATION_BYTES)
         return 0;
-    /* Slow next hops may hold all there is room for: the others go on, with one TAKE's worth in hand. */
-    if (d->relay->drain->full && d->in_hand)
+    /* Slow next hops may hold all there is room for: the others go on, with one TAKE's worth in flight. */
+    if (d->relay->drain->full && d->in_flight)
         return 0;
     return left >= (most + 3) / 4 ? left : 0;
 }
@@ -327,7 +327,7 @@ static int64_t credit(const struct destination *d)
  * before the TAKE is read. */
 static bool busy(const struct lane *lane)
 {
-    return lane->careful ? lane->in_hand : lane->parsed.generation ? lane->in_hand > lane->leaving : false;
+    return lane->careful ? lane->in_flight : lane->parsed.generation ? lane->in_flight > lane->leaving : false;
 }
 
 /* The next lane in turn that may have something. */

@@ -1,4 +1,4 @@
-/* drain - TAKE: entries of our lanes come into hand, as many as their next hops have credit for.
+/* drain - takes entries of our lanes (LANE.TAKE), as many as their next hops have credit for.
  *
  * A lane that has something to take (lanes.h: waiting) is asked until it gives nothing. One TAKE per
  * destination is under way at a time, over all its lanes in turn; destination_in_flight and the bytes bound
@@ -11,7 +11,7 @@
 #define DOVELANE_RELAY_INTAKE_DRAIN_H
 
 #include "relay/delivery/destination.h"
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 #include "relay/relay.h"
 
 struct drain *drain_open(struct relay *);
@@ -24,7 +24,7 @@ void drain_want_all(struct relay *);
 /* The entry is acked or given back, and what tells the node so leaves at the end of this turn. */
 void drain_leaving(struct entry *);
 
-/* An entry leaves the hand. */
+/* An entry leaves the in-flight table. */
 void drain_released(const struct entry *);
 
 /* Takes what may be taken. */

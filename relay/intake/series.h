@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
 #include "relay/relay.h"
 

@@ -21,7 +21,7 @@
 #define TICK 0.25
 #define PERIOD 5.        /* seconds between two rounds through all lanes; one tick while there is pressure or a drain */
 #define PAGE 200         /* entries looked at with one READ */
-#define FETCH 50         /* read into the hand with one GET */
+#define FETCH 50         /* read into the in-flight table with one GET */
 #define FETCH_BYTES (8 * 1024 * 1024)
 #define IN_HAND 100      /* on their way to Postfix at one time */
 #define PAUSE 5.         /* seconds after Postfix did not take one */
@@ -65,9 +65,9 @@ struct spill {
     double tokens, last; /* spill_rate */
     double next_round, pause_until;
     size_t round;  /* jobs of the present round that are left */
-    size_t in_hand;
+    size_t in_flight;
     bool draining, listing;
-    bool full; /* there was no room for the next one: looked at again when something has left the hand, or with the next tick */
+    bool full; /* there was no room for the next one: looked at again when something has left the in-flight table, or with the next tick */
 
     /* What Postfix takes never must not keep back what lies behind it. */
     struct refusal refused[REFUSED];
@@ -178,10 +178,10 @@ static bool refused_lately(const struct spill *s, const void *id)
 
 static bool room(struct spill *s, bool limited)
 {
-    return s->in_hand + s->nchosen < IN_HAND && s->nchosen < FETCH && (!limited || s->tokens >= 1.);
+    return s->in_flight + s->nchosen < IN_HAND && s->nchosen < FETCH && (!limited || s->tokens >= 1.);
 }
 
-/* What is in hand already hears of an admin's marks, too. */
+/* What is in flight already hears of an admin's marks, too. */
 static void tell_hand(struct entry *e, const struct envelope *env, long long revision)
 {
     if (!(env->marks & ENVELOPE_ADMIN) || env->marks == e->envelope.marks || e->dirty || e->state == ENTRY_RECORDING)
@@ -205,7 +205,7 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
         return s->job->why != WHY_ROUND ? CHOICE_NO : CHOICE_END;
     }
     if (env->marks & ENVELOPE_DELETED)
-        return s->in_hand + s->nchosen < IN_HAND && s->nchosen < FETCH ? CHOICE_YES : CHOICE_LATER;
+        return s->in_flight + s->nchosen < IN_HAND && s->nchosen < FETCH ? CHOICE_YES : CHOICE_LATER;
     if (env->marks & ENVELOPE_HELD)
         return CHOICE_NO;
     if (env->marks & ENVELOPE_REQUEUE)
@@ -224,14 +224,14 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
         return s->job->why != WHY_ROUND ? CHOICE_NO : CHOICE_END;
     if (*reason && s->job->why != WHY_ASKED && refused_lately(s, r->element[1]->str))
         return CHOICE_NO;
-    if (!room(s, limited) || (!*reason && s->lane->destination->in_hand + s->nchosen >= (size_t)c->destination_in_flight))
+    if (!room(s, limited) || (!*reason && s->lane->destination->in_flight + s->nchosen >= (size_t)c->destination_in_flight))
         return CHOICE_LATER;
     if (limited)
         s->tokens -= 1.;
     return CHOICE_YES;
 }
 
-/* ---- into the hand ---- */
+/* ---- into the in-flight table ---- */
 
 static enum spill_reason reason_of(const struct spill *s, const redisReply *id)
 {
@@ -248,9 +248,9 @@ static void fetched(struct spill *s, redisReply *e)
         e->element[6]->type != REDIS_REPLY_STRING)
         return;
     const redisReply *id = e->element[1], *meta = e->element[5];
-    if (hand_find(r, (unsigned char *)id->str) || s->lane->ownership != OWNERSHIP_OURS || !s->lane->destination)
+    if (inflight_find(r, (unsigned char *)id->str) || s->lane->ownership != OWNERSHIP_OURS || !s->lane->destination)
         return;
-    struct entry *entry = hand_add(r, s->lane, (unsigned char *)id->str, e->element[6]);
+    struct entry *entry = inflight_add(r, s->lane, (unsigned char *)id->str, e->element[6]);
     e->element[6] = NULL;
     entry->generation = owners_generation(r);
     entry->revision = (uint32_t)e->element[2]->integer;
@@ -309,7 +309,7 @@ static bool look_at_page(struct spill *s, const redisReply *page)
         enum spill_reason reason;
         if (!well_formed(e) || envelope_decode(e->element[5]->str, (size_t)e->element[5]->len, &env))
             continue;
-        struct entry *held = hand_find(s->relay, (unsigned char *)e->element[1]->str);
+        struct entry *held = inflight_find(s->relay, (unsigned char *)e->element[1]->str);
         if (held)
             tell_hand(held, &env, e->element[2]->integer);
         enum choice choice = held || !strcmp(e->element[7]->str, "leased") ? CHOICE_NO : choose(s, e, &env, &reason);
@@ -488,7 +488,7 @@ void spill_results(struct entry *e, const char *relay)
 void spill_mark(struct entry *e, enum spill_reason reason)
 {
     if (reason && !e->spill)
-        e->relay->spill->in_hand++;
+        e->relay->spill->in_flight++;
     e->spill = reason;
 }
 
@@ -496,8 +496,8 @@ void spill_released(const struct entry *e)
 {
     struct spill *s = e->relay->spill;
     if (e->spill)
-        s->in_hand--;
-    if (s->in_hand <= IN_HAND / 2)
+        s->in_flight--;
+    if (s->in_flight <= IN_HAND / 2)
         s->full = false;
 }
 
@@ -529,7 +529,7 @@ void spill_drain(struct relay *r, bool on)
         return;
     }
     /* What waits for a next hop goes back, to go the other way. */
-    for (struct entry *e = hand_first(r), *next; e; e = next) {
+    for (struct entry *e = inflight_first(r), *next; e; e = next) {
         next = TAILQ_NEXT(e, taken);
         if (!e->spill)
             mail_leave(e);

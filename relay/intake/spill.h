@@ -8,8 +8,8 @@
  *   8bitmime     those whose next hop turned out to lack 8BITMIME                 at once
  *   drain        all, while `dovelane drain` runs; nothing is delivered meanwhile as Postfix takes it
  *
- * Lanes are looked through with READ, in order, and what is chosen is read into the hand, not taken: it may be delayed, and TAKE gives no such
- * thing; its next hop may be away, and nothing is taken for it then. In hand it is safe from being delivered beside (hand.h). An entry without a lease can
+ * Lanes are looked through with READ, in order, and what is chosen is read into the in-flight table, not taken: it may be delayed, and TAKE gives no such
+ * thing; its next hop may be away, and nothing is taken for it then. In flight it is safe from being delivered beside (inflight.h). An entry without a lease can
  * be revoked, so only those are chosen that no milter can still be revoking.
  *
  * The same looking-through obeys what admins wrote into envelopes, when orders.h says that a lane has such entries: deleted ones go, held
@@ -17,7 +17,7 @@
 #ifndef DOVELANE_RELAY_INTAKE_SPILL_H
 #define DOVELANE_RELAY_INTAKE_SPILL_H
 
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 #include "relay/relay.h"
 
 struct spill *spill_open(struct relay *);
@@ -40,16 +40,16 @@ void spill_look_again(const struct entry *);
 void spill_drain(struct relay *, bool on);
 bool spill_draining(const struct relay *);
 
-/* This entry, fresh in the hand, goes to Postfix's queue. */
+/* This entry, fresh in the in-flight table, goes to Postfix's queue. */
 void spill_mark(struct entry *, enum spill_reason);
 
 /* Takes the results of e->mail over into the envelope. */
 void spill_results(struct entry *, const char *relay);
 
-/* It is just being read into the hand. */
+/* It is just being read into the in-flight table. */
 bool spill_fetches(const struct relay *, const unsigned char *id);
 
-/* The entry has left the hand. */
+/* The entry has left the in-flight table. */
 void spill_released(const struct entry *);
 
 #endif

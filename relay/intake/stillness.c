@@ -32,7 +32,7 @@
 
 #include "lib/base/clock.h"
 #include "relay/intake/drain.h"
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
@@ -81,7 +81,7 @@ static void stood_still(struct stillness *s, bool ourselves, double seconds)
     log_warning("%s stood still for %.1f s: nothing is taken until it has answered for %.1f s, so that "
                 "revocations under way win",
                 who, seconds, (double)s->relay->config->settle / 1000.);
-    for (struct entry *e = hand_first(s->relay), *next; e; e = next) {
+    for (struct entry *e = inflight_first(s->relay), *next; e; e = next) {
         next = TAILQ_NEXT(e, taken);
         mail_leave(e);
     }

@@ -325,7 +325,7 @@ static void acked(struct batch *b)
     metric_add(relay_removed, (long long)b->n);
     for (size_t i = 0; i < b->n; i++) {
         delivery_log_removed(b->entry[i]);
-        hand_release(b->entry[i]);
+        inflight_release(b->entry[i]);
     }
 }
 
@@ -480,7 +480,7 @@ static void on_returned(struct wire *w, redisReply *reply, void *arg)
     if (reply && reply->type == REDIS_REPLY_ERROR)
         log_warning("%s: NACK was refused: %s", delivery_queue_id(e), reply->str);
     e->lane->commands--;
-    hand_release(e);
+    inflight_release(e);
 }
 
 void owners_return(struct entry *e, int64_t delay)

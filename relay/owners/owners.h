@@ -10,10 +10,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 #include "relay/relay.h"
 
-#define OWNERS_LEASE 60000 /* milliseconds; renewed while in hand */
+#define OWNERS_LEASE 60000 /* milliseconds; renewed while in flight */
 
 struct owners *owners_open(struct relay *);
 void owners_close(struct relay *);
@@ -55,14 +55,14 @@ bool owners_all_reachable(const struct entry *);
 /* fn for every node that is connected, the own one first, with its wire. */
 void owners_each_node(struct relay *, void (*fn)(const char *node, struct wire *, void *), void *arg);
 
-/* Delivered: removed on the own node, then on the others, then released from the hand. */
+/* Delivered: removed on the own node, then on the others, then released from the in-flight table. */
 void owners_ack(struct entry *);
 
 /* Back into its lane after delay milliseconds, on the own node only, and released. It does not count as a failed lease there: attempts stand in the
  * envelope, and what the server counts is for poison.h. One that was read and not taken is where it was. */
 void owners_return(struct entry *, int64_t delay);
 
-/* The same for what came out of TAKE and never was in hand. */
+/* The same for what came out of TAKE and never was in flight. */
 void owners_return_taken(struct relay *, const struct lane *, long long lease, long long sequence,
                          int64_t delay);
 

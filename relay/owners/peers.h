@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
 #include "relay/relay.h"
 

@@ -6,7 +6,7 @@
 
 #include "lib/base/clock.h"
 #include "relay/state/duty.h"
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
 #include "relay/repair/listing.h"
 #include "lib/base/log.h"
@@ -33,7 +33,7 @@ struct job {
     char *lost;                         /* for the log */
     size_t nowners, owner[LANENAME_OWNERS_MAX]; /* of the new lane: indexes */
     struct lane *ordered; /* of an ordered destination: it is copied as a whole, and nothing is taken from it meanwhile. NULL: it is not */
-    bool unfit;           /* ordered: something of it is young or in hand, so that nothing is copied now */
+    bool unfit;           /* ordered: something of it is young or in flight, so that nothing is copied now */
     struct wanted *wanted;
     size_t n, size, at, place;
     size_t moved;
@@ -205,7 +205,7 @@ static bool choose(struct replace *p, struct job *j, const struct lanename *lane
 /* No mail of it is being delivered, and nothing is on its way that could begin with one. */
 static bool is_quiet(const struct lane *lane)
 {
-    return !lane->in_hand && !lane->taking && !lane->commands;
+    return !lane->in_flight && !lane->taking && !lane->commands;
 }
 
 /* The first mails of an ordered lane must not be in one lane, and those behind them in another: both would be delivered at a time. */
@@ -257,7 +257,7 @@ static void on_ids(void *lane, const struct listed *l, size_t n, void *arg)
     struct replace *p = arg;
     struct job *j = lane;
     for (size_t i = 0; i < n; i++, j->place++) {
-        if (l[i].age < p->relay->config->settle || hand_find(p->relay, l[i].id)) {
+        if (l[i].age < p->relay->config->settle || inflight_find(p->relay, l[i].id)) {
             j->unfit = true;
             continue;
         }
@@ -439,11 +439,11 @@ static void on_moved(struct wire *w, redisReply *reply, void *arg)
     next_block(p);
 }
 
-/* In hand by now, without a lease that MOVE would see: what goes to Postfix's queue has none (spill.h), and one may have ended with its connection. Its ack
+/* In flight by now, without a lease that MOVE would see: what goes to Postfix's queue has none (spill.h), and one may have ended with its connection. Its ack
  * goes to the old lane. */
 static bool is_busy(const struct replace *p, const unsigned char *id)
 {
-    return hand_find(p->relay, id) || spill_fetches(p->relay, id);
+    return inflight_find(p->relay, id) || spill_fetches(p->relay, id);
 }
 
 static void move(struct replace *p)

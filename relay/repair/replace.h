@@ -14,7 +14,7 @@
  *
  *   ACK     what was moved is acknowledged under the old name at that lane's other owners, or owed to them: the server of a lost one may live on, and would give it back
  *
- * What is not moved, because it was leased, in hand or came too late, is dropped by the new owners at their next comparison, and comes up again. The lost node, should it
+ * What is not moved, because it was leased, in flight or came too late, is dropped by the new owners at their next comparison, and comes up again. The lost node, should it
  * ever come back, finds its copies missing here, and drops them. */
 #ifndef DOVELANE_RELAY_REPAIR_REPLACE_H
 #define DOVELANE_RELAY_REPAIR_REPLACE_H

@@ -10,7 +10,7 @@
  *   FETCH       the missing bodies (refill.h); only when we are not whole
  *   ASK_LAST    is it still, now that the bodies are here? A witness that was emptied meanwhile gives blocks without them
  *   REVISE      newer results, in both directions; and in an ordered lane that we are not whole for, the places that entries have there
- *   DROP        what is older than `settle` here and the witness does not hold, but for what is in hand: it was delivered, or never promised
+ *   DROP        what is older than `settle` here and the witness does not hold, but for what is in flight: it was delivered, or never promised
  *   END         whole, if the token of BEGIN still stands: no FLUSHALL came between
  *
  * An alive node runs the same without BEGIN, FETCH and END every compare_every, for sets that it is whole for. */

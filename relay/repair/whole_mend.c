@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
@@ -225,7 +225,7 @@ static void drop_lane(struct whole *w, struct here *h)
     bool taking = lanes_get(w->relay, h->name, h->len)->taking;
     for (size_t i = 0; i < h->n; i++) {
         struct own_entry *e = &h->entry[i];
-        if (e->matched || hand_find(w->relay, e->id))
+        if (e->matched || inflight_find(w->relay, e->id))
             continue;
         if (!e->old || taking) {
             h->set->young = true;

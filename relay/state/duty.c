@@ -219,7 +219,7 @@ static bool set_done(const struct duty *d, const struct duty_view *v, const stru
 
 static struct duty_event look_returning(struct duty *d, const struct duty_view *v)
 {
-    if (!v->own_up || v->in_hand || v->comparing || !duty_settled(d, v->now) || duty_since(d, v->now) < duty_damped(d))
+    if (!v->own_up || v->in_flight || v->comparing || !duty_settled(d, v->now) || duty_since(d, v->now) < duty_damped(d))
         return (struct duty_event){DUTY_NOTHING};
     for (size_t i = 0; i < v->nsets; i++)
         if (!set_done(d, v, &v->set[i]))

@@ -28,8 +28,8 @@ struct duty_times {
 struct duty_view {
     double now;
     bool own_up;             /* the own server answers */
-    size_t in_hand;
-    const bool *busy;        /* per node: something of its lanes is in hand, or an ack is owed to it */
+    size_t in_flight;
+    const bool *busy;        /* per node: something of its lanes is in flight, or an ack is owed to it */
     const bool *called_dead; /* per node: by the admin */
     size_t nsets;
     const struct duty_set *set;

@@ -5,7 +5,7 @@
 
 #include "relay/delivery/destination.h"
 #include "relay/intake/drain.h"
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
@@ -60,7 +60,7 @@ static void judge(struct relay *r, struct lane *lane)
     struct destination *d = destination_get(r, lane->parsed.destination);
     if (lane->place)
         log_info("lane=%s: every owner before us is dead, we take over", lane->name);
-    /* It stays attached when we lose it: entries of it may be in hand. */
+    /* It stays attached when we lose it: entries of it may be in flight. */
     attach(lane, d->deliverable ? d : NULL);
 }
 
@@ -110,7 +110,7 @@ void lanes_judge(struct relay *r)
 {
     each(r->lanes, judge);
     /* Those that are ours no more: what nobody has begun with goes back. */
-    for (struct entry *e = hand_first(r), *next; e; e = next) {
+    for (struct entry *e = inflight_first(r), *next; e; e = next) {
         next = TAILQ_NEXT(e, taken);
         if (e->lane->ownership != OWNERSHIP_OURS)
             mail_leave(e);
@@ -134,7 +134,7 @@ static void free_lane(struct lane *lane)
 static bool needed(const struct lane *lane)
 {
     bool drained = lane->ownership == OWNERSHIP_OURS && lane->destination;
-    return lane->in_hand || lane->taking || lane->commands || lane->listed || lane->held || (drained && lane->waiting);
+    return lane->in_flight || lane->taking || lane->commands || lane->listed || lane->held || (drained && lane->waiting);
 }
 
 static void reap(struct lanes *lanes)

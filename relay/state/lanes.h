@@ -30,8 +30,8 @@ struct lane {
         told;    /* how often we heard that: an empty TAKE proves nothing when it was sent before the last */
     bool taking; /* a TAKE is under way */
     bool later;   /* the last TAKE gave all that there was, most probably: the next one can wait (drain.h) */
-    bool careful; /* has suspects (poison.h): its entries come into hand one by one */
-    size_t in_hand;
+    bool careful; /* has suspects (poison.h): its entries are taken one by one */
+    size_t in_flight;
     size_t leaving; /* of these: acked or given back, and not answered yet */
     size_t commands; /* META, ACK and NACK under way */
     double moved_at; /* clock_boottime(): what lay here by then may come from a lane of a lost node (replace.h) */

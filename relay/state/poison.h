@@ -2,9 +2,9 @@
  *
  * The server counts leases that failed: they ended with a connection or by time, which is what a crash looks like from there. What is
  * given back on purpose is not counted (owners_return says KEEP), and what ended while we lived on is excused here. So an entry's count is
- * how often a relay of this node died with the entry in hand:
+ * how often a relay of this node died with the entry in flight:
  *
- *   3   it comes into hand alone: the only suspect of this relay, and the only entry of its lane. Others that were in hand
+ *   3   it is taken alone: the only suspect of this relay, and the only entry of its lane. Others that were in flight
  *       with a culprit by chance get no higher that way, and are delivered one after the other.
  *   6   it goes to Postfix's hold queue through reinject_port (greeted with POISON_HELO, which that port's smtpd_helo_restrictions answer with HOLD;
  *       without that line Postfix delivers it), where an admin finds it with postqueue -p and lets it go with postsuper -H.

@@ -181,7 +181,7 @@ START_TEST(test_what_one_says_the_other_reads)
 {
     struct liveness *l = listener(), *other = liveness_open(names, 3, 1, times, 100.);
     bool lists[] = {false, true, false};
-    struct beat b = {.state = HEARD_READY, .since = 12., .run_id = "abc", .config = "0123", .done = 77, .in_hand = 5};
+    struct beat b = {.state = HEARD_READY, .since = 12., .run_id = "abc", .config = "0123", .done = 77, .in_flight = 5};
     struct buf text = {0};
     hear(l, "mx2", 8, "state=alive", 103.);
     beat_encode(&b, l, lists, 104., &text);

@@ -17,7 +17,7 @@ struct node {
     bool up;       /* relay and server */
     bool whole;
     bool checked;
-    size_t in_hand;
+    size_t in_flight;
     bool busy[N];
     struct liveness *l;
     struct duty *d;
@@ -45,7 +45,7 @@ static void start(size_t i)
     x->lives++;
     x->counter = 0;
     x->checked = false;
-    x->in_hand = 0;
+    x->in_flight = 0;
     memset(x->busy, 0, sizeof x->busy);
 }
 
@@ -103,7 +103,7 @@ static void look(size_t i)
     /* The comparison takes no time here: with a whole owner, or with all. */
     if (duty_role(x->d) == HEARD_RETURNING && duty_settled(x->d, g.now) && (witness || (!x->whole && all)))
         x->whole = x->checked = set.whole = set.checked = true;
-    struct duty_view v = {.now = g.now, .own_up = true, .in_hand = x->in_hand, .busy = x->busy, .called_dead = dead, .nsets = 1, .set = &set};
+    struct duty_view v = {.now = g.now, .own_up = true, .in_flight = x->in_flight, .busy = x->busy, .called_dead = dead, .nsets = 1, .set = &set};
     for (struct duty_event e; (e = duty_look(x->d, &v)).kind != DUTY_NOTHING;) {
         if (x->nevents < 64)
             x->last[x->nevents++] = e.kind;
@@ -178,7 +178,7 @@ START_TEST(test_it_comes_back_and_nobody_drains_for_it_any_more)
     pass(20.);
     g.node[0].up = g.node[0].whole = false;
     pass(30.);
-    g.node[1].busy[0] = true; /* mx2 has a mail of it in hand */
+    g.node[1].busy[0] = true; /* mx2 has a mail of it in flight */
     start(0);
     pass(3.);
     ck_assert(drains_for(1, 0) && !drains(0)); /* meanwhile the taker goes on */

@@ -1,10 +1,10 @@
-/* hand - the entries that this relay has in hand: from TAKE until the own node has answered the ACK or NACK.
+/* inflight - the entries that this relay has in flight: from TAKE until the own node has answered the ACK or NACK.
  *
  * A lease ends when its connection does, and then the server gives the same entries out again, to us. The
- * table is what keeps them from being delivered a second time: an id that is taken while it is in hand only
+ * table is what keeps them from being delivered a second time: an id that is taken while it is in flight only
  * gets its new lease number. */
-#ifndef DOVELANE_RELAY_STATE_HAND_H
-#define DOVELANE_RELAY_STATE_HAND_H
+#ifndef DOVELANE_RELAY_STATE_INFLIGHT_H
+#define DOVELANE_RELAY_STATE_INFLIGHT_H
 
 #include <sys/queue.h>
 
@@ -62,24 +62,24 @@ struct entry {
 
 enum { TRIED_DELIVERY = 1, TRIED_BOUNCE = 2 };
 
-struct hand *hand_open(struct relay *);
-void hand_close(struct hand *);
+struct inflight *inflight_open(struct relay *);
+void inflight_close(struct inflight *);
 
-struct entry *hand_find(struct relay *, const unsigned char id[ENTRYID_LEN]);
+struct entry *inflight_find(struct relay *, const unsigned char id[ENTRYID_LEN]);
 
-/* A new entry. holder becomes the hand's. */
-struct entry *hand_add(struct relay *, struct lane *, const unsigned char id[ENTRYID_LEN],
-                       redisReply *holder);
+/* A new entry. holder becomes the table's. */
+struct entry *inflight_add(struct relay *, struct lane *, const unsigned char id[ENTRYID_LEN],
+                           redisReply *holder);
 
 /* Fills e->mail for these recipients (malloc'd, the entry's from now on), without head. */
 void entry_set_mail(struct entry *, struct smtp_rcpt *, size_t n,
                     void (*done)(struct smtp_mail *, const char *relay));
 
 /* The entry is no more ours. */
-void hand_release(struct entry *);
+void inflight_release(struct entry *);
 
-size_t hand_count(const struct relay *);
-size_t hand_bytes(const struct relay *);
-struct entry *hand_first(struct relay *); /* oldest; then TAILQ_NEXT(e, taken) */
+size_t inflight_count(const struct relay *);
+size_t inflight_bytes(const struct relay *);
+struct entry *inflight_first(struct relay *); /* oldest; then TAILQ_NEXT(e, taken) */
 
 #endif

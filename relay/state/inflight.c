@@ -1,4 +1,4 @@
-#include "relay/state/hand.h"
+#include "relay/state/inflight.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ TAILQ_HEAD(taken_list, entry);
     (OWNERS_LEASE / 1000. / \
      4) /* seconds between two looks; twice that fits into a lease and leaves time for an answer */
 
-struct hand {
+struct inflight {
     struct relay *relay;
     struct entry **bucket;
     size_t nbuckets; /* a power of two */
@@ -27,14 +27,14 @@ struct hand {
 };
 
 /* The last bytes of an id are random. */
-static size_t slot(const struct hand *h, const unsigned char id[ENTRYID_LEN])
+static size_t slot(const struct inflight *h, const unsigned char id[ENTRYID_LEN])
 {
     uint64_t x;
     memcpy(&x, id + ENTRYID_LEN - sizeof x, sizeof x);
     return (size_t)(x & (h->nbuckets - 1));
 }
 
-static void grow(struct hand *h)
+static void grow(struct inflight *h)
 {
     struct entry **old = h->bucket;
     size_t n = h->nbuckets;
@@ -50,9 +50,9 @@ static void grow(struct hand *h)
     free(old);
 }
 
-struct entry *hand_find(struct relay *r, const unsigned char id[ENTRYID_LEN])
+struct entry *inflight_find(struct relay *r, const unsigned char id[ENTRYID_LEN])
 {
-    struct entry *e = r->hand->bucket[slot(r->hand, id)];
+    struct entry *e = r->inflight->bucket[slot(r->inflight, id)];
     while (e && memcmp(e->id, id, ENTRYID_LEN))
         e = e->next;
     return e;
@@ -63,10 +63,10 @@ static size_t held_bytes(const struct entry *e)
     return (size_t)e->holder->len;
 }
 
-struct entry *hand_add(struct relay *r, struct lane *lane, const unsigned char id[ENTRYID_LEN],
-                       redisReply *holder)
+struct entry *inflight_add(struct relay *r, struct lane *lane, const unsigned char id[ENTRYID_LEN],
+                           redisReply *holder)
 {
-    struct hand *h = r->hand;
+    struct inflight *h = r->inflight;
     if (h->count >= h->nbuckets)
         grow(h);
     struct entry *e = mem_zero(sizeof *e), **b = &h->bucket[slot(h, id)];
@@ -80,8 +80,8 @@ struct entry *hand_add(struct relay *r, struct lane *lane, const unsigned char i
     TAILQ_INSERT_TAIL(&h->taken, e, taken);
     h->count++;
     h->bytes += held_bytes(e);
-    lane->in_hand++;
-    lane->destination->in_hand++;
+    lane->in_flight++;
+    lane->destination->in_flight++;
     lane->destination->in_hand_bytes += held_bytes(e);
     metric_set(relay_in_hand, (long long)h->count);
     return e;
@@ -103,10 +103,10 @@ void entry_set_mail(struct entry *e, struct smtp_rcpt *rcpt, size_t n,
     };
 }
 
-void hand_release(struct entry *e)
+void inflight_release(struct entry *e)
 {
     struct relay *r = e->relay;
-    struct hand *h = r->hand;
+    struct inflight *h = r->inflight;
     struct entry **at = &h->bucket[slot(h, e->id)];
     while (*at != e)
         at = &(*at)->next;
@@ -114,9 +114,9 @@ void hand_release(struct entry *e)
     TAILQ_REMOVE(&h->taken, e, taken);
     h->count--;
     h->bytes -= held_bytes(e);
-    e->lane->in_hand--;
+    e->lane->in_flight--;
     e->lane->leaving -= e->leaving;
-    e->lane->destination->in_hand--;
+    e->lane->destination->in_flight--;
     e->lane->destination->in_hand_bytes -= held_bytes(e);
     drain_released(e);
     spill_released(e);
@@ -131,35 +131,35 @@ void hand_release(struct entry *e)
     free(e);
 }
 
-size_t hand_count(const struct relay *r)
+size_t inflight_count(const struct relay *r)
 {
-    return r->hand->count;
+    return r->inflight->count;
 }
 
-size_t hand_bytes(const struct relay *r)
+size_t inflight_bytes(const struct relay *r)
 {
-    return r->hand->bytes;
+    return r->inflight->bytes;
 }
 
-struct entry *hand_first(struct relay *r)
+struct entry *inflight_first(struct relay *r)
 {
-    return TAILQ_FIRST(&r->hand->taken);
+    return TAILQ_FIRST(&r->inflight->taken);
 }
 
 /* ---- leases ---- */
 
 static void on_renew(struct ev_loop *loop, ev_timer *t, int events)
 {
-    struct hand *h = t->data;
+    struct inflight *h = t->data;
     struct entry *e = TAILQ_FIRST(&h->taken);
     /* In the order of taking: what is younger than a look ago has time until the next one. */
     while (e && clock_monotonic() - e->taken_at >= RENEW)
         e = owners_extend(e);
 }
 
-struct hand *hand_open(struct relay *r)
+struct inflight *inflight_open(struct relay *r)
 {
-    struct hand *h = mem_zero(sizeof *h);
+    struct inflight *h = mem_zero(sizeof *h);
     h->relay = r;
     TAILQ_INIT(&h->taken);
     grow(h);
@@ -169,11 +169,11 @@ struct hand *hand_open(struct relay *r)
     return h;
 }
 
-void hand_close(struct hand *h)
+void inflight_close(struct inflight *h)
 {
     ev_timer_stop(h->relay->loop, &h->renew);
     while (!TAILQ_EMPTY(&h->taken))
-        hand_release(TAILQ_FIRST(&h->taken));
+        inflight_release(TAILQ_FIRST(&h->taken));
     free(h->bucket);
     free(h);
 }
