@@ -31,7 +31,7 @@
 #include "relay/intake/series.h"
 #include "relay/intake/spill.h"
 #include "relay/intake/stillness.h"
-#include "relay/heartbeat/voice.h"
+#include "relay/heartbeat/heartbeat.h"
 
 #define NAME "dovelane-relay"
 #define FINISH 10. /* seconds for what is in flight */
@@ -56,7 +56,7 @@ static void last_wait(struct stop *stop)
 static bool all_said(const struct relay *r)
 {
     return !inflight_count(r) && (!owners_ready(r) || !wire_open_requests(owners_wire(r))) &&
-           !owners_peer_requests(r) && !voice_unsaid(r);
+           !owners_peer_requests(r) && !heartbeat_unanswered(r);
 }
 
 /* After everything else of the turn, so that what it brought leaves together. Not in ev_prepare: the
@@ -104,7 +104,7 @@ static void on_stop_signal(struct ev_loop *loop, ev_signal *w, int events)
         return;
     log_info("stopping, %zu mails in hand", inflight_count(r));
     r->stopping = true;
-    voice_leave(r);
+    heartbeat_leave(r);
     discover_close(r->discover);
     r->discover = NULL;
     ev_timer_set(&stop->timer, FINISH, 0.);
@@ -176,7 +176,7 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
     warn_dead(r);
     naming_reload(r);
     owners_reload(r);
-    voice_reload(r);
+    heartbeat_reload(r);
     lanes_judge(r);
     discover_list(r);
     drain_want_all(r);
@@ -195,7 +195,7 @@ static void open_all(struct relay *r)
     r->owners = owners_open(r);
     r->membership = membership_open(r);
     r->notices = notices_open(r);
-    r->voice = voice_open(r);
+    r->heartbeat = heartbeat_open(r);
     r->stillness = stillness_open(r);
     r->pressure = pressure_open(r);
     r->spill = spill_open(r);
@@ -217,7 +217,7 @@ static void close_all(struct relay *r)
         discover_close(r->discover);
     /* The connections first: they answer what is open, and what they answer to must still be there. */
     owners_close(r);
-    voice_close(r);
+    heartbeat_close(r);
     membership_free(r->membership);
     notices_free(r->notices);
     inflight_close(r->inflight);

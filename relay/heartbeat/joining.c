@@ -5,7 +5,7 @@
 
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
-#include "relay/heartbeat/voice.h"
+#include "relay/heartbeat/heartbeat.h"
 
 struct greeted {
     struct greeted *next;
@@ -89,7 +89,7 @@ void joining_look(struct joining *j, const struct members *table)
             g = add(j, m);
         g->seen = true;
         if (g->node && node_ready(g->node))
-            voice_greet(j->relay, node_wire(g->node));
+            heartbeat_greet(j->relay, node_wire(g->node));
     }
     for (struct greeted **at = &j->first; *at;)
         if ((*at)->seen)

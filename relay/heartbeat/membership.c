@@ -14,7 +14,7 @@
 #include "lib/cluster/members.h"
 #include "relay/owners/owners.h"
 #include "lib/redis/signals.h"
-#include "relay/heartbeat/voice.h"
+#include "relay/heartbeat/heartbeat.h"
 
 #define LOOK 1. /* seconds */
 #define UNMET_SAID 5 /* looks after which the log says whom this node waits for */
@@ -64,7 +64,7 @@ static void use(struct membership *m)
     for (size_t i = 0; i < r->config->forgotten.n; i++)
         log_info("node %s is none of the group any more (dovelane nodes --forget)", r->config->forgotten.v[i]);
     owners_reload(r);
-    voice_reload(r);
+    heartbeat_reload(r);
     lanes_judge(r);
     discover_list(r);
     drain_want_all(r);
@@ -97,7 +97,7 @@ static void look_at_own(struct membership *m)
         log_error(OUTCAST ": nothing is taken here; `dovelane nodes --join %s` takes it in again", r->node);
     else
         log_info("this node may join the group again");
-    voice_outcast(m->relay, outcast ? OUTCAST : NULL);
+    heartbeat_exclude(m->relay, outcast ? OUTCAST : NULL);
 }
 
 /* All others are called dead by an admin, or there are none. */
@@ -125,7 +125,7 @@ static char *in_the_way(const struct membership *m)
         return mem_printf("its own server has not told which nodes there are");
     if (!may_say(m))
         return mem_printf("no other node's server has told which nodes there are. Mend that, or, if all others are gone for good, name them in `dead` here");
-    struct unmet u = voice_unmet(r);
+    struct unmet u = heartbeat_unmet(r);
     if (!u.why)
         return NULL;
     return mem_printf("%s %s%s%s. Mend that, or, if that node is gone for good, write dead = { \"%s\" } here", u.why, u.node, u.by ? ", which is known to node " : "", u.by ? u.by : "",
@@ -154,7 +154,7 @@ static bool say_own(struct membership *m)
     bool joined = !m->joins;
     m->joins = still_joins(m);
     if (joined && m->joins)
-        voice_return(m->relay, "taken out of the group, and in again");
+        heartbeat_return(m->relay, "taken out of the group, and in again");
     struct member own = {0, false, n->name, n->redis, n->standby, n->tls, n->tls_name, m->joins, is ? is->epoch : 0};
     bool same = is && is->joining == own.joining && !strcmp(is->redis, n->redis) && !strcmp(is->standby, n->standby) && !strcmp(is->tls, n->tls) && !strcmp(is->tls_name, n->tls_name);
     if (!may_say(m) || same)
@@ -256,7 +256,7 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
     joining_look(m->joining, &m->table);
     if (m->own_told && !m->open && !m->changed && !m->known) {
         m->known = true;
-        voice_wake(r);
+        heartbeat_wake(r);
     }
     owners_each_node(r, ask, m);
 }

@@ -16,7 +16,7 @@
 #include "relay/intake/series.h"
 #include "relay/intake/spill.h"
 #include "relay/intake/stillness.h"
-#include "relay/heartbeat/voice.h"
+#include "relay/heartbeat/heartbeat.h"
 #include "relay/repair/whole.h"
 
 #define TAKE_BYTES (1024 * 1024)             /* one answer; a larger entry comes alone */
@@ -167,7 +167,7 @@ static void give_all_back(struct relay *r, struct lane *lane, const redisReply *
             owners_return_taken(r, lane, l->element[1]->integer, l->element[2]->element[i]->element[0]->integer, 0);
     /* By then the beats have said so, and this node returns; or there is nobody who has what is lost, and it goes on. */
     series_pause(lane, 2. * (double)r->config->beat / 1000.);
-    voice_wake(r);
+    heartbeat_wake(r);
 }
 
 static struct taken take_lane(struct relay *r, struct lane *lane, const redisReply *l, double asked_at)
@@ -364,7 +364,7 @@ static void take(struct destination *d, int64_t n)
     if (lane->parsed.generation || lane->careful)
         n = 1;
     *t = (struct take){.relay = d->relay, .lane = lane, .destination = d, .told = lane->told, .asked = (size_t)n, .at = clock_boottime(), .careful = lane->careful};
-    bool checked = lane->parsed.generation && d->relay->voice && wire_sendf(owners_wire(d->relay), on_whole, t, "LANE.WHOLE");
+    bool checked = lane->parsed.generation && d->relay->heartbeat && wire_sendf(owners_wire(d->relay), on_whole, t, "LANE.WHOLE");
     if (!send_take(t)) {
         t->unsent = true;
         if (!checked)

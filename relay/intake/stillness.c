@@ -38,7 +38,7 @@
 #include "lib/base/metrics.h"
 #include "relay/delivery/mail.h"
 #include "relay/owners/owners.h"
-#include "relay/heartbeat/voice.h"
+#include "relay/heartbeat/heartbeat.h"
 
 #define LOOK 0.1 /* seconds between two looks, also the longest time that the loop sleeps */
 #define PING 0.2 /* seconds between two pings */
@@ -70,7 +70,7 @@ bool stillness_now(const struct relay *r)
 static void stood_still(struct stillness *s, bool ourselves, double seconds)
 {
     const char *who = ourselves ? "the relay" : "the node's Redis";
-    voice_stood_still(s->relay, ourselves, seconds);
+    heartbeat_stood_still(s->relay, ourselves, seconds);
     s->until = clock_monotonic() + (double)s->relay->config->settle / 1000.;
     if (!ourselves)
         owners_silent(s->relay);

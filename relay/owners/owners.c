@@ -13,7 +13,7 @@
 #include "lib/base/number.h"
 #include "relay/owners/peers.h"
 #include "relay/state/poison.h"
-#include "relay/heartbeat/voice.h"
+#include "relay/heartbeat/heartbeat.h"
 
 #define AGAIN 1.  /* seconds until what was refused is repeated */
 #define BATCH 500 /* entries in one META or ACK */
@@ -300,7 +300,7 @@ static void tell_meanwhile(struct owners *o)
     struct lane *lane;
     struct batch *b;
     struct entry *e, *some[BATCH];
-    if (!o->relay->voice)
+    if (!o->relay->heartbeat)
         return;
     TAILQ_FOREACH(b, &o->acking, under_way)
         tell_others(o, b->lane, b->entry, b->n);
@@ -582,7 +582,7 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
     if (!ready)
         return;
     o->generation++;
-    voice_own_server(o->relay, new_life && node_life(node) > 1);
+    heartbeat_own_server(o->relay, new_life && node_life(node) > 1);
     discover_list(o->relay);
     drain_want_all(o->relay);
 }

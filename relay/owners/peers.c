@@ -8,7 +8,7 @@
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
 #include "relay/owners/owed.h"
-#include "relay/heartbeat/voice.h"
+#include "relay/heartbeat/heartbeat.h"
 
 #define AGAIN 1. /* seconds, after a refusal */
 #define ABSENT_AGAIN 0.2 /* seconds, after an answer that the entry is not there */
@@ -132,7 +132,7 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
     if (!ready)
         return;
     /* With takeover = manual nothing refills it, and what it owned first waits here until somebody says so. */
-    if (new_life && node_life(node) > 1 && !p->relay->voice)
+    if (new_life && node_life(node) > 1 && !p->relay->heartbeat)
         log_warning("node %s was restarted and does not know what it held: what it owned first waits on the other owners; put it into "
                     "`dead`, see the admin guide, \"When a node dies, or its Redis was restarted\"",
                     p->name);
@@ -228,7 +228,7 @@ bool peers_reachable(const struct peers *peers, const struct lane *lane)
     for (size_t i = 0; i < lane->parsed.nowners; i++) {
         const char *owner = lane->parsed.owner[i];
         const struct peer *p = find(peers, owner);
-        if (p && !voice_dead(peers->relay, owner) && !can_be_told(p))
+        if (p && !heartbeat_dead(peers->relay, owner) && !can_be_told(p))
             return false;
     }
     return true;

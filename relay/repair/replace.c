@@ -16,7 +16,7 @@
 #include "relay/repair/refill.h"
 #include "relay/intake/series.h"
 #include "relay/intake/spill.h"
-#include "relay/heartbeat/voice.h"
+#include "relay/heartbeat/heartbeat.h"
 #include "relay/repair/whole.h"
 
 #define BLOCK_LEAST 1
@@ -163,7 +163,7 @@ static bool fit(const struct replace *p, const struct job *j)
         name[i] = c->node[j->owner[i]].name;
     for (size_t i = 0; i < j->nowners; i++) {
         bool own = !strcmp(name[i], p->relay->node);
-        if ((!own && !voice_together(p->relay, j->owner[i], now)) || !whole_wire(p->relay, j->owner[i]) || !whole_for(p->relay, j->owner[i], name, j->nowners))
+        if ((!own && !heartbeat_mutual(p->relay, j->owner[i], now)) || !whole_wire(p->relay, j->owner[i]) || !whole_for(p->relay, j->owner[i], name, j->nowners))
             return false;
     }
     return true;
@@ -178,7 +178,7 @@ static bool fill_places(struct replace *p, struct job *j, size_t n, size_t from)
     size_t self = (size_t)config_node_index(c, p->relay->node);
     for (size_t k = from; k < c->nnodes; k++) {
         size_t node = (self + k) % c->nnodes;
-        if (is_in(j, node) || !voice_together(p->relay, node, clock_monotonic()))
+        if (is_in(j, node) || !heartbeat_mutual(p->relay, node, clock_monotonic()))
             continue;
         j->owner[j->nowners++] = node;
         if (fill_places(p, j, n, k + 1))
@@ -194,7 +194,7 @@ static bool choose(struct replace *p, struct job *j, const struct lanename *lane
     const struct config *c = p->relay->config;
     for (size_t i = 0; i < lane->nowners; i++) {
         int node = config_node_index(c, lane->owner[i]);
-        if (!voice_gone(p->relay, node, clock_monotonic()))
+        if (!heartbeat_lost_for_good(p->relay, node, clock_monotonic()))
             j->owner[j->nowners++] = (size_t)node;
         else if (!j->lost)
             j->lost = mem_strdup(lane->owner[i]);
@@ -225,7 +225,7 @@ static void *on_lane(const char *name, size_t len, const struct lanename *parsed
     const char *owner[LANENAME_OWNERS_MAX];
     size_t place;
     const struct aside *aside = find_aside(p, name, len);
-    if (voice_judge(p->relay, parsed, &place) != OWNERSHIP_OURS || (aside && clock_monotonic() < aside->until))
+    if (heartbeat_judge(p->relay, parsed, &place) != OWNERSHIP_OURS || (aside && clock_monotonic() < aside->until))
         return NULL;
     struct job *j = mem_zero(sizeof *j);
     if (!choose(p, j, parsed)) {
@@ -586,7 +586,7 @@ static bool still_gone(struct replace *p, const struct job *j)
         return false;
     for (size_t i = 0; i < lane.nowners; i++) {
         int node = config_node_index(p->relay->config, lane.owner[i]);
-        gone &= (node >= 0 && is_in(j, (size_t)node)) || voice_gone(p->relay, node, clock_monotonic());
+        gone &= (node >= 0 && is_in(j, (size_t)node)) || heartbeat_lost_for_good(p->relay, node, clock_monotonic());
     }
     lanename_free(&lane);
     return gone;
@@ -633,7 +633,7 @@ static void on_rested(struct ev_loop *loop, ev_timer *t, int events)
 static bool anyone_gone(const struct relay *r, double now)
 {
     for (size_t i = 0; i < r->config->nnodes; i++)
-        if (voice_gone(r, (int)i, now))
+        if (heartbeat_lost_for_good(r, (int)i, now))
             return true;
     return whole_strangers(r);
 }

@@ -10,7 +10,7 @@
 #include "relay/repair/listing.h"
 #include "lib/base/log.h"
 #include "relay/repair/refill.h"
-#include "relay/heartbeat/voice.h"
+#include "relay/heartbeat/heartbeat.h"
 
 #define AGAIN_FIRST 0.5 /* seconds until a round that was in vain is repeated; doubled each time */
 #define AGAIN_MOST 30.
@@ -107,7 +107,7 @@ static void finish(struct whole *w)
     w->again = !vain ? AGAIN_FIRST : 2 * w->again < AGAIN_MOST ? 2 * w->again : AGAIN_MOST;
     w->not_before = now + w->again;
     w->abandoned = false;
-    voice_wake(w->relay);
+    heartbeat_wake(w->relay);
 }
 
 void whole_fail_set(struct set *s, const char *why)

@@ -12,7 +12,7 @@
 #include "relay/state/namehash.h"
 #include "relay/delivery/mail.h"
 #include "relay/intake/series.h"
-#include "relay/heartbeat/voice.h"
+#include "relay/heartbeat/heartbeat.h"
 
 #define BUCKETS 4096 /* a power of two; a node with 10,000 lanes has chains of two or three */
 #define REAP 60.     /* seconds between looking for lanes that nobody needs to remember */
@@ -45,7 +45,7 @@ static void attach(struct lane *lane, struct destination *d)
 static void judge(struct relay *r, struct lane *lane)
 {
     bool was_ours = lane->ownership == OWNERSHIP_OURS;
-    lane->ownership = lane->parsed.nowners ? voice_judge(r, &lane->parsed, &lane->place) : OWNERSHIP_NONE;
+    lane->ownership = lane->parsed.nowners ? heartbeat_judge(r, &lane->parsed, &lane->place) : OWNERSHIP_NONE;
     bool ours = lane->ownership == OWNERSHIP_OURS;
     if (ours == was_ours)
         return;
@@ -53,7 +53,7 @@ static void judge(struct relay *r, struct lane *lane)
     r->lanes->ours += ours ? 1 : (size_t)-1;
     metric_set(relay_lanes, (long long)r->lanes->ours);
     if (!ours) {
-        if (!r->voice)
+        if (!r->heartbeat)
             log_info("lane=%s: an owner before us is alive, we leave it", lane->name);
         return;
     }

@@ -1,4 +1,4 @@
-#include "relay/heartbeat/voice.h"
+#include "relay/heartbeat/heartbeat.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@
 #define UNTOLD_SAID 60. /* seconds in which no server tells which nodes there are, until the log says so */
 #define QUIET_SAID 3   /* beats that may be missed before the log says that a node is suspected, beyond suspect_after */
 
-struct voice {
+struct heartbeat {
     struct relay *relay;
     struct liveness *liveness;
     size_t n, self;
@@ -51,12 +51,12 @@ struct voice {
 
 /* A BEAT under way. */
 struct beating {
-    struct voice *v;
+    struct heartbeat *v;
     size_t node;
     unsigned generation;
 };
 
-static void look(struct voice *);
+static void look(struct heartbeat *);
 
 /* ---- what was heard ---- */
 
@@ -65,7 +65,7 @@ static bool is_text(const redisReply *r)
     return r->type == REDIS_REPLY_STRING || r->type == REDIS_REPLY_STATUS;
 }
 
-static void read_beats(struct voice *v, size_t server, unsigned generation, const redisReply *list)
+static void read_beats(struct heartbeat *v, size_t server, unsigned generation, const redisReply *list)
 {
     struct liveness_news news[BEATS_MOST];
     size_t n = 0;
@@ -86,7 +86,7 @@ static void read_beats(struct voice *v, size_t server, unsigned generation, cons
 /* True when it was an answer. */
 static bool heard(struct beating *b, const redisReply *reply)
 {
-    struct voice *v = b->v;
+    struct heartbeat *v = b->v;
     if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) {
         if (reply && !v->refused[b->node]) {
             v->refused[b->node] = true;
@@ -114,7 +114,7 @@ static void on_peer_beat(struct wire *w, redisReply *reply, void *arg)
 
 /* ---- what is said ---- */
 
-static bool beat(struct voice *v, struct wire *w, size_t node, wire_reply_fn *fn)
+static bool beat(struct heartbeat *v, struct wire *w, size_t node, wire_reply_fn *fn)
 {
     char counter[24];
     struct beating *b = mem_alloc(sizeof *b);
@@ -130,7 +130,7 @@ static bool beat(struct voice *v, struct wire *w, size_t node, wire_reply_fn *fn
 
 static void tell_peer(struct node *node, void *arg)
 {
-    struct voice *v = arg;
+    struct heartbeat *v = arg;
     for (size_t i = 0; i < v->n; i++)
         if (i != v->self && (v->asked[i] <= 0. || (v->leaving && !v->told[i])) && node_ready(node) && !strcmp(v->name[i], node_name(node)) &&
             beat(v, node_wire(node), i, on_peer_beat)) {
@@ -143,7 +143,7 @@ static void tell_peer(struct node *node, void *arg)
 /* A connection that carries nothing any more, because of a cut that nobody told TCP of, comes back only as a new one. */
 static void drop_hung(struct node *node, void *arg)
 {
-    struct voice *v = arg;
+    struct heartbeat *v = arg;
     for (size_t i = 0; i < v->n; i++)
         if (v->asked[i] > 0. && clock_monotonic() - v->asked[i] > (double)v->relay->config->dead_after / 1000. && !strcmp(v->name[i], node_name(node)))
             node_drop(node, "a beat was not answered for dead_after");
@@ -153,7 +153,7 @@ static void drop_hung(struct node *node, void *arg)
 static void on_own_beat(struct wire *w, redisReply *reply, void *arg)
 {
     struct beating b = *(struct beating *)arg;
-    struct voice *v = b.v;
+    struct heartbeat *v = b.v;
     free(arg);
     v->asked_own = false;
     if (!heard(&b, reply))
@@ -162,7 +162,7 @@ static void on_own_beat(struct wire *w, redisReply *reply, void *arg)
     look(v);
 }
 
-static void compose(struct voice *v)
+static void compose(struct heartbeat *v)
 {
     struct relay *r = v->relay;
     double now = clock_monotonic();
@@ -175,7 +175,7 @@ static void compose(struct voice *v)
     v->counter++;
 }
 
-static void say(struct voice *v)
+static void say(struct heartbeat *v)
 {
     struct relay *r = v->relay;
     if (v->asked_own || !owners_ready(r) || v->doubled)
@@ -194,7 +194,7 @@ static bool owner_before(const struct lane *lane, const char *self, const char *
     return false;
 }
 
-static void fill_busy(struct voice *v)
+static void fill_busy(struct heartbeat *v)
 {
     struct relay *r = v->relay;
     for (size_t i = 0; i < v->n; i++) {
@@ -207,13 +207,13 @@ static void fill_busy(struct voice *v)
     }
 }
 
-static void fill_called_dead(struct voice *v)
+static void fill_called_dead(struct heartbeat *v)
 {
     for (size_t i = 0; i < v->n; i++)
         v->called_dead[i] = config_list_has(&v->relay->config->dead, v->name[i]);
 }
 
-static struct duty_view view(struct voice *v)
+static struct duty_view view(struct heartbeat *v)
 {
     struct relay *r = v->relay;
     struct duty_view see = {.now = clock_monotonic(), .own_up = owners_ready(r), .in_flight = inflight_count(r), .busy = v->busy, .called_dead = v->called_dead};
@@ -223,7 +223,7 @@ static struct duty_view view(struct voice *v)
     return see;
 }
 
-static void tell(struct voice *v, const struct duty_event *e)
+static void tell(struct heartbeat *v, const struct duty_event *e)
 {
     struct relay *r = v->relay;
     double now = clock_monotonic(), silence;
@@ -253,7 +253,7 @@ static void tell(struct voice *v, const struct duty_event *e)
 }
 
 /* Nodes that are missed, or are there again: only for the log. */
-static void tell_silence(struct voice *v)
+static void tell_silence(struct heartbeat *v)
 {
     double now = clock_monotonic();
     if (!v->untold && !membership_known(v->relay) && duty_since(v->relay->duty, now) > UNTOLD_SAID) {
@@ -275,14 +275,14 @@ static void tell_silence(struct voice *v)
     }
 }
 
-static bool is_away(const struct voice *v, size_t node, double now)
+static bool is_away(const struct heartbeat *v, size_t node, double now)
 {
     int before = (int)node;
     return duty_drains(v->relay->duty, &before, 1, v->called_dead, now);
 }
 
 /* Which lanes are ours depends on these alone. */
-static bool changed(struct voice *v)
+static bool changed(struct heartbeat *v)
 {
     double now = clock_monotonic();
     bool on_duty = duty_drains(v->relay->duty, NULL, 0, v->called_dead, now), change = on_duty != v->on_duty;
@@ -295,7 +295,7 @@ static bool changed(struct voice *v)
     return change;
 }
 
-static void obey(struct voice *v)
+static void obey(struct heartbeat *v)
 {
     struct relay *r = v->relay;
     if (!changed(v))
@@ -305,12 +305,12 @@ static void obey(struct voice *v)
     drain_want_all(r);
 }
 
-static bool may_work(const struct voice *v)
+static bool may_work(const struct heartbeat *v)
 {
     return owners_ready(v->relay) && !v->doubled && !v->outcast && membership_known(v->relay) && !membership_joining(v->relay);
 }
 
-static void look(struct voice *v)
+static void look(struct heartbeat *v)
 {
     struct relay *r = v->relay;
     if (liveness_doubled(v->liveness) && !v->doubled) {
@@ -335,7 +335,7 @@ static void look(struct voice *v)
 
 static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
 {
-    struct voice *v = t->data;
+    struct heartbeat *v = t->data;
     v->awake = false;
     owners_each_peer(v->relay, drop_hung, v);
     look(v);
@@ -344,10 +344,10 @@ static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
 
 /* ---- the rest of the relay ---- */
 
-enum ownership voice_judge(const struct relay *r, const struct lanename *name, size_t *place_r)
+enum ownership heartbeat_judge(const struct relay *r, const struct lanename *name, size_t *place_r)
 {
     int before[LANENAME_OWNERS_MAX];
-    struct voice *v = r->voice;
+    struct heartbeat *v = r->heartbeat;
     if (!v)
         return ownership_judge(r->config, r->node, name, place_r);
     *place_r = 0;
@@ -361,25 +361,25 @@ enum ownership voice_judge(const struct relay *r, const struct lanename *name, s
     return OWNERSHIP_NONE;
 }
 
-bool voice_dead(const struct relay *r, const char *node)
+bool heartbeat_dead(const struct relay *r, const char *node)
 {
     int i = config_node_index(r->config, node);
-    if (!r->voice || i < 0 || r->voice->called_dead[i])
+    if (!r->heartbeat || i < 0 || r->heartbeat->called_dead[i])
         return ownership_dead(r->config, node);
-    return i != (int)r->voice->self && is_away(r->voice, (size_t)i, clock_monotonic());
+    return i != (int)r->heartbeat->self && is_away(r->heartbeat, (size_t)i, clock_monotonic());
 }
 
-bool voice_alive(const struct relay *r, const char *node)
+bool heartbeat_alive(const struct relay *r, const char *node)
 {
     int i = config_node_index(r->config, node);
-    if (!r->voice || i < 0)
+    if (!r->heartbeat || i < 0)
         return true;
-    return (size_t)i == r->voice->self ? duty_role(r->duty) == HEARD_ALIVE : liveness_state(r->voice->liveness, (size_t)i, clock_monotonic()) == HEARD_ALIVE;
+    return (size_t)i == r->heartbeat->self ? duty_role(r->duty) == HEARD_ALIVE : liveness_state(r->heartbeat->liveness, (size_t)i, clock_monotonic()) == HEARD_ALIVE;
 }
 
-bool voice_gone(const struct relay *r, int node, double now)
+bool heartbeat_lost_for_good(const struct relay *r, int node, double now)
 {
-    const struct voice *v = r->voice;
+    const struct heartbeat *v = r->heartbeat;
     const struct config *c = r->config;
     double alive = duty_role(r->duty) == HEARD_ALIVE ? duty_since(r->duty, now) : 0., least = (double)(c->dead_after + c->settle) / 1000.;
     if (node < 0)
@@ -394,43 +394,43 @@ bool voice_gone(const struct relay *r, int node, double now)
     return duty_taken(r->duty)[node] && replace > 0. && silence >= (replace > least ? replace : least);
 }
 
-bool voice_together(const struct relay *r, size_t node, double now)
+bool heartbeat_mutual(const struct relay *r, size_t node, double now)
 {
-    const struct voice *v = r->voice;
+    const struct heartbeat *v = r->heartbeat;
     return node != v->self && !v->called_dead[node] && liveness_hears(v->liveness, node, now) == HEARD_ALIVE && !duty_taken(r->duty)[node] &&
            liveness_as(v->liveness, node, v->self) == HEARD_ALIVE && !liveness_lists(v->liveness, node, v->self);
 }
 
-void voice_own_server(struct relay *r, bool restarted)
+void heartbeat_own_server(struct relay *r, bool restarted)
 {
     double now = clock_monotonic();
-    if (!r->voice)
+    if (!r->heartbeat)
         return;
-    r->voice->up = true;
+    r->heartbeat->up = true;
     if (restarted)
         duty_return(r->duty, "the node's Redis was restarted", now);
     else
         duty_up(r->duty, now);
-    voice_wake(r);
+    heartbeat_wake(r);
 }
 
-void voice_stood_still(struct relay *r, bool ourselves, double seconds)
+void heartbeat_stood_still(struct relay *r, bool ourselves, double seconds)
 {
     double now = clock_monotonic();
-    if (!r->voice || seconds < (double)r->config->suspect_after / 1000.)
+    if (!r->heartbeat || seconds < (double)r->config->suspect_after / 1000.)
         return;
     if (ourselves)
-        liveness_begin(r->voice->liveness, now);
+        liveness_begin(r->heartbeat->liveness, now);
     if (ourselves || duty_role(r->duty) != HEARD_RETURNING)
         duty_return(r->duty, ourselves ? "the relay stood still" : "the node's Redis stood still", now);
     else
         duty_up(r->duty, now);
-    voice_wake(r);
+    heartbeat_wake(r);
 }
 
-struct unmet voice_unmet(const struct relay *r)
+struct unmet heartbeat_unmet(const struct relay *r)
 {
-    return r->voice ? meeting_unmet(r->voice->meeting, r->voice->liveness, clock_monotonic()) : (struct unmet){NULL};
+    return r->heartbeat ? meeting_unmet(r->heartbeat->meeting, r->heartbeat->liveness, clock_monotonic()) : (struct unmet){NULL};
 }
 
 static void on_greeted(struct wire *w, redisReply *reply, void *arg)
@@ -439,58 +439,58 @@ static void on_greeted(struct wire *w, redisReply *reply, void *arg)
         log_debug("a beat to a node that joins: %s", reply->str);
 }
 
-void voice_greet(struct relay *r, struct wire *w)
+void heartbeat_greet(struct relay *r, struct wire *w)
 {
-    struct voice *v = r->voice;
+    struct heartbeat *v = r->heartbeat;
     if (v && v->text.len && !v->doubled)
         wire_sendf(w, on_greeted, NULL, "LANE.BEAT %s %s %llu %b", v->name[v->self], v->incarnation, (unsigned long long)v->counter, v->text.data, v->text.len);
 }
 
-void voice_outcast(struct relay *r, const char *why)
+void heartbeat_exclude(struct relay *r, const char *why)
 {
-    struct voice *v = r->voice;
+    struct heartbeat *v = r->heartbeat;
     if (!v || !v->outcast == !why)
         return;
     v->outcast = why;
     if (why)
-        voice_return(r, why);
-    voice_wake(r);
+        heartbeat_return(r, why);
+    heartbeat_wake(r);
 }
 
-void voice_return(struct relay *r, const char *why)
+void heartbeat_return(struct relay *r, const char *why)
 {
-    if (!r->voice)
+    if (!r->heartbeat)
         return;
     duty_return(r->duty, why, clock_monotonic());
-    voice_wake(r);
+    heartbeat_wake(r);
 }
 
-void voice_wake(struct relay *r)
+void heartbeat_wake(struct relay *r)
 {
-    if (!r->voice || r->voice->awake)
+    if (!r->heartbeat || r->heartbeat->awake)
         return;
-    r->voice->awake = true;
-    ev_feed_event(r->loop, &r->voice->tick, EV_TIMER);
+    r->heartbeat->awake = true;
+    ev_feed_event(r->loop, &r->heartbeat->tick, EV_TIMER);
 }
 
-void voice_leave(struct relay *r)
+void heartbeat_leave(struct relay *r)
 {
-    if (!r->voice)
+    if (!r->heartbeat)
         return;
     duty_leave(r->duty, clock_monotonic());
     log_info("leaving: the others are told that this node is back within %.0f s", (double)r->config->return_max / 1000.);
-    r->voice->leaving = true;
-    r->voice->asked_own = false; /* at once, whatever is under way */
-    say(r->voice);
+    r->heartbeat->leaving = true;
+    r->heartbeat->asked_own = false; /* at once, whatever is under way */
+    say(r->heartbeat);
 }
 
-bool voice_unsaid(const struct relay *r)
+bool heartbeat_unanswered(const struct relay *r)
 {
-    return r->voice && r->voice->leaving && r->voice->open;
+    return r->heartbeat && r->heartbeat->leaving && r->heartbeat->open;
 }
 
 /* Places for v->n nodes. */
-static void make_places(struct voice *v, size_t had)
+static void make_places(struct heartbeat *v, size_t had)
 {
 #define MORE(array)                                                                                                                        \
     v->array = mem_grow(v->array, v->n * sizeof *v->array);                                                                               \
@@ -507,7 +507,7 @@ static void make_places(struct voice *v, size_t had)
 }
 
 /* Nodes that the config has behind those of before. */
-static void add_names(struct voice *v)
+static void add_names(struct heartbeat *v)
 {
     const struct config *c = v->relay->config;
     size_t had = v->n;
@@ -523,7 +523,7 @@ static void add_names(struct voice *v)
     }
 }
 
-static void open_names(struct voice *v)
+static void open_names(struct heartbeat *v)
 {
     const struct config *c = v->relay->config;
     v->n = c->nnodes;
@@ -540,7 +540,7 @@ static void open_names(struct voice *v)
     fill_called_dead(v);
 }
 
-static void close_names(struct voice *v)
+static void close_names(struct heartbeat *v)
 {
     for (size_t i = 0; i < v->n; i++)
         free(v->name[i]);
@@ -556,13 +556,13 @@ static void close_names(struct voice *v)
     liveness_free(v->liveness);
 }
 
-struct voice *voice_open(struct relay *r)
+struct heartbeat *heartbeat_open(struct relay *r)
 {
     unsigned char random[8];
     if (r->config->takeover != TAKEOVER_AUTOMATIC)
         return NULL;
-    struct voice *v = mem_zero(sizeof *v);
-    r->voice = v;
+    struct heartbeat *v = mem_zero(sizeof *v);
+    r->heartbeat = v;
     v->relay = r;
     if (getrandom(random, sizeof random, 0) != sizeof random)
         log_warning("getrandom failed");
@@ -580,13 +580,13 @@ struct voice *voice_open(struct relay *r)
     return v;
 }
 
-void voice_close(struct relay *r)
+void heartbeat_close(struct relay *r)
 {
-    struct voice *v = r->voice;
+    struct heartbeat *v = r->heartbeat;
     if (!v)
         return;
     ev_timer_stop(r->loop, &v->tick);
-    r->voice = NULL;
+    r->heartbeat = NULL;
     replace_close(r->replace);
     whole_close(r->whole);
     replace_free(r->replace);
@@ -599,14 +599,14 @@ void voice_close(struct relay *r)
     r->replace = NULL;
 }
 
-void voice_reload(struct relay *r)
+void heartbeat_reload(struct relay *r)
 {
-    struct voice *v = r->voice;
+    struct heartbeat *v = r->heartbeat;
     if (!v)
         return;
     config_digest(r->config, v->config);
     add_names(v);
     fill_called_dead(v);
     whole_reload(r);
-    voice_wake(r);
+    heartbeat_wake(r);
 }
