@@ -10,7 +10,7 @@
 
 #include "relay/delivery/destination.h"
 #include "relay/intake/discover.h"
-#include "relay/intake/drain.h"
+#include "relay/intake/intake.h"
 #include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
 #include "lib/base/log.h"
@@ -65,7 +65,7 @@ static void on_turn(struct ev_loop *loop, ev_check *c, int events)
 {
     struct stop *stop = c->data;
     struct relay *r = stop->relay;
-    drain_run(r);
+    intake_run(r);
     spill_run(r);
     owners_flush(r);
     log_flush();
@@ -179,7 +179,7 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
     heartbeat_reload(r);
     lanes_judge(r);
     discover_list(r);
-    drain_want_all(r);
+    intake_want_all(r);
 }
 
 /* ---- main ---- */
@@ -187,7 +187,7 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
 static void open_all(struct relay *r)
 {
     r->destinations = destinations_open(r);
-    r->drain = drain_open(r);
+    r->intake = intake_open(r);
     r->poison = poison_open();
     r->series = series_open(r);
     r->lanes = lanes_open(r);
@@ -228,7 +228,7 @@ static void close_all(struct relay *r)
     lanes_close(r->lanes);
     series_close(r->series);
     destinations_close(r);
-    drain_close(r->drain);
+    intake_close(r->intake);
     poison_close(r->poison);
     naming_close();
     config_free(r->config);

@@ -1,6 +1,6 @@
 /* relay - the way out: what one node's lanes hold goes to the next hops.
  *
- *   READY ─▶ lanes ─▶ drain (TAKE) ─▶ inflight ─▶ mail ─▶ destination ─▶ smtp_* ─▶ next hop
+ *   READY ─▶ lanes ─▶ intake (TAKE) ─▶ inflight ─▶ mail ─▶ destination ─▶ smtp_* ─▶ next hop
  *                                             │ ▲ results
  *                                             ▼ │
  *                       owners: META, ACK, NACK on the own node ─▶ peers: META and ACK on the other owners
@@ -39,7 +39,7 @@ struct relay {
     struct spill *spill;
     struct destinations *destinations;
     struct discover *discover;
-    struct drain *drain;
+    struct intake *intake;
     struct inflight *inflight;
     struct owners *owners;
     struct stillness *stillness;

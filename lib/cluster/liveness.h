@@ -68,7 +68,7 @@ void liveness_begin(struct liveness *, double now);
 unsigned liveness_generation(const struct liveness *);
 void liveness_told(struct liveness *, size_t server, unsigned generation, const struct liveness_news *, size_t n, double now);
 
-/* What the node said last, until it is silent for dead_after. By this it is decided who drains. */
+/* What the node said last, until it is silent for dead_after. By this it is decided who serves a lane. */
 enum heard liveness_state(const struct liveness *, size_t node, double now);
 
 /* The same until it is silent for suspect_after: by this mail is placed, and others are told whom we hear. */

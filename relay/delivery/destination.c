@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "relay/intake/drain.h"
+#include "relay/intake/intake.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
@@ -51,7 +51,7 @@ static void went_well(struct destination *d)
     d->probe_wait = 0.;
     if (d->proving) {
         d->proving = false;
-        drain_want(d);
+        intake_want(d);
     }
     /* Only a window that is used shows that a wider one could be. */
     if (d->window >= (double)d->relay->config->destination_concurrency || d->window >= (double)d->ncarrying + window_first(d))
@@ -125,7 +125,7 @@ static void go_up(struct destination *d)
     free(d->trouble);
     d->trouble = NULL;
     log_info("next hop %s is back", d->name);
-    drain_want(d);
+    intake_want(d);
 }
 
 static void on_probe(struct ev_loop *loop, ev_timer *t, int events)
@@ -133,7 +133,7 @@ static void on_probe(struct ev_loop *loop, ev_timer *t, int events)
     struct destination *d = t->data;
     /* What waits in the lanes may have been taken over or revoked meanwhile: then there is nothing to probe
      * for. */
-    if (!drain_waits(d)) {
+    if (!intake_waits(d)) {
         d->down = false;
         d->probe_wait = 0.;
         free(d->trouble);

@@ -61,7 +61,7 @@ struct destination {
     double probe_wait;
     ev_timer probe;
 
-    /* drain.c's */
+    /* intake.c's */
     struct lane_list lanes;
     size_t in_flight, in_hand_bytes;
     bool taking;

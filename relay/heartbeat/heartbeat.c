@@ -7,7 +7,7 @@
 
 #include "lib/base/clock.h"
 #include "relay/intake/discover.h"
-#include "relay/intake/drain.h"
+#include "relay/intake/intake.h"
 #include "relay/state/duty.h"
 #include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
@@ -302,7 +302,7 @@ static void obey(struct heartbeat *v)
         return;
     lanes_judge(r);
     discover_list(r);
-    drain_want_all(r);
+    intake_want_all(r);
 }
 
 static bool may_work(const struct heartbeat *v)

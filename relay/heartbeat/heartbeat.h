@@ -21,7 +21,7 @@ enum ownership heartbeat_judge(const struct relay *, const struct lanename *, si
 /* ownership_dead(), likewise. */
 bool heartbeat_dead(const struct relay *, const char *node);
 
-/* Whether the node drains what it holds now, so that it holds all it promised; anyone, with takeover = manual. */
+/* Whether the node serves its lanes now, so that it holds all it promised; anyone, with takeover = manual. */
 bool heartbeat_alive(const struct relay *, const char *node);
 
 /* That node is lost for good: nobody hears it, and has not for replace_after, or for dead_after + settle when an admin calls it dead (so long that it has no

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "relay/intake/discover.h"
-#include "relay/intake/drain.h"
+#include "relay/intake/intake.h"
 #include "relay/heartbeat/joining.h"
 #include "relay/state/lanes.h"
 #include "lib/base/log.h"
@@ -67,7 +67,7 @@ static void use(struct membership *m)
     heartbeat_reload(r);
     lanes_judge(r);
     discover_list(r);
-    drain_want_all(r);
+    intake_want_all(r);
 }
 
 /* Kept first: who is whole for owners that it does not know after a restart would deliver what is theirs. */

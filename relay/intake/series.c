@@ -6,7 +6,7 @@
 
 #include "lib/base/clock.h"
 #include "relay/delivery/destination.h"
-#include "relay/intake/drain.h"
+#include "relay/intake/intake.h"
 #include "lib/mail/envelope.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -377,7 +377,7 @@ static void its_turn(struct lane *lane)
     lane->turn_since = 0.;
     lane->turn_told = false;
     if (lane->destination)
-        drain_want(lane->destination);
+        intake_want(lane->destination);
 }
 
 static void still_waits(struct series *s, struct seek *k, const char *why)
@@ -481,7 +481,7 @@ static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
         lane->paused = false;
         TAILQ_REMOVE(&s->paused, lane, pause_link);
         if (lane->destination)
-            drain_want(lane->destination);
+            intake_want(lane->destination);
     }
     /* Without the own node nothing can be said; what others say later only counts down. */
     if (s->round && now - s->began >= PATIENCE && !own_is_asked(s->round))
@@ -506,7 +506,7 @@ void series_hold(struct lane *lane, bool hold)
 {
     lane->held = hold;
     if (!hold && lane->destination && !lane->destination->relay->stopping)
-        drain_want(lane->destination);
+        intake_want(lane->destination);
 }
 
 void series_look(struct lane *lane)

@@ -20,7 +20,7 @@
 struct series *series_open(struct relay *);
 void series_close(struct series *); /* after the connections and lanes */
 
-/* Whether an entry of the lane, which is ours and has something, may be taken. One whose turn has not come is wanted (drain.h) when it has. */
+/* Whether an entry of the lane, which is ours and has something, may be taken. One whose turn has not come is wanted (intake.h) when it has. */
 bool series_may_take(struct lane *);
 
 /* The lane became ours, is ours no more, or ends. */

@@ -7,7 +7,7 @@
 #include "lib/base/clock.h"
 #include "relay/delivery/delivery_log.h"
 #include "relay/delivery/destination.h"
-#include "relay/intake/drain.h"
+#include "relay/intake/intake.h"
 #include "lib/base/log.h"
 #include "relay/delivery/mail.h"
 #include "lib/base/mem.h"
@@ -525,7 +525,7 @@ void spill_drain(struct relay *r, bool on)
     log_info(on ? "an admin drains this node: everything goes to Postfix's queue, nothing is delivered"
                 : "the drain is over: mail is delivered again");
     if (!on) {
-        drain_want_all(r);
+        intake_want_all(r);
         return;
     }
     /* What waits for a next hop goes back, to go the other way. */

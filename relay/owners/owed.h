@@ -20,7 +20,7 @@ struct owed {
     TAILQ_ENTRY(owed) next;
     char *lane; /* NULL: another command */
     size_t lane_len, n, bytes;
-    bool before; /* the peer comes before us among the owners: given back, it drains the lane, and must know of this first */
+    bool before; /* the peer comes before us among the owners: given back, it serves the lane, and must know of this first */
     double until; /* of META: before that (clock_monotonic) an entry that the peer does not hold may still be on its way there */
     int argc;
     char **argv; /* its words, in one allocation with their lengths */

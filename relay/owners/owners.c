@@ -5,7 +5,7 @@
 
 #include "relay/delivery/delivery_log.h"
 #include "relay/intake/discover.h"
-#include "relay/intake/drain.h"
+#include "relay/intake/intake.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
@@ -123,7 +123,7 @@ void owners_record(struct entry *e)
 void owners_ack(struct entry *e)
 {
     e->state = ENTRY_ACKING;
-    drain_leaving(e);
+    intake_leaving(e);
     TAILQ_INSERT_TAIL(&e->lane->acks, e, queued);
     list_lane(e->lane, e->relay->owners);
 }
@@ -143,7 +143,7 @@ static void passed(struct owners *o)
     o->refused = false;
     ev_timer_stop(o->relay->loop, &o->again);
     log_info("node %s takes acks again", o->relay->node);
-    drain_want_all(o->relay);
+    intake_want_all(o->relay);
 }
 
 static void refuse(struct owners *o, const char *what, const char *why)
@@ -487,7 +487,7 @@ void owners_return(struct entry *e, int64_t delay)
 {
     struct owners *o = e->relay->owners;
     e->state = ENTRY_RETURNING;
-    drain_leaving(e);
+    intake_leaving(e);
     metric_add(relay_given_back, 1);
     e->lane->commands++;
     if (e->lease && can_send(o) && e->generation == o->generation &&
@@ -584,7 +584,7 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
     o->generation++;
     heartbeat_own_server(o->relay, new_life && node_life(node) > 1);
     discover_list(o->relay);
-    drain_want_all(o->relay);
+    intake_want_all(o->relay);
 }
 
 void owners_reload(struct relay *r)

@@ -21,7 +21,7 @@ struct peer {
     struct node *node;
     long long dropped; /* entries, in this outage: it is said once when it begins and once when it ends */
     size_t open;       /* requests */
-    size_t before;     /* of them, those about lanes that it drains when they are given back */
+    size_t before;     /* of them, those about lanes that it serves when they are given back */
     struct owed_queue owed;
     ev_timer again;       /* then it is told what it refused */
     struct owed_queue absent; /* records of entries that it does not hold: they may be on their way to it */

@@ -1,7 +1,7 @@
 /* replace - another owner in the place of one that is lost for good, so that there are `copies` of its mail again (docs/takeover.md, "Copying what a lost node
  * held"; tests/model/copying.h walks through it).
  *
- * Who drains a lane does it, block by block:
+ * The relay that serves a lane does it, block by block:
  *
  *   CLOCK   what time is it at the own server?
  *   STORE   the block goes to every other owner of the new lane, under the same ids. Only what is stored by that counts: what was there already may be dropped

@@ -1,5 +1,5 @@
 /* duty - what this node is (returning, ready, alive, leaving), whom it took over, and what follows from that: the rules of docs/takeover.md, "Who is dead",
- * "Who drains" and "Return". Pure: whoever calls duty_look() often enough tells what it sees, and obeys what comes out. tests/model walks through the same rules. */
+ * "Who serves a lane" and "Return". Pure: whoever calls duty_look() often enough tells what it sees, and obeys what comes out. tests/model walks through the same rules. */
 #ifndef DOVELANE_RELAY_STATE_DUTY_H
 #define DOVELANE_RELAY_STATE_DUTY_H
 
@@ -74,7 +74,7 @@ bool duty_settled(const struct duty *, double now);   /* the wait at the head of
 /* Seconds for which it must have been heard before it may be ready again, because it came and went often. 0 mostly. */
 double duty_damped(const struct duty *);
 
-/* Whether lanes with these owners before this node are drained here; -1: in nobody's table. */
+/* Whether lanes with these owners before this node are served here; -1: in nobody's table. */
 bool duty_drains(const struct duty *, const int *before, size_t n, const bool *called_dead, double now);
 
 #endif

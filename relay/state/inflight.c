@@ -5,7 +5,7 @@
 
 #include "lib/base/clock.h"
 #include "relay/delivery/destination.h"
-#include "relay/intake/drain.h"
+#include "relay/intake/intake.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
 #include "relay/owners/owners.h"
@@ -118,7 +118,7 @@ void inflight_release(struct entry *e)
     e->lane->leaving -= e->leaving;
     e->lane->destination->in_flight--;
     e->lane->destination->in_hand_bytes -= held_bytes(e);
-    drain_released(e);
+    intake_released(e);
     spill_released(e);
     metric_set(relay_in_hand, (long long)h->count);
     smtp_rcpts_clear(e->mail.rcpt, e->mail.nrcpt);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "relay/delivery/destination.h"
-#include "relay/intake/drain.h"
+#include "relay/intake/intake.h"
 #include "relay/state/inflight.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -96,7 +96,7 @@ void lanes_told(struct relay *r, const char *name, size_t len)
     lane->waiting = true;
     lane->later = false;
     if (lane->ownership == OWNERSHIP_OURS && lane->destination)
-        drain_want(lane->destination);
+        intake_want(lane->destination);
 }
 
 static void each(struct lanes *lanes, void (*fn)(struct relay *, struct lane *))
@@ -128,13 +128,13 @@ static void free_lane(struct lane *lane)
     free(lane);
 }
 
-/* READY names a lane again when it gets something, so an idle one needs no memory. One that others drain is
+/* READY names a lane again when it gets something, so an idle one needs no memory. One that others serve is
  * rarely told of while it holds something: it is forgotten likewise, and LIST finds it when it becomes ours.
  */
 static bool needed(const struct lane *lane)
 {
-    bool drained = lane->ownership == OWNERSHIP_OURS && lane->destination;
-    return lane->in_flight || lane->taking || lane->commands || lane->listed || lane->held || (drained && lane->waiting);
+    bool served = lane->ownership == OWNERSHIP_OURS && lane->destination;
+    return lane->in_flight || lane->taking || lane->commands || lane->listed || lane->held || (served && lane->waiting);
 }
 
 static void reap(struct lanes *lanes)

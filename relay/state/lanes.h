@@ -29,7 +29,7 @@ struct lane {
     unsigned
         told;    /* how often we heard that: an empty TAKE proves nothing when it was sent before the last */
     bool taking; /* a TAKE is under way */
-    bool later;   /* the last TAKE gave all that there was, most probably: the next one can wait (drain.h) */
+    bool later;   /* the last TAKE gave all that there was, most probably: the next one can wait (intake.h) */
     bool careful; /* has suspects (poison.h): its entries are taken one by one */
     size_t in_flight;
     size_t leaving; /* of these: acked or given back, and not answered yet */

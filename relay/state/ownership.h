@@ -1,4 +1,4 @@
-/* ownership - whether a lane is ours to drain (docs/design.md, "Mail in" 1). Pure.
+/* ownership - whether a lane is ours to serve (docs/design.md, "Mail in" 1). Pure.
  *
  * For takeover = manual: who is alive is what the config says, its `dead` list and its node sections. With automatic
  * takeover heartbeat.c decides by the nodes' beats. */
@@ -24,7 +24,7 @@ bool ownership_dead(const struct config *, const char *node);
 /* place_r: how many owners stand before this node (when it is an owner at all): 0 is the first one, more is a
  * takeover.
  *
- * A node that the config calls dead drains nothing itself. All hosts share one file, so the next owner drains
+ * A node that the config calls dead serves nothing itself. All hosts share one file, so the next owner serves its lanes
  * its lanes by the same words, and two would deliver. */
 enum ownership ownership_judge(const struct config *, const char *self, const struct lanename *,
                                size_t *place_r);

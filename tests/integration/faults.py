@@ -536,7 +536,7 @@ BY_NAME = {fault.name: fault for fault in FAULTS}
 
 
 def healthy(system, nodes=NODES, copies=2):
-    """They are alive, whole for the sets that they may share, and drain for nobody who is there."""
+    """They are alive, whole for the sets that they may share, and serve lanes for nobody who is there."""
     def look():
         for node in nodes:
             with resp.Connection(system.look_at(node)) as connection:

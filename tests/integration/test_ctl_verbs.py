@@ -1,4 +1,4 @@
-"""dovelane hold, release, flush, requeue, delete: on every owner, obeyed by whoever drains the lane."""
+"""dovelane hold, release, flush, requeue, delete: on every owner, obeyed by the relay that serves the lane."""
 import re
 import time
 from pathlib import Path

@@ -396,7 +396,7 @@ def network():
 
 
 def at_peace(w):
-    """All live, hear each other, hold all they promised, and nobody drains for another."""
+    """All live, hear each other, hold all they promised, and nobody serves lanes for another."""
     def look():
         for node in w.connections:
             texts = {b[0].decode(): b[4].decode() for b in w.connections[node].call("LANE.BEAT")[0]}

@@ -167,7 +167,7 @@ static void let_go(struct copy *c)
 
 /* ---- copying ---- */
 
-/* B is silent for long, or an admin says that it is lost for good: A copies what it drains itself to C, under the name of the new owners, and moves it at home
+/* B is silent for long, or an admin says that it is lost for good: A copies what it serves itself to C, under the name of the new owners, and moves it at home
  * as long as C's copy is young. Only what C has stored just now counts as stored. */
 static void copying_moves(struct moves *m)
 {

@@ -86,7 +86,7 @@ static bool same_lane(const struct state *s)
     return !s->opened || without == SAME_NAME_AGAIN;
 }
 
-static bool drains(const struct state *s, unsigned i, unsigned mail)
+static bool serves(const struct state *s, unsigned i, unsigned mail)
 {
     int at = place(owners(s, mail), i);
     return s->node[i].status == ALIVE && at >= 0 && (at == 0 || (s->node[i].took >> owners(s, mail)[0] & 1));
@@ -340,7 +340,7 @@ static void life(const struct state *s, unsigned j)
 static void ask(const struct state *s, unsigned i)
 {
     const struct node *x = &s->node[i];
-    if (same_lane(s) || x->cleared || !drains(s, i, M2) || x->cut)
+    if (same_lane(s) || x->cleared || !serves(s, i, M2) || x->cut)
         return;
     for (unsigned j = 0; j < n; j++) {
         const struct node *y = &s->node[j];
@@ -371,7 +371,7 @@ static void deliver(const struct state *s, unsigned i)
         bool head = mail == M1 ? !(same_lane(s) && x->swapped && (x->holds & M2)) : !(same_lane(s) && (x->holds & M1) && !x->swapped);
         bool free_hand = !x->hand || (without == TWO_IN_FLIGHT && x->hand == M1 && mail == M2);
         bool turn = mail == M1 || same_lane(s) || x->cleared || without == NO_TURNS;
-        if (free_hand && (x->holds & mail) && !(x->hand & mail) && drains(s, i, mail) && turn && (head || (without == TWO_IN_FLIGHT && x->hand == M1)) &&
+        if (free_hand && (x->holds & mail) && !(x->hand & mail) && serves(s, i, mail) && turn && (head || (without == TWO_IN_FLIGHT && x->hand == M1)) &&
             (x->whole || without == NO_GUARD)) {
             t.node[i].hand |= (uint8_t)mail;
             go(&t, false);
@@ -416,14 +416,14 @@ static uint8_t of_the_lane(const struct state *s)
     return same_lane(s) ? M1 | M2 : M1;
 }
 
-/* Node i drains the lane, and its other owner is gone: down, or found dead by mistake. All that it holds is stored at node k, and then moved at home in one step. */
+/* Node i serves the lane, and its other owner is gone: down, or found dead by mistake. All that it holds is stored at node k, and then moved at home in one step. */
 static void copy(const struct state *s, unsigned i)
 {
     const struct node *x = &s->node[i];
     int at = place(s->first, i);
     uint8_t all = (uint8_t)(x->holds & of_the_lane(s));
     struct state t = *s;
-    if (at < 0 || x->status != ALIVE || !x->whole || !drains(s, i, M1))
+    if (at < 0 || x->status != ALIVE || !x->whole || !serves(s, i, M1))
         goto give_up;
     unsigned lost = s->first[1 - at];
     bool gone = s->node[lost].status == DOWN || ((x->took >> lost & 1) && s->node[lost].status == ALIVE);

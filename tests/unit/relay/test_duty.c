@@ -132,14 +132,14 @@ static bool took(size_t i, size_t j)
     return duty_taken(g.node[i].d)[j];
 }
 
-static bool drains_for(size_t i, size_t j)
+static bool serves_for(size_t i, size_t j)
 {
     bool dead[N] = {0};
     int before = (int)j;
     return g.node[i].up && duty_drains(g.node[i].d, &before, 1, dead, g.now);
 }
 
-static bool drains(size_t i)
+static bool serves(size_t i)
 {
     bool dead[N] = {0};
     return g.node[i].up && duty_drains(g.node[i].d, NULL, 0, dead, g.now);
@@ -150,11 +150,11 @@ START_TEST(test_all_start_at_once)
     group(3);
     pass(5.);
     for (size_t i = 0; i < 3; i++)
-        ck_assert(!drains(i));
+        ck_assert(!serves(i));
     pass(5.);
     for (size_t i = 0; i < 3; i++) {
         ck_assert_int_eq(role(i), HEARD_ALIVE);
-        ck_assert(g.node[i].whole && drains(i) && !drains_for(i, (i + 1) % 3));
+        ck_assert(g.node[i].whole && serves(i) && !serves_for(i, (i + 1) % 3));
     }
 }
 END_TEST
@@ -167,7 +167,7 @@ START_TEST(test_a_dead_node_is_taken_over_after_dead_after_and_not_before)
     pass(14.);
     ck_assert(!took(1, 0));
     pass(4.);
-    ck_assert(took(1, 0) && took(2, 0) && drains_for(1, 0));
+    ck_assert(took(1, 0) && took(2, 0) && serves_for(1, 0));
     ck_assert_int_eq(role(1), HEARD_ALIVE);
 }
 END_TEST
@@ -181,14 +181,14 @@ START_TEST(test_it_comes_back_and_nobody_drains_for_it_any_more)
     g.node[1].busy[0] = true; /* mx2 has a mail of it in flight */
     start(0);
     pass(3.);
-    ck_assert(drains_for(1, 0) && !drains(0)); /* meanwhile the taker goes on */
+    ck_assert(serves_for(1, 0) && !serves(0)); /* meanwhile the taker goes on */
     pass(7.);
     ck_assert_int_eq(role(0), HEARD_READY);
-    ck_assert(took(1, 0) && !drains_for(1, 0) && !drains(0));
+    ck_assert(took(1, 0) && !serves_for(1, 0) && !serves(0));
     g.node[1].busy[0] = false;
     pass(3.);
     ck_assert_int_eq(role(0), HEARD_ALIVE);
-    ck_assert(!took(1, 0) && drains(0) && !drains_for(1, 0));
+    ck_assert(!took(1, 0) && serves(0) && !serves_for(1, 0));
 }
 END_TEST
 
@@ -205,14 +205,14 @@ START_TEST(test_never_two_drain_the_same)
             else if (!g.node[i].up && rand() % 30 == 0)
                 start(i);
             pass(STEP);
-            ck_assert(!(drains(0) && drains_for(1, 0)));
-            ck_assert(!(drains(1) && drains_for(0, 1)));
+            ck_assert(!(serves(0) && serves_for(1, 0)));
+            ck_assert(!(serves(1) && serves_for(0, 1)));
         }
         for (size_t i = 0; i < 2; i++)
             if (!g.node[i].up)
                 start(i);
         pass(1400.);
-        ck_assert(drains(0) && drains(1) && g.node[0].whole && g.node[1].whole);
+        ck_assert(serves(0) && serves(1) && g.node[0].whole && g.node[1].whole);
     }
 }
 END_TEST
@@ -252,9 +252,9 @@ START_TEST(test_a_node_that_lost_what_it_held_returns)
     g.node[0].whole = false;
     pass(1.);
     ck_assert_int_eq(role(0), HEARD_RETURNING);
-    ck_assert(!drains(0));
+    ck_assert(!serves(0));
     pass(30.);
-    ck_assert(drains(0) && g.node[0].whole);
+    ck_assert(serves(0) && g.node[0].whole);
 }
 END_TEST
 
@@ -269,7 +269,7 @@ START_TEST(test_nobody_is_whole_by_time_when_the_other_is_away)
     pass(250.);
     ck_assert_int_eq(role(0), HEARD_RETURNING);
     pass(100.);
-    ck_assert(role(0) == HEARD_ALIVE && !g.node[0].whole); /* it may drain what it has */
+    ck_assert(role(0) == HEARD_ALIVE && !g.node[0].whole); /* it may serve what it has */
     start(1);
     pass(2.);
     ck_assert_int_eq(role(0), HEARD_RETURNING); /* and becomes whole as soon as somebody is there */

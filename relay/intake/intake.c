@@ -1,4 +1,4 @@
-#include "relay/intake/drain.h"
+#include "relay/intake/intake.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@
 
 TAILQ_HEAD(want_list, destination);
 
-struct drain {
+struct intake {
     struct relay *relay;
     struct want_list want;
     ev_timer pause; /* active: TAKE was refused */
@@ -51,21 +51,21 @@ struct take {
     bool unsent; /* its end is the answer to LANE.WHOLE */
 };
 
-void drain_want(struct destination *d)
+void intake_want(struct destination *d)
 {
     if (d->wanted)
         return;
     d->wanted = true;
-    TAILQ_INSERT_TAIL(&d->relay->drain->want, d, want);
+    TAILQ_INSERT_TAIL(&d->relay->intake->want, d, want);
 }
 
 static void want_one(struct destination *d, void *arg)
 {
     if (!TAILQ_EMPTY(&d->lanes))
-        drain_want(d);
+        intake_want(d);
 }
 
-void drain_want_all(struct relay *r)
+void intake_want_all(struct relay *r)
 {
     destinations_each(r, want_one, NULL);
 }
@@ -87,7 +87,7 @@ static bool well_formed(const redisReply *e)
 /* Whether an entry under suspicion may be taken: alone. */
 static bool alone(struct relay *r, struct lane *lane, size_t in_reply)
 {
-    if (in_reply == 1 && !lane->in_flight && !r->drain->suspect)
+    if (in_reply == 1 && !lane->in_flight && !r->intake->suspect)
         return true;
     lane->careful = true;
     return false;
@@ -122,7 +122,7 @@ static bool take_entry(struct relay *r, struct lane *lane, long long lease, redi
     entry->stored_at = asked_at - (double)e->element[4]->integer / 1000.;
     entry->suspect = verdict != POISON_NO;
     if (entry->suspect)
-        r->drain->suspect = true;
+        r->intake->suspect = true;
     else if (in_reply == 1)
         lane->careful = false;
     metric_add(relay_taken, 1);
@@ -145,7 +145,7 @@ static int64_t back_for(struct relay *r, const struct lane *lane, const redisRep
             metric_add(relay_poison_left, 1);
             return r->config->retry_most;
         }
-        return elsewhere ? r->config->retry_first : verdict != POISON_NO && r->drain->suspect ? SUSPECT_AGAIN : 0;
+        return elsewhere ? r->config->retry_first : verdict != POISON_NO && r->intake->suspect ? SUSPECT_AGAIN : 0;
     }
     log_error("lane=%s: an entry without an id of %d bytes (sequence %lld) is not ours, left alone",
               lane->name, ENTRYID_LEN, e->element[0]->integer);
@@ -209,7 +209,7 @@ static void now_after_all(struct destination *d, void *arg)
     TAILQ_FOREACH(lane, &d->lanes, beside)
         if (lane->later) {
             lane->later = false;
-            drain_want(d);
+            intake_want(d);
         }
 }
 
@@ -221,13 +221,13 @@ static void on_later(struct ev_loop *loop, ev_timer *t, int events)
 static void wait_with(struct lane *lane, struct relay *r)
 {
     lane->later = true;
-    if (!ev_is_active(&r->drain->later)) {
-        ev_timer_set(&r->drain->later, LATER, 0.);
-        ev_timer_start(r->loop, &r->drain->later);
+    if (!ev_is_active(&r->intake->later)) {
+        ev_timer_set(&r->intake->later, LATER, 0.);
+        ev_timer_start(r->loop, &r->intake->later);
     }
 }
 
-void drain_leaving(struct entry *e)
+void intake_leaving(struct entry *e)
 {
     struct lane *lane = e->lane;
     if (e->leaving)
@@ -235,17 +235,17 @@ void drain_leaving(struct entry *e)
     e->leaving = true;
     lane->leaving++;
     if (lane->parsed.generation)
-        drain_want(lane->destination);
+        intake_want(lane->destination);
     if (!lane->later || lane->leaving < lane->in_flight)
         return;
     lane->later = false;
-    drain_want(lane->destination);
+    intake_want(lane->destination);
 }
 
 static void on_pause_over(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct relay *r = t->data;
-    drain_want_all(r);
+    intake_want_all(r);
 }
 
 static void on_take(struct wire *w, redisReply *reply, void *arg)
@@ -254,16 +254,16 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
     free(arg);
     t.lane->taking = t.destination->taking = false;
     if (t.careful) {
-        t.relay->drain->looking = false;
-        drain_want_all(t.relay);
+        t.relay->intake->looking = false;
+        intake_want_all(t.relay);
     }
     if (!reply)
         return; /* lanes.c asks for everything anew when the connection is back */
     if (reply->type != REDIS_REPLY_ARRAY) {
         log_warning("lane=%s: TAKE was refused: %s", t.lane->name, reply->str ? reply->str : "no list");
-        ev_timer_stop(t.relay->loop, &t.relay->drain->pause);
-        ev_timer_set(&t.relay->drain->pause, PAUSE, 0.);
-        ev_timer_start(t.relay->loop, &t.relay->drain->pause);
+        ev_timer_stop(t.relay->loop, &t.relay->intake->pause);
+        ev_timer_set(&t.relay->intake->pause, PAUSE, 0.);
+        ev_timer_start(t.relay->loop, &t.relay->intake->pause);
         return;
     }
     struct taken all = {0};
@@ -276,7 +276,7 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
         all = (struct taken){all.n + one.n, all.bytes + one.bytes, all.back || one.back};
     }
     bool behind = all.n >= t.asked || all.bytes >= TAKE_BYTES / 2 || t.lane->parsed.generation;
-    ev_set_io_collect_interval(t.relay->loop, gather_took(&t.relay->drain->gather, all.n, behind, clock_monotonic()) ? GATHER_SECONDS : 0.);
+    ev_set_io_collect_interval(t.relay->loop, gather_took(&t.relay->intake->gather, all.n, behind, clock_monotonic()) ? GATHER_SECONDS : 0.);
     if (!all.n)
         t.lane->careful = false;
     if (!all.n && t.lane->parsed.generation)
@@ -285,7 +285,7 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
         t.lane->waiting = false;
     if (all.n && all.n < t.asked && all.bytes < TAKE_BYTES / 2 && !all.back && t.lane->told == t.told && t.lane->in_flight > t.lane->leaving)
         wait_with(t.lane, t.relay);
-    drain_want(t.destination);
+    intake_want(t.destination);
 }
 
 static void on_whole(struct wire *w, redisReply *reply, void *arg)
@@ -304,9 +304,9 @@ static void on_whole(struct wire *w, redisReply *reply, void *arg)
 
 static bool may_take(struct relay *r)
 {
-    struct drain *drain = r->drain;
-    drain->full = inflight_bytes(r) >= INFLIGHT_BYTES;
-    return !r->stopping && !spill_draining(r) && !ev_is_active(&drain->pause) && !stillness_now(r) &&
+    struct intake *intake = r->intake;
+    intake->full = inflight_bytes(r) >= INFLIGHT_BYTES;
+    return !r->stopping && !spill_draining(r) && !ev_is_active(&intake->pause) && !stillness_now(r) &&
            owners_ready(r) && !owners_refused(r);
 }
 
@@ -318,7 +318,7 @@ static int64_t credit(const struct destination *d)
     if (d->down || d->taking || d->in_hand_bytes >= DESTINATION_BYTES)
         return 0;
     /* Slow next hops may hold all there is room for: the others go on, with one TAKE's worth in flight. */
-    if (d->relay->drain->full && d->in_flight)
+    if (d->relay->intake->full && d->in_flight)
         return 0;
     return left >= (most + 3) / 4 ? left : 0;
 }
@@ -337,7 +337,7 @@ static struct lane *next_lane(struct destination *d)
     TAILQ_FOREACH(lane, &d->lanes, beside)
     {
         if (lane->ownership == OWNERSHIP_OURS && lane->waiting && !lane->taking && !lane->later && !busy(lane) &&
-            !(lane->careful && (d->relay->drain->suspect || d->relay->drain->looking)) && series_may_take(lane))
+            !(lane->careful && (d->relay->intake->suspect || d->relay->intake->looking)) && series_may_take(lane))
             break;
     }
     if (lane) {
@@ -373,26 +373,26 @@ static void take(struct destination *d, int64_t n)
     }
     lane->taking = d->taking = true;
     if (t->careful)
-        d->relay->drain->looking = true;
+        d->relay->intake->looking = true;
 }
 
-void drain_released(const struct entry *e)
+void intake_released(const struct entry *e)
 {
-    drain_want(e->lane->destination);
+    intake_want(e->lane->destination);
     if (!e->suspect)
         return;
-    e->relay->drain->suspect = false;
-    drain_want_all(e->relay);
+    e->relay->intake->suspect = false;
+    intake_want_all(e->relay);
 }
 
-void drain_run(struct relay *r)
+void intake_run(struct relay *r)
 {
     struct destination *d;
-    bool was_full = r->drain->full, may = may_take(r);
-    if (was_full && !r->drain->full)
-        drain_want_all(r);
-    while ((d = TAILQ_FIRST(&r->drain->want))) {
-        TAILQ_REMOVE(&r->drain->want, d, want);
+    bool was_full = r->intake->full, may = may_take(r);
+    if (was_full && !r->intake->full)
+        intake_want_all(r);
+    while ((d = TAILQ_FIRST(&r->intake->want))) {
+        TAILQ_REMOVE(&r->intake->want, d, want);
         d->wanted = false;
         int64_t n = may ? credit(d) : 0;
         if (n > 0)
@@ -416,7 +416,7 @@ static void on_length(struct wire *w, redisReply *reply, void *arg)
     free(l);
 }
 
-bool drain_waits(struct destination *d)
+bool intake_waits(struct destination *d)
 {
     bool waits = d->queued > 0;
     struct lane *lane;
@@ -438,21 +438,21 @@ bool drain_waits(struct destination *d)
     return waits;
 }
 
-struct drain *drain_open(struct relay *r)
+struct intake *intake_open(struct relay *r)
 {
-    struct drain *drain = mem_zero(sizeof *drain);
-    drain->relay = r;
-    TAILQ_INIT(&drain->want);
-    ev_timer_init(&drain->pause, on_pause_over, 0., 0.);
-    drain->pause.data = r;
-    ev_timer_init(&drain->later, on_later, 0., 0.);
-    drain->later.data = r;
-    return drain;
+    struct intake *intake = mem_zero(sizeof *intake);
+    intake->relay = r;
+    TAILQ_INIT(&intake->want);
+    ev_timer_init(&intake->pause, on_pause_over, 0., 0.);
+    intake->pause.data = r;
+    ev_timer_init(&intake->later, on_later, 0., 0.);
+    intake->later.data = r;
+    return intake;
 }
 
-void drain_close(struct drain *drain)
+void intake_close(struct intake *intake)
 {
-    ev_timer_stop(drain->relay->loop, &drain->pause);
-    ev_timer_stop(drain->relay->loop, &drain->later);
-    free(drain);
+    ev_timer_stop(intake->relay->loop, &intake->pause);
+    ev_timer_stop(intake->relay->loop, &intake->later);
+    free(intake);
 }
