@@ -10,11 +10,11 @@
  * Postfix's own queue; orders.h is what an admin wants here, notices.h
  * what he wants everywhere.
  *
- *   BEATs ─▶ heartbeat ─▶ liveness ─▶ duty ─▶ which lanes are ours        whole ─▶ listing, refill: what other owners hold and we do not
+ *   BEATs ─▶ heartbeat ─▶ liveness ─▶ duty ─▶ which lanes are ours       resync ─▶ listing, refill: what other owners hold and we do not
  *
  *                                                                  replace ─▶ listing, refill: another owner for what a lost node held
  *
- * heartbeat.h hears the other nodes, duty.h says what follows from that, whole.h makes this node hold what it promised; membership.h learns which nodes there are. */
+ * heartbeat.h hears the other nodes, duty.h says what follows from that, resync.h makes this node hold what it promised; membership.h learns which nodes there are. */
 #ifndef DOVELANE_RELAY_RELAY_H
 #define DOVELANE_RELAY_RELAY_H
 
@@ -49,7 +49,7 @@ struct relay {
     /* NULL with takeover = manual */
     struct heartbeat *heartbeat;
     struct duty *duty;
-    struct whole *whole;
+    struct resync *resync;
     struct replace *replace;
 };
 

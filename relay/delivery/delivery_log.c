@@ -5,7 +5,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/logline.h"
 #include "relay/owners/owners.h"
-#include "relay/repair/whole.h"
+#include "relay/repair/resync.h"
 
 const char *delivery_queue_id(const struct entry *e)
 {
@@ -29,7 +29,7 @@ const char *delivery_why(const struct entry *e, const struct recipient *r)
     /* It comes from the disk of the own Redis, or was there when a return ended, which brought it maybe: it may have been delivered before. A server tells ages in whole
      * milliseconds, as of the begin of its turn; nobody stores new mail within a beat of a return's end. */
     double stored_at = e->stored_at - (double)e->relay->config->beat / 1000.;
-    if (stored_at <= owners_loaded(e->relay) || whole_brought(e->relay, &e->lane->parsed, stored_at))
+    if (stored_at <= owners_loaded(e->relay) || resync_brought(e->relay, &e->lane->parsed, stored_at))
         return "return";
     /* A lease that failed without leaving a trace in the envelope: a relay ended in the middle of it. */
     return r->attempts || e->failed_leases ? "retry" : "first";

@@ -19,7 +19,7 @@
 #include "relay/owners/owners.h"
 #include "relay/owners/peers.h"
 #include "relay/repair/replace.h"
-#include "relay/repair/whole.h"
+#include "relay/repair/resync.h"
 
 #define BEATS_MOST 300 /* in one answer */
 #define UNTOLD_SAID 60. /* seconds in which no server tells which nodes there are, until the log says so */
@@ -99,7 +99,7 @@ static bool heard(struct beating *b, const redisReply *reply)
         log_info("node %s: BEAT passes again", v->name[b->node]);
     v->refused[b->node] = false;
     read_beats(v, b->node, b->generation, reply->element[0]);
-    whole_told(v->relay, b->node, reply->element[1]);
+    resync_told(v->relay, b->node, reply->element[1]);
     return true;
 }
 
@@ -218,8 +218,8 @@ static struct duty_view view(struct heartbeat *v)
     struct relay *r = v->relay;
     struct duty_view see = {.now = clock_monotonic(), .own_up = owners_ready(r), .in_flight = inflight_count(r), .busy = v->busy, .called_dead = v->called_dead};
     fill_busy(v);
-    see.comparing = whole_comparing(r);
-    see.nsets = whole_sets(r, &see.set);
+    see.comparing = resync_comparing(r);
+    see.nsets = resync_sets(r, &see.set);
     return see;
 }
 
@@ -329,7 +329,7 @@ static void look(struct heartbeat *v)
     }
     obey(v);
     tell_silence(v);
-    whole_look(r, clock_monotonic());
+    resync_tick(r, clock_monotonic());
     replace_look(r, clock_monotonic());
 }
 
@@ -571,7 +571,7 @@ struct heartbeat *heartbeat_open(struct relay *r)
     config_digest(r->config, v->config);
     open_names(v);
     v->meeting = meeting_open(r);
-    r->whole = whole_open(r);
+    r->resync = resync_open(r);
     r->replace = replace_open(r);
     double beat = (double)r->config->beat / 1000.;
     ev_timer_init(&v->tick, on_tick, 0., beat);
@@ -588,14 +588,14 @@ void heartbeat_close(struct relay *r)
     ev_timer_stop(r->loop, &v->tick);
     r->heartbeat = NULL;
     replace_close(r->replace);
-    whole_close(r->whole);
+    resync_close(r->resync);
     replace_free(r->replace);
     close_names(v);
     meeting_free(v->meeting);
     buf_free(&v->text);
     free(v);
     r->duty = NULL;
-    r->whole = NULL;
+    r->resync = NULL;
     r->replace = NULL;
 }
 
@@ -607,6 +607,6 @@ void heartbeat_reload(struct relay *r)
     config_digest(r->config, v->config);
     add_names(v);
     fill_called_dead(v);
-    whole_reload(r);
+    resync_reload(r);
     heartbeat_wake(r);
 }

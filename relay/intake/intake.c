@@ -17,7 +17,7 @@
 #include "relay/intake/spill.h"
 #include "relay/intake/stillness.h"
 #include "relay/heartbeat/heartbeat.h"
-#include "relay/repair/whole.h"
+#include "relay/repair/resync.h"
 
 #define TAKE_BYTES (1024 * 1024)             /* one answer; a larger entry comes alone */
 #define DESTINATION_BYTES (32 * 1024 * 1024) /* in flight for one next hop, beyond which no more is taken */
@@ -295,8 +295,8 @@ static void on_whole(struct wire *w, redisReply *reply, void *arg)
         free(t);
         return;
     }
-    bool whole = reply && whole_says(t->relay, &t->lane->parsed, reply);
-    t->lost = reply && !whole && (t->lane->whole || whole_believed(t->relay, &t->lane->parsed));
+    bool whole = reply && resync_says_whole(t->relay, &t->lane->parsed, reply);
+    t->lost = reply && !whole && (t->lane->whole || resync_believed_whole(t->relay, &t->lane->parsed));
     t->lane->whole = whole;
 }
 

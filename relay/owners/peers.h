@@ -2,7 +2,7 @@
  * copies.
  *
  * What a peer cannot be given now is kept until it can (owed.h), up to a bound. What is forgotten beyond leaves it with entries that were
- * delivered; docs/design.md, "Mail in" 4 says what becomes of them: nodes that are whole compare, and drop what the other lacks (whole.h). With takeover = manual they
+ * delivered; docs/design.md, "Mail in" 4 says what becomes of them: nodes that are whole compare, and drop what the other lacks (resync.h). With takeover = manual they
  * do not, and such entries are delivered again when this node is declared dead. */
 #ifndef DOVELANE_RELAY_OWNERS_PEERS_H
 #define DOVELANE_RELAY_OWNERS_PEERS_H

@@ -17,7 +17,7 @@
 #include "relay/intake/series.h"
 #include "relay/intake/spill.h"
 #include "relay/heartbeat/heartbeat.h"
-#include "relay/repair/whole.h"
+#include "relay/repair/resync.h"
 
 #define BLOCK_LEAST 1
 #define NOTHING_DUE 1. /* seconds */
@@ -163,7 +163,7 @@ static bool fit(const struct replace *p, const struct job *j)
         name[i] = c->node[j->owner[i]].name;
     for (size_t i = 0; i < j->nowners; i++) {
         bool own = !strcmp(name[i], p->relay->node);
-        if ((!own && !heartbeat_mutual(p->relay, j->owner[i], now)) || !whole_wire(p->relay, j->owner[i]) || !whole_for(p->relay, j->owner[i], name, j->nowners))
+        if ((!own && !heartbeat_mutual(p->relay, j->owner[i], now)) || !resync_wire(p->relay, j->owner[i]) || !resync_node_is_whole(p->relay, j->owner[i], name, j->nowners))
             return false;
     }
     return true;
@@ -384,7 +384,7 @@ static void on_there(struct wire *w, redisReply *reply, void *arg)
 static void tell_old(struct replace *p, size_t moved)
 {
     struct job *j = p->jobs;
-    struct wire *own = whole_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
+    struct wire *own = resync_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
     if (moved * ENTRYID_LEN == p->ids.len) {
         owners_moved(p->relay, j->name, j->len, p->ids.data, moved);
         return;
@@ -451,7 +451,7 @@ static void move(struct replace *p)
     struct job *j = p->jobs;
     struct buf *ids = &p->ids;
     char before[24];
-    struct wire *own = whole_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
+    struct wire *own = resync_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
     buf_consume(ids, ids->len);
     for (size_t i = 0; i < p->n; i++)
         if (p->stored[i] == j->nowners - 1 && !is_busy(p, j->wanted[j->at + i].id))
@@ -507,7 +507,7 @@ static void store_next(struct replace *p)
         move(p);
         return;
     }
-    struct wire *own = whole_wire(p->relay, self), *to = whole_wire(p->relay, j->owner[p->target]);
+    struct wire *own = resync_wire(p->relay, self), *to = resync_wire(p->relay, j->owner[p->target]);
     if (!own || !to) {
         give_up(p, "a connection was lost");
         return;
@@ -611,7 +611,7 @@ static void next_block(struct replace *p)
         p->owed = 0.;
         return;
     }
-    struct wire *own = whole_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
+    struct wire *own = resync_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
     if (!own || !still_gone(p, p->jobs)) {
         give_up(p, own ? "it came back" : "the connection to the own node was lost");
         return;
@@ -635,14 +635,14 @@ static bool anyone_gone(const struct relay *r, double now)
     for (size_t i = 0; i < r->config->nnodes; i++)
         if (heartbeat_lost_for_good(r, (int)i, now))
             return true;
-    return whole_strangers(r);
+    return resync_unknown_owners(r);
 }
 
 void replace_look(struct relay *r, double now)
 {
     static const struct listing_calls calls = {on_lane, on_ids, on_listed};
     struct replace *p = r->replace;
-    struct wire *own = whole_wire(r, (size_t)config_node_index(r->config, r->node));
+    struct wire *own = resync_wire(r, (size_t)config_node_index(r->config, r->node));
     if (p->listing || p->jobs || p->open || p->refill || now < p->not_before || r->stopping)
         return;
     if (!own || duty_role(r->duty) != HEARD_ALIVE || !anyone_gone(r, now)) {

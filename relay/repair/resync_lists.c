@@ -1,5 +1,5 @@
 /* What this server holds, and what the others hold: ids and revisions, matched as they come. */
-#include "relay/repair/whole_work.h"
+#include "relay/repair/resync_work.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +10,9 @@
 
 /* ---- LIST_HERE ---- */
 
-static struct here *find_here(struct whole *w, const char *name, size_t len)
+static struct own_lane *find_here(struct resync *w, const char *name, size_t len)
 {
-    struct here *h = w->bucket[namehash(name, len) & (BUCKETS - 1)];
+    struct own_lane *h = w->bucket[namehash(name, len) & (BUCKETS - 1)];
     while (h && (h->len != len || memcmp(h->name, name, len)))
         h = h->next;
     return h;
@@ -25,7 +25,7 @@ static size_t slot_of(const unsigned char id[ENTRYID_LEN], size_t nslots)
     return (size_t)((x * 0x9e3779b97f4a7c15u) >> 20) & (nslots - 1);
 }
 
-static void place(struct here *h, uint32_t i)
+static void place(struct own_lane *h, uint32_t i)
 {
     size_t at = slot_of(h->entry[i].id, h->nslots);
     while (h->slot[at])
@@ -33,7 +33,7 @@ static void place(struct here *h, uint32_t i)
     h->slot[at] = i + 1;
 }
 
-static void grow_here(struct here *h)
+static void grow_here(struct own_lane *h)
 {
     h->size = h->size ? 2 * h->size : 64;
     h->entry = mem_grow(h->entry, h->size * sizeof *h->entry);
@@ -44,7 +44,7 @@ static void grow_here(struct here *h)
         place(h, i);
 }
 
-static struct own_entry *find_own(const struct here *h, const unsigned char id[ENTRYID_LEN])
+static struct own_entry *find_own(const struct own_lane *h, const unsigned char id[ENTRYID_LEN])
 {
     if (!h || !h->n)
         return NULL;
@@ -56,11 +56,11 @@ static struct own_entry *find_own(const struct here *h, const unsigned char id[E
 
 static void *here_lane(const char *name, size_t len, const struct lanename *parsed, void *arg)
 {
-    struct whole *w = ((struct site *)arg)->w;
-    struct set *s = whole_set_of_lane(w, parsed);
+    struct resync *w = ((struct site *)arg)->w;
+    struct set *s = resync_set_of_lane(w, parsed);
     if (!s || !s->active)
         return NULL;
-    struct here *h = mem_zero(sizeof *h), **bucket = &w->bucket[namehash(name, len) & (BUCKETS - 1)];
+    struct own_lane *h = mem_zero(sizeof *h), **bucket = &w->bucket[namehash(name, len) & (BUCKETS - 1)];
     h->name = mem_strndup(name, len);
     h->len = len;
     h->set = s;
@@ -77,8 +77,8 @@ static bool no_id(const unsigned char id[ENTRYID_LEN])
 
 static void here_ids(void *lane, const struct listed *l, size_t n, void *arg)
 {
-    struct whole *w = ((struct site *)arg)->w;
-    struct here *h = lane;
+    struct resync *w = ((struct site *)arg)->w;
+    struct own_lane *h = lane;
     for (size_t i = 0; i < n; i++) {
         if (no_id(l[i].id))
             continue; /* not ours */
@@ -95,15 +95,15 @@ static void here_ids(void *lane, const struct listed *l, size_t n, void *arg)
 static void on_listed(const char *trouble, void *arg)
 {
     struct site *site = arg;
-    struct whole *w = site->w;
+    struct resync *w = site->w;
     if (trouble && !w->closing)
-        whole_site_failed(w, site->index, trouble);
+        resync_site_failed(w, site->index, trouble);
     site->listed = !trouble;
     w->open--;
-    whole_advance(w);
+    resync_advance(w);
 }
 
-void whole_list_here(struct whole *w)
+void resync_list_here(struct resync *w)
 {
     static const struct listing_calls calls = {here_lane, here_ids, on_listed};
     struct site *own = &w->site[w->self];
@@ -118,11 +118,11 @@ void whole_list_here(struct whole *w)
 static void *there_lane(const char *name, size_t len, const struct lanename *parsed, void *arg)
 {
     struct site *site = arg;
-    struct whole *w = site->w;
-    struct set *s = whole_set_of_lane(w, parsed);
-    if (!s || !whole_uses(s, site->index))
+    struct resync *w = site->w;
+    struct set *s = resync_set_of_lane(w, parsed);
+    if (!s || !resync_uses(s, site->index))
         return NULL;
-    struct there *t = mem_zero(sizeof *t);
+    struct other_lane *t = mem_zero(sizeof *t);
     t->site = site->index;
     t->name = mem_strndup(name, len);
     t->len = len;
@@ -136,7 +136,7 @@ static void *there_lane(const char *name, size_t len, const struct lanename *par
 
 static void there_ids(void *lane, const struct listed *l, size_t n, void *arg)
 {
-    struct there *t = lane;
+    struct other_lane *t = lane;
     for (size_t i = 0; i < n; i++) {
         uint32_t at = t->place++;
         struct own_entry *e = find_own(t->here, l[i].id);
@@ -162,31 +162,31 @@ static void there_ids(void *lane, const struct listed *l, size_t n, void *arg)
     }
 }
 
-void whole_list_there(struct whole *w)
+void resync_list_there(struct resync *w)
 {
     static const struct listing_calls calls = {there_lane, there_ids, on_listed};
     for (size_t i = 0; i < w->nsites; i++) {
         struct site *site = &w->site[i];
         bool needed = false;
         for (struct set *s = w->sets; s; s = s->next)
-            needed |= i != w->self && whole_uses(s, i) && (w->mode != PERIODIC || s->held);
+            needed |= i != w->self && resync_uses(s, i) && (w->mode != PERIODIC || s->held);
         site->listed = false;
         if (!needed)
             continue;
         if (node_ready(site->node) && listing_open(node_wire(site->node), &calls, site))
             w->open++;
         else
-            whole_site_failed(w, i, "the connection was lost");
+            resync_site_failed(w, i, "the connection was lost");
     }
 }
 
 /* ---- afterwards ---- */
 
-void whole_free_lists(struct whole *w)
+void resync_free_lists(struct resync *w)
 {
     for (size_t i = 0; i < BUCKETS; i++)
         while (w->bucket[i]) {
-            struct here *h = w->bucket[i];
+            struct own_lane *h = w->bucket[i];
             w->bucket[i] = h->next;
             free(h->name);
             free(h->entry);
@@ -194,7 +194,7 @@ void whole_free_lists(struct whole *w)
             free(h);
         }
     while (w->there) {
-        struct there *t = w->there;
+        struct other_lane *t = w->there;
         w->there = t->next;
         free(t->name);
         free(t->wanted);

@@ -1,4 +1,4 @@
-/* whole - for which sets of owners the own server is whole, and the comparison that makes it so (docs/takeover.md, "Whole").
+/* resync - for which sets of owners the own server is whole, and the comparison that makes it so (docs/takeover.md, "Whole").
  *
  * A round goes through these steps, and everything else may happen between any two of them. Data flows down only.
  *
@@ -14,8 +14,8 @@
  *   END         whole, if the token of BEGIN still stands: no FLUSHALL came between
  *
  * An alive node runs the same without BEGIN, FETCH and END every compare_every, for sets that it is whole for. */
-#ifndef DOVELANE_RELAY_REPAIR_WHOLE_H
-#define DOVELANE_RELAY_REPAIR_WHOLE_H
+#ifndef DOVELANE_RELAY_REPAIR_RESYNC_H
+#define DOVELANE_RELAY_REPAIR_RESYNC_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,36 +23,36 @@
 #include "relay/state/duty.h"
 #include "relay/relay.h"
 
-struct whole *whole_open(struct relay *);
-void whole_close(struct whole *);
-void whole_reload(struct relay *); /* the config was read again; its nodes are the same */
+struct resync *resync_open(struct relay *);
+void resync_close(struct resync *);
+void resync_reload(struct relay *); /* the config was read again; its nodes are the same */
 
 /* What a node's server said with an answer to BEAT: owners and tokens, a flat list. */
-void whole_told(struct relay *, size_t node, const redisReply *list);
+void resync_told(struct relay *, size_t node, const redisReply *list);
 
 /* Begins what is due. Called with every beat. */
-void whole_look(struct relay *, double now);
+void resync_tick(struct relay *, double now);
 
-/* The sets, as the rules want to see them; the array is whole's, and good until the next call of anything here. */
-size_t whole_sets(struct relay *, const struct duty_set **);
+/* The sets, as the rules want to see them; the array is resync's, and good until the next call of anything here. */
+size_t resync_sets(struct relay *, const struct duty_set **);
 
 /* What the node's server said last: it is whole for these owners (n of them, in any order). */
-bool whole_for(const struct relay *, size_t node, const char *const *owner, size_t n);
+bool resync_node_is_whole(const struct relay *, size_t node, const char *const *owner, size_t n);
 
 /* There are lanes with an owner in nobody's table. */
-bool whole_strangers(const struct relay *);
+bool resync_unknown_owners(const struct relay *);
 
 /* The connection to that node's server (the own one, too) by which bodies go: NULL while it is not up. */
-struct wire *whole_wire(const struct relay *, size_t node);
+struct wire *resync_wire(const struct relay *, size_t node);
 
 /* Nothing was compared in this return yet, or it is being done. */
-bool whole_comparing(const struct relay *);
+bool resync_comparing(const struct relay *);
 
 /* Whether what lies in this lane since then (clock_boottime()) was there when the own server became whole: from a file, from another owner, or from before. */
-bool whole_brought(struct relay *, const struct lanename *, double stored_at);
+bool resync_brought(struct relay *, const struct lanename *, double stored_at);
 
 /* Whether the own server is whole for the set of this lane's owners: as we believe since the last beat, and as it says now (its answer to LANE.WHOLE). */
-bool whole_believed(struct relay *, const struct lanename *);
-bool whole_says(struct relay *, const struct lanename *, const redisReply *said);
+bool resync_believed_whole(struct relay *, const struct lanename *);
+bool resync_says_whole(struct relay *, const struct lanename *, const redisReply *said);
 
 #endif

@@ -1,6 +1,6 @@
-/* whole_work - what the files of the comparison share: sets of owners, lists, servers, and the round. Belongs to whole*.c alone. */
-#ifndef DOVELANE_RELAY_REPAIR_WHOLE_WORK_H
-#define DOVELANE_RELAY_REPAIR_WHOLE_WORK_H
+/* resync_work - what the files of the comparison share: sets of owners, lists, servers, and the round. Belongs to resync*.c alone. */
+#ifndef DOVELANE_RELAY_REPAIR_RESYNC_WORK_H
+#define DOVELANE_RELAY_REPAIR_RESYNC_WORK_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "lib/mail/lanename.h"
 #include "lib/base/mem.h"
 #include "relay/relay.h"
-#include "relay/repair/whole.h"
+#include "relay/repair/resync.h"
 
 #define OTHERS (LANENAME_OWNERS_MAX - 1)
 #define TOKEN 33
@@ -45,8 +45,8 @@ struct own_entry {
 };
 
 /* A lane of the own server, as LIST_HERE saw it. */
-struct here {
-    struct here *next;
+struct own_lane {
+    struct own_lane *next;
     char *name;
     size_t len;
     struct set *set;
@@ -56,13 +56,13 @@ struct here {
 };
 
 /* A lane of another server. */
-struct there {
-    struct there *next;
+struct other_lane {
+    struct other_lane *next;
     size_t site;
     char *name;
     size_t len;
     struct set *set;
-    struct here *here; /* NULL: we have no such lane */
+    struct own_lane *here; /* NULL: we have no such lane */
     struct wanted *wanted;
     size_t n, size;
     uint32_t place;
@@ -73,7 +73,7 @@ struct there {
 };
 
 struct site {
-    struct whole *w;
+    struct resync *w;
     size_t index;
     struct node *node;
     size_t nsaid;
@@ -82,19 +82,19 @@ struct site {
 };
 
 /* When the own server became whole for a set. */
-struct since {
+struct whole_since {
     char *set;
     double at; /* clock_boottime() */
 };
 
-struct whole {
+struct resync {
     struct relay *relay;
     size_t nsites, self;
     struct site *site; /* per node of the config, room for CONFIG_NODES_MAX; [self] is the own server */
     struct set *sets;
     struct duty_set *view;
     size_t nview;
-    struct since *since;
+    struct whole_since *since;
     size_t nsince;
     double latest; /* of them */
 
@@ -108,39 +108,39 @@ struct whole {
     char token[TOKEN];
     double began, not_before, again, periodic_at;
     int64_t min_age;
-    struct here *bucket[BUCKETS];
-    struct there *there, *fetching;
+    struct own_lane *bucket[BUCKETS];
+    struct other_lane *there, *fetching;
     struct refill *refill;
 };
 
-/* whole.c */
-void whole_advance(struct whole *); /* after each answer, when w->open was lowered */
-void whole_fail_set(struct set *, const char *why);
-void whole_site_failed(struct whole *, size_t site, const char *why);
+/* resync.c */
+void resync_advance(struct resync *); /* after each answer, when w->open was lowered */
+void resync_fail_set(struct set *, const char *why);
+void resync_site_failed(struct resync *, size_t site, const char *why);
 
-/* whole_sets.c */
-struct set *whole_set_of_lane(struct whole *, const struct lanename *); /* NULL when we are none of its owners */
-bool whole_uses(const struct set *, size_t site);                       /* its list is compared with in this round */
-void whole_configure_sets(struct whole *);
-void whole_find_owners(struct whole *); /* owners that were in nobody's table may be in the config now */
-void whole_forget_sets(struct whole *);
-void whole_free_set(struct set *);
-void whole_update_sets(struct whole *); /* from what the servers said last */
-const char *whole_said(const struct site *, const char *set); /* the token under which it is whole, or NULL */
-void whole_read_said(struct site *, const redisReply *);
-void whole_forget_said(struct site *);
-void whole_ask_since(struct whole *); /* of the own server; its answer stands in w->since */
-void whole_forget_since(struct whole *);
+/* resync_sets.c */
+struct set *resync_set_of_lane(struct resync *, const struct lanename *); /* NULL when we are none of its owners */
+bool resync_uses(const struct set *, size_t site);                        /* its list is compared with in this round */
+void resync_configure_sets(struct resync *);
+void resync_find_owners(struct resync *); /* owners that were in nobody's table may be in the config now */
+void resync_forget_sets(struct resync *);
+void resync_free_set(struct set *);
+void resync_update_sets(struct resync *); /* from what the servers said last */
+const char *resync_said(const struct site *, const char *set); /* the token under which it is whole, or NULL */
+void resync_read_said(struct site *, const redisReply *);
+void resync_forget_said(struct site *);
+void resync_ask_since(struct resync *); /* of the own server; its answer stands in w->since */
+void resync_forget_since(struct resync *);
 
-/* whole_lists.c */
-void whole_list_here(struct whole *);
-void whole_list_there(struct whole *);
-void whole_free_lists(struct whole *);
+/* resync_lists.c */
+void resync_list_here(struct resync *);
+void resync_list_there(struct resync *);
+void resync_free_lists(struct resync *);
 
-/* whole_mend.c */
-void whole_fetch_next(struct whole *); /* w->fetching, and those behind it */
-void whole_revise(struct whole *);
-void whole_reorder(struct whole *);
-void whole_drop(struct whole *);
+/* resync_mend.c */
+void resync_fetch_next(struct resync *); /* w->fetching, and those behind it */
+void resync_revise(struct resync *);
+void resync_reorder(struct resync *);
+void resync_drop(struct resync *);
 
 #endif

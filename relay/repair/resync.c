@@ -1,5 +1,5 @@
-/* The rounds of the comparison, one step after the other, and what begins them. The steps stand in whole.h. */
-#include "relay/repair/whole_work.h"
+/* The rounds of the comparison, one step after the other, and what begins them. The steps stand in resync.h. */
+#include "relay/repair/resync_work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,32 +19,32 @@ static const char *const steps[] = {"idle", "discover", "ask", "list here", "lis
 
 /* ---- for the rest of the relay ---- */
 
-void whole_told(struct relay *r, size_t node, const redisReply *list)
+void resync_told(struct relay *r, size_t node, const redisReply *list)
 {
-    if (node < r->whole->nsites)
-        whole_read_said(&r->whole->site[node], list);
+    if (node < r->resync->nsites)
+        resync_read_said(&r->resync->site[node], list);
 }
 
-bool whole_believed(struct relay *r, const struct lanename *name)
+bool resync_believed_whole(struct relay *r, const struct lanename *name)
 {
-    const struct set *s = r->whole ? whole_set_of_lane(r->whole, name) : NULL;
+    const struct set *s = r->resync ? resync_set_of_lane(r->resync, name) : NULL;
     return s && s->whole;
 }
 
-bool whole_says(struct relay *r, const struct lanename *name, const redisReply *said)
+bool resync_says_whole(struct relay *r, const struct lanename *name, const redisReply *said)
 {
-    const struct set *s = r->whole ? whole_set_of_lane(r->whole, name) : NULL;
+    const struct set *s = r->resync ? resync_set_of_lane(r->resync, name) : NULL;
     for (size_t i = 0; s && said->type == REDIS_REPLY_ARRAY && i + 1 < said->elements; i += 2)
         if (said->element[i]->str && !strcmp(said->element[i]->str, s->name))
             return true;
     return false;
 }
 
-size_t whole_sets(struct relay *r, const struct duty_set **out)
+size_t resync_sets(struct relay *r, const struct duty_set **out)
 {
-    struct whole *w = r->whole;
+    struct resync *w = r->resync;
     size_t n = 0;
-    whole_update_sets(w);
+    resync_update_sets(w);
     for (struct set *s = w->sets; s; s = s->next)
         n++;
     if (n > w->nview)
@@ -62,14 +62,14 @@ size_t whole_sets(struct relay *r, const struct duty_set **out)
     return n;
 }
 
-bool whole_comparing(const struct relay *r)
+bool resync_comparing(const struct relay *r)
 {
-    return (r->whole->phase != IDLE && r->whole->mode == RETURN) || !r->whole->compared;
+    return (r->resync->phase != IDLE && r->resync->mode == RETURN) || !r->resync->compared;
 }
 
 /* ---- the end of a round ---- */
 
-static void tell(const struct whole *w, const struct set *s)
+static void tell(const struct resync *w, const struct set *s)
 {
     const char *with = s->witness >= 0 ? w->relay->config->node[s->witness].name : "all its owners";
     if (!s->fetched && !s->dropped && !s->revised) {
@@ -80,7 +80,7 @@ static void tell(const struct whole *w, const struct set *s)
              s->name, with, s->fetched, (double)s->bytes / 1e6, s->dropped, s->revised, clock_monotonic() - w->began);
 }
 
-static bool open_sets(const struct whole *w)
+static bool open_sets(const struct resync *w)
 {
     for (const struct set *s = w->sets; s; s = s->next)
         if (!s->whole || !s->checked)
@@ -88,7 +88,7 @@ static bool open_sets(const struct whole *w)
     return false;
 }
 
-static void finish(struct whole *w)
+static void finish(struct resync *w)
 {
     double now = clock_monotonic();
     bool vain = w->abandoned;
@@ -98,7 +98,7 @@ static void finish(struct whole *w)
         vain |= s->active && s->failed;
         s->active = false;
     }
-    whole_free_lists(w);
+    resync_free_lists(w);
     w->phase = IDLE;
     if (w->mode == RETURN && !w->abandoned)
         w->compared = true;
@@ -110,20 +110,20 @@ static void finish(struct whole *w)
     heartbeat_wake(w->relay);
 }
 
-void whole_fail_set(struct set *s, const char *why)
+void resync_fail_set(struct set *s, const char *why)
 {
     if (!s->failed)
         log_warning("%s: the comparison was in vain: %s", s->name, why);
     s->failed = true;
 }
 
-void whole_site_failed(struct whole *w, size_t site, const char *why)
+void resync_site_failed(struct resync *w, size_t site, const char *why)
 {
     char text[300];
     snprintf(text, sizeof text, "node %s: %s", w->relay->config->node[site].name, why);
     for (struct set *s = w->sets; s; s = s->next)
-        if (site == w->self ? s->active : whole_uses(s, site))
-            whole_fail_set(s, text);
+        if (site == w->self ? s->active : resync_uses(s, site))
+            resync_fail_set(s, text);
     if (site == w->self)
         w->abandoned = true;
 }
@@ -133,7 +133,7 @@ void whole_site_failed(struct whole *w, size_t site, const char *why)
 static void *discover_lane(const char *name, size_t len, const struct lanename *parsed, void *arg)
 {
     struct site *site = arg;
-    struct set *s = whole_set_of_lane(site->w, parsed);
+    struct set *s = resync_set_of_lane(site->w, parsed);
     if (s) {
         s->seen = true;
         s->lanes_here |= site->index == site->w->self;
@@ -144,15 +144,15 @@ static void *discover_lane(const char *name, size_t len, const struct lanename *
 static void on_discovered(const char *trouble, void *arg)
 {
     struct site *site = arg;
-    struct whole *w = site->w;
+    struct resync *w = site->w;
     site->failed = trouble != NULL;
     if (trouble && site->index == w->self)
         w->abandoned = true;
     w->open--;
-    whole_advance(w);
+    resync_advance(w);
 }
 
-static void discover(struct whole *w)
+static void discover(struct resync *w)
 {
     static const struct listing_calls calls = {discover_lane, NULL, on_discovered};
     for (struct set *s = w->sets; s; s = s->next)
@@ -171,16 +171,16 @@ static void discover(struct whole *w)
 static void on_whole(struct wire *wire, redisReply *reply, void *arg)
 {
     struct site *site = arg;
-    struct whole *w = site->w;
+    struct resync *w = site->w;
     if (reply && reply->type == REDIS_REPLY_ARRAY)
-        whole_read_said(site, reply);
+        resync_read_said(site, reply);
     else
         site->failed = true;
     w->open--;
-    whole_advance(w);
+    resync_advance(w);
 }
 
-static void ask(struct whole *w)
+static void ask(struct resync *w)
 {
     for (size_t i = 0; i < w->nsites; i++) {
         struct site *site = &w->site[i];
@@ -197,14 +197,14 @@ static void ask(struct whole *w)
 
 static void on_begun(struct wire *wire, redisReply *reply, void *arg)
 {
-    struct whole *w = arg;
+    struct resync *w = arg;
     if (!reply || reply->type == REDIS_REPLY_ERROR)
         w->abandoned = true;
     w->open--;
-    whole_advance(w);
+    resync_advance(w);
 }
 
-static bool wants(const struct whole *w, const struct set *s)
+static bool wants(const struct resync *w, const struct set *s)
 {
     switch (w->mode) {
     case RETURN: return !s->whole || !s->checked;
@@ -214,15 +214,15 @@ static bool wants(const struct whole *w, const struct set *s)
     return false;
 }
 
-static void begin(struct whole *w)
+static void begin(struct resync *w)
 {
     unsigned char random[16];
     if (getrandom(random, sizeof random, 0) != sizeof random)
         log_warning("getrandom failed");
     for (size_t i = 0; i < sizeof random; i++)
         snprintf(w->token + 2 * i, 3, "%02x", random[i]);
-    whole_forget_sets(w);
-    whole_update_sets(w);
+    resync_forget_sets(w);
+    resync_update_sets(w);
     for (struct set *s = w->sets; s; s = s->next) {
         s->active = wants(w, s);
         s->failed = s->young = s->unite = false;
@@ -238,14 +238,14 @@ static void begin(struct whole *w)
 }
 
 /* A witness, or all the others; but for those of whom an admin says that they are dead, and those in nobody's table. */
-static void choose(struct whole *w)
+static void choose(struct resync *w)
 {
     for (struct set *s = w->sets; s; s = s->next) {
         bool all = true;
         for (size_t i = 0; i < s->n && s->active; i++) {
             struct site *site = s->other[i] < 0 ? NULL : &w->site[s->other[i]];
             bool reached = site && !site->failed && node_ready(site->node);
-            const char *token = reached ? whole_said(site, s->name) : NULL;
+            const char *token = reached ? resync_said(site, s->name) : NULL;
             s->without[i] = !reached && (s->other[i] < 0 || config_list_has(&w->relay->config->dead, w->relay->config->node[s->other[i]].name));
             all &= reached || s->without[i];
             if (token && s->witness < 0) {
@@ -260,7 +260,7 @@ static void choose(struct whole *w)
 
 /* ---- ASK_AGAIN, ASK_LAST ---- */
 
-static void judge(struct whole *w)
+static void judge(struct resync *w)
 {
     for (struct set *s = w->sets; s; s = s->next) {
         if (!s->active || s->failed)
@@ -269,13 +269,13 @@ static void judge(struct whole *w)
             s->active = false;
             continue;
         }
-        const char *token = s->witness >= 0 ? whole_said(&w->site[s->witness], s->name) : NULL;
+        const char *token = s->witness >= 0 ? resync_said(&w->site[s->witness], s->name) : NULL;
         if (s->witness >= 0 && (w->site[s->witness].failed || !token || strcmp(token, s->token)))
-            whole_fail_set(s, "the other owner is not whole any more");
+            resync_fail_set(s, "the other owner is not whole any more");
         else if (w->mode == PERIODIC && !s->whole)
-            whole_fail_set(s, "this node is not whole any more");
+            resync_fail_set(s, "this node is not whole any more");
     }
-    for (struct there *t = w->there; t; t = t->next)
+    for (struct other_lane *t = w->there; t; t = t->next)
         if (w->mode == JOIN && t->place) {
             t->set->stale = true;
             t->set->active = false;
@@ -285,26 +285,26 @@ static void judge(struct whole *w)
 /* ---- END ---- */
 
 struct ending {
-    struct whole *w;
+    struct resync *w;
     struct set *set;
 };
 
 static void on_end(struct wire *wire, redisReply *reply, void *arg)
 {
     struct ending *e = arg;
-    struct whole *w = e->w;
+    struct resync *w = e->w;
     if (!reply || reply->type != REDIS_REPLY_INTEGER)
-        whole_fail_set(e->set, reply && reply->str ? reply->str : "the connection to the own node was lost");
+        resync_fail_set(e->set, reply && reply->str ? reply->str : "the connection to the own node was lost");
     else if (!reply->integer)
-        whole_fail_set(e->set, "the own node lost what it held meanwhile");
+        resync_fail_set(e->set, "the own node lost what it held meanwhile");
     else
         e->set->checked = !e->set->young;
     free(e);
     w->open--;
-    whole_advance(w);
+    resync_advance(w);
 }
 
-static void end(struct whole *w)
+static void end(struct resync *w)
 {
     for (struct set *s = w->sets; s && w->mode != PERIODIC; s = s->next) {
         if (!s->active || s->failed)
@@ -320,35 +320,35 @@ static void end(struct whole *w)
     }
     /* What follows from it is what the server says then. */
     struct site *own = &w->site[w->self];
-    whole_ask_since(w); /* answered before the next one */
+    resync_ask_since(w); /* answered before the next one */
     if (wire_sendf(node_wire(own->node), on_whole, own, "LANE.WHOLE"))
         w->open++;
 }
 
 /* ---- one step after the other ---- */
 
-static void enter(struct whole *w)
+static void enter(struct resync *w)
 {
     switch (w->phase) {
     case DISCOVER: discover(w); break;
     case ASK: begin(w); ask(w); break;
-    case LIST_HERE: choose(w); whole_list_here(w); break;
-    case LIST_THERE: whole_list_there(w); break;
+    case LIST_HERE: choose(w); resync_list_here(w); break;
+    case LIST_THERE: resync_list_there(w); break;
     case ASK_AGAIN: ask(w); break;
-    case FETCH: judge(w); w->fetching = w->there; whole_fetch_next(w); break;
+    case FETCH: judge(w); w->fetching = w->there; resync_fetch_next(w); break;
     case ASK_LAST: ask(w); break;
     case REVISE:
         judge(w);
-        whole_reorder(w);
-        whole_revise(w);
+        resync_reorder(w);
+        resync_revise(w);
         break;
-    case DROP: whole_drop(w); break;
+    case DROP: resync_drop(w); break;
     case END: end(w); break;
     case IDLE: break;
     }
 }
 
-void whole_advance(struct whole *w)
+void resync_advance(struct resync *w)
 {
     while (!w->open && !w->closing && w->phase != IDLE) {
         if (w->abandoned || w->phase == END) {
@@ -363,7 +363,7 @@ void whole_advance(struct whole *w)
     }
 }
 
-static void start(struct whole *w, enum mode mode)
+static void start(struct resync *w, enum mode mode)
 {
     const struct config *c = w->relay->config;
     w->mode = mode;
@@ -373,12 +373,12 @@ static void start(struct whole *w, enum mode mode)
     w->open = 1;
     enter(w);
     w->open--;
-    whole_advance(w);
+    resync_advance(w);
 }
 
-void whole_look(struct relay *r, double now)
+void resync_tick(struct relay *r, double now)
 {
-    struct whole *w = r->whole;
+    struct resync *w = r->resync;
     struct duty *d = r->duty;
     if (duty_turn(d) != w->turn) {
         w->turn = duty_turn(d);
@@ -394,9 +394,9 @@ void whole_look(struct relay *r, double now)
             node_drop(w->site[i].node, "no answer for dead_after");
     if (w->phase == IDLE && w->renamed) {
         w->renamed = false;
-        whole_find_owners(w);
-        whole_configure_sets(w);
-        whole_update_sets(w);
+        resync_find_owners(w);
+        resync_configure_sets(w);
+        resync_update_sets(w);
     }
     if (w->phase != IDLE || now < w->not_before || !node_ready(w->site[w->self].node))
         return;
@@ -424,8 +424,8 @@ void whole_look(struct relay *r, double now)
 static void link_back(struct relay *r, double now)
 {
     double soon = now + (double)r->config->settle / 1000.;
-    if (r->whole->periodic_at > soon)
-        r->whole->periodic_at = soon;
+    if (r->resync->periodic_at > soon)
+        r->resync->periodic_at = soon;
 }
 
 /* ---- sites ---- */
@@ -435,16 +435,16 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
     struct site *site = arg;
     /* What the own server is whole for is told with each beat, too: a connection alone that broke is no FLUSHALL. */
     if (site->index != site->w->self || new_life)
-        whole_forget_said(site);
-    whole_update_sets(site->w);
+        resync_forget_said(site);
+    resync_update_sets(site->w);
     if (ready && site->index == site->w->self)
-        whole_ask_since(site->w);
+        resync_ask_since(site->w);
     if (ready && site->index != site->w->self)
         link_back(site->w->relay, clock_monotonic());
 }
 
 /* Of the nodes that the config has behind those of before. */
-static void open_sites(struct whole *w)
+static void open_sites(struct resync *w)
 {
     struct relay *r = w->relay;
     const struct config *c = r->config;
@@ -464,7 +464,7 @@ static void open_sites(struct whole *w)
     }
 }
 
-void whole_close(struct whole *w)
+void resync_close(struct resync *w)
 {
     w->closing = true;
     if (w->refill)
@@ -472,35 +472,35 @@ void whole_close(struct whole *w)
     w->refill = NULL;
     for (size_t i = 0; i < w->nsites; i++) {
         node_close(w->site[i].node);
-        whole_forget_said(&w->site[i]);
+        resync_forget_said(&w->site[i]);
     }
     free(w->site);
-    whole_free_lists(w);
-    whole_forget_since(w);
+    resync_free_lists(w);
+    resync_forget_since(w);
     while (w->sets) {
         struct set *s = w->sets;
         w->sets = s->next;
-        whole_free_set(s);
+        resync_free_set(s);
     }
     free(w->view);
     free(w);
 }
 
-void whole_reload(struct relay *r)
+void resync_reload(struct relay *r)
 {
-    open_sites(r->whole);
-    r->whole->renamed = true;
+    open_sites(r->resync);
+    r->resync->renamed = true;
 }
 
-struct whole *whole_open(struct relay *r)
+struct resync *resync_open(struct relay *r)
 {
-    struct whole *w = mem_zero(sizeof *w);
+    struct resync *w = mem_zero(sizeof *w);
     w->relay = r;
     w->again = AGAIN_FIRST;
     w->periodic_at = clock_monotonic() + (double)r->config->compare_every / 1000.;
     w->self = (size_t)config_node_index(r->config, r->node);
     w->site = mem_zero(CONFIG_NODES_MAX * sizeof *w->site); /* answers on their way know their places */
     open_sites(w);
-    whole_configure_sets(w);
+    resync_configure_sets(w);
     return w;
 }

@@ -1,5 +1,5 @@
 /* What follows from the lists: missing bodies are fetched, newer results taken over, and what another owner is done with is dropped. */
-#include "relay/repair/whole_work.h"
+#include "relay/repair/resync_work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,25 +18,25 @@
 
 static void on_fetched(const char *trouble, size_t entries, size_t bytes, void *arg)
 {
-    struct whole *w = arg;
-    struct there *t = w->fetching;
+    struct resync *w = arg;
+    struct other_lane *t = w->fetching;
     w->refill = NULL;
     t->set->fetched += entries;
     t->set->bytes += bytes;
     metric_add(relay_refilled, (long long)entries);
     if (trouble)
-        whole_fail_set(t->set, trouble);
+        resync_fail_set(t->set, trouble);
     w->fetching = t->next;
     w->open--;
-    whole_fetch_next(w);
-    whole_advance(w);
+    resync_fetch_next(w);
+    resync_advance(w);
 }
 
-void whole_fetch_next(struct whole *w)
+void resync_fetch_next(struct resync *w)
 {
     while (w->fetching && (!w->fetching->n || !w->fetching->set->active || w->fetching->set->failed || w->abandoned))
         w->fetching = w->fetching->next;
-    struct there *t = w->fetching;
+    struct other_lane *t = w->fetching;
     if (!t)
         return;
     const struct config *c = w->relay->config;
@@ -60,20 +60,20 @@ void whole_fetch_next(struct whole *w)
 
 /* A GET whose answer becomes a META at the other end. */
 struct revising {
-    struct whole *w;
-    struct there *t;
+    struct resync *w;
+    struct other_lane *t;
     struct wire *to;
 };
 
 static void on_revised(struct wire *wire, redisReply *reply, void *arg)
 {
     struct revising *v = arg;
-    struct whole *w = v->w;
+    struct resync *w = v->w;
     if (!reply || reply->type == REDIS_REPLY_ERROR)
-        whole_fail_set(v->t->set, reply ? reply->str : "the connection was lost");
+        resync_fail_set(v->t->set, reply ? reply->str : "the connection was lost");
     free(v);
     w->open--;
-    whole_advance(w);
+    resync_advance(w);
 }
 
 static bool send_revisions(struct revising *v, const redisReply *list)
@@ -106,17 +106,17 @@ static bool send_revisions(struct revising *v, const redisReply *list)
 static void on_envelopes(struct wire *wire, redisReply *reply, void *arg)
 {
     struct revising *v = arg;
-    struct whole *w = v->w;
+    struct resync *w = v->w;
     if (!reply || reply->type != REDIS_REPLY_ARRAY)
-        whole_fail_set(v->t->set, reply && reply->str ? reply->str : "the connection was lost");
+        resync_fail_set(v->t->set, reply && reply->str ? reply->str : "the connection was lost");
     else if (send_revisions(v, reply))
         return;
     free(v);
     w->open--;
-    whole_advance(w);
+    resync_advance(w);
 }
 
-static void revise(struct whole *w, struct there *t, const struct buf *ids, struct wire *from, struct wire *to)
+static void revise(struct resync *w, struct other_lane *t, const struct buf *ids, struct wire *from, struct wire *to)
 {
     for (size_t at = 0; at < ids->len; at += (size_t)REVISIONS * ENTRYID_LEN) {
         size_t len = ids->len - at < (size_t)REVISIONS * ENTRYID_LEN ? ids->len - at : (size_t)REVISIONS * ENTRYID_LEN;
@@ -127,15 +127,15 @@ static void revise(struct whole *w, struct there *t, const struct buf *ids, stru
             continue;
         }
         free(v);
-        whole_fail_set(t->set, "the connection was lost");
+        resync_fail_set(t->set, "the connection was lost");
         return;
     }
 }
 
-void whole_revise(struct whole *w)
+void resync_revise(struct resync *w)
 {
     struct wire *own = node_wire(w->site[w->self].node);
-    for (struct there *t = w->there; t; t = t->next) {
+    for (struct other_lane *t = w->there; t; t = t->next) {
         if (!t->set->active || t->set->failed)
             continue;
         revise(w, t, &t->newer_there, node_wire(w->site[t->site].node), own);
@@ -150,14 +150,14 @@ void whole_revise(struct whole *w)
 static void on_reordered(struct wire *wire, redisReply *reply, void *arg)
 {
     struct revising *v = arg;
-    struct whole *w = v->w;
+    struct resync *w = v->w;
     bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->type == REDIS_REPLY_ARRAY &&
                 reply->element[1]->type == REDIS_REPLY_ARRAY;
     if (!good)
-        whole_fail_set(v->t->set, reply && reply->str ? reply->str : "the connection was lost, or moving entries was refused");
+        resync_fail_set(v->t->set, reply && reply->str ? reply->str : "the connection was lost, or moving entries was refused");
     free(v);
     w->open--;
-    whole_advance(w);
+    resync_advance(w);
 }
 
 static void ignore(struct wire *wire, redisReply *reply, void *arg)
@@ -166,7 +166,7 @@ static void ignore(struct wire *wire, redisReply *reply, void *arg)
 
 /* What was stored here between the loss of what stood before it and its being noticed stands in front of what was fetched now. Moving entries gives them new
  * places, in one transaction: between the two moves they would be nowhere for others. */
-static void reorder(struct whole *w, struct there *t)
+static void reorder(struct resync *w, struct other_lane *t)
 {
     struct wire *own = node_wire(w->site[w->self].node);
     for (size_t at = 0; at < t->behind.len; at += (size_t)BATCH * ENTRYID_LEN) {
@@ -179,16 +179,16 @@ static void reorder(struct whole *w, struct there *t)
                     wire_sendf(own, on_reordered, v, "EXEC");
         if (!sent) {
             free(v);
-            whole_fail_set(t->set, "the connection was lost");
+            resync_fail_set(t->set, "the connection was lost");
             return;
         }
         w->open++;
     }
 }
 
-void whole_reorder(struct whole *w)
+void resync_reorder(struct resync *w)
 {
-    for (struct there *t = w->there; t; t = t->next)
+    for (struct other_lane *t = w->there; t; t = t->next)
         if (t->behind.len && t->set->active && !t->set->failed)
             reorder(w, t);
 }
@@ -197,16 +197,16 @@ void whole_reorder(struct whole *w)
 
 static void on_dropped(struct wire *wire, redisReply *reply, void *arg)
 {
-    struct whole *w = arg;
+    struct resync *w = arg;
     if (!reply || reply->type == REDIS_REPLY_ERROR) {
         log_warning("entries that another owner is done with could not be dropped: %s", reply ? reply->str : "the connection was lost");
         w->abandoned = true;
     }
     w->open--;
-    whole_advance(w);
+    resync_advance(w);
 }
 
-static void drop_batch(struct whole *w, struct here *h, struct buf *ids)
+static void drop_batch(struct resync *w, struct own_lane *h, struct buf *ids)
 {
     if (!ids->len)
         return;
@@ -219,7 +219,7 @@ static void drop_batch(struct whole *w, struct here *h, struct buf *ids)
     buf_consume(ids, ids->len);
 }
 
-static void drop_lane(struct whole *w, struct here *h)
+static void drop_lane(struct resync *w, struct own_lane *h)
 {
     struct buf ids = {0};
     bool taking = lanes_get(w->relay, h->name, h->len)->taking;
@@ -239,10 +239,10 @@ static void drop_lane(struct whole *w, struct here *h)
     buf_free(&ids);
 }
 
-void whole_drop(struct whole *w)
+void resync_drop(struct resync *w)
 {
     for (size_t i = 0; i < BUCKETS; i++)
-        for (struct here *h = w->bucket[i]; h; h = h->next)
+        for (struct own_lane *h = w->bucket[i]; h; h = h->next)
             if (h->set->active && !h->set->failed && h->set->witness >= 0 && w->mode != JOIN)
                 drop_lane(w, h);
 }

@@ -1,5 +1,5 @@
 /* Which sets of owners there are, and what the servers say that they are whole for. */
-#include "relay/repair/whole_work.h"
+#include "relay/repair/resync_work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static struct set *set_named(const struct whole *w, const char *name)
+static struct set *set_named(const struct resync *w, const char *name)
 {
     struct set *s = w->sets;
     while (s && strcmp(s->name, name))
@@ -33,7 +33,7 @@ static void name_set(struct buf *name, const char *const *owner, size_t n)
 }
 
 /* NULL when we are none of the owners. */
-static struct set *set_of(struct whole *w, const char *const *owner, size_t n)
+static struct set *set_of(struct resync *w, const char *const *owner, size_t n)
 {
     const struct config *c = w->relay->config;
     struct buf name = {0};
@@ -57,7 +57,7 @@ static struct set *set_of(struct whole *w, const char *const *owner, size_t n)
 }
 
 /* All sets of `copies` nodes that we belong to: new mail may be placed on any of them. */
-static void configure(struct whole *w, const char **owner, size_t n, size_t from, size_t *budget)
+static void configure(struct resync *w, const char **owner, size_t n, size_t from, size_t *budget)
 {
     const struct config *c = w->relay->config;
     if (n == (size_t)c->copies) {
@@ -74,7 +74,7 @@ static void configure(struct whole *w, const char **owner, size_t n, size_t from
         }
 }
 
-void whole_configure_sets(struct whole *w)
+void resync_configure_sets(struct resync *w)
 {
     const char *owner[LANENAME_OWNERS_MAX] = {w->relay->node};
     size_t budget = SETS_MOST;
@@ -84,7 +84,7 @@ void whole_configure_sets(struct whole *w)
         configure(w, owner, 1, 0, &budget);
 }
 
-void whole_find_owners(struct whole *w)
+void resync_find_owners(struct resync *w)
 {
     for (struct set *s = w->sets; s; s = s->next) {
         char name[65];
@@ -98,14 +98,14 @@ void whole_find_owners(struct whole *w)
     }
 }
 
-void whole_free_set(struct set *s)
+void resync_free_set(struct set *s)
 {
     free(s->name);
     free(s);
 }
 
 /* Those that have no lane any more and get none. */
-void whole_forget_sets(struct whole *w)
+void resync_forget_sets(struct resync *w)
 {
     for (struct set **at = &w->sets; *at;) {
         struct set *s = *at;
@@ -114,11 +114,11 @@ void whole_forget_sets(struct whole *w)
             continue;
         }
         *at = s->next;
-        whole_free_set(s);
+        resync_free_set(s);
     }
 }
 
-const char *whole_said(const struct site *site, const char *set)
+const char *resync_said(const struct site *site, const char *set)
 {
     for (size_t i = 0; i + 1 < site->nsaid; i += 2)
         if (!strcmp(site->said[i], set))
@@ -126,31 +126,31 @@ const char *whole_said(const struct site *site, const char *set)
     return NULL;
 }
 
-bool whole_for(const struct relay *r, size_t node, const char *const *owner, size_t n)
+bool resync_node_is_whole(const struct relay *r, size_t node, const char *const *owner, size_t n)
 {
     struct buf name = {0};
     name_set(&name, owner, n);
-    bool whole = node < r->whole->nsites && whole_said(&r->whole->site[node], name.data) != NULL;
+    bool whole = node < r->resync->nsites && resync_said(&r->resync->site[node], name.data) != NULL;
     buf_free(&name);
     return whole;
 }
 
-bool whole_strangers(const struct relay *r)
+bool resync_unknown_owners(const struct relay *r)
 {
-    for (const struct set *s = r->whole->sets; s; s = s->next)
+    for (const struct set *s = r->resync->sets; s; s = s->next)
         for (size_t i = 0; i < s->n; i++)
             if (s->other[i] < 0)
                 return true;
     return false;
 }
 
-struct wire *whole_wire(const struct relay *r, size_t node)
+struct wire *resync_wire(const struct relay *r, size_t node)
 {
-    const struct whole *w = r->whole;
+    const struct resync *w = r->resync;
     return node < w->nsites && node_ready(w->site[node].node) ? node_wire(w->site[node].node) : NULL;
 }
 
-void whole_forget_said(struct site *site)
+void resync_forget_said(struct site *site)
 {
     for (size_t i = 0; i < site->nsaid; i++)
         free(site->said[i]);
@@ -159,31 +159,31 @@ void whole_forget_said(struct site *site)
     site->nsaid = 0;
 }
 
-void whole_update_sets(struct whole *w)
+void resync_update_sets(struct resync *w)
 {
     for (struct set *s = w->sets; s; s = s->next) {
-        s->whole = whole_said(&w->site[w->self], s->name) != NULL;
+        s->whole = resync_said(&w->site[w->self], s->name) != NULL;
         s->ever |= s->whole;
         s->checked &= s->whole;
         for (size_t i = 0; i < s->n; i++) {
             struct site *site = s->other[i] < 0 ? NULL : &w->site[s->other[i]];
-            s->reach[i] = !site || !node_ready(site->node) ? REACH_NOT : whole_said(site, s->name) ? REACH_WHOLE : REACH_NOT_WHOLE;
+            s->reach[i] = !site || !node_ready(site->node) ? REACH_NOT : resync_said(site, s->name) ? REACH_WHOLE : REACH_NOT_WHOLE;
         }
     }
 }
 
-void whole_read_said(struct site *site, const redisReply *list)
+void resync_read_said(struct site *site, const redisReply *list)
 {
-    whole_forget_said(site);
+    resync_forget_said(site);
     if (list->type != REDIS_REPLY_ARRAY || list->elements % 2)
         return;
     site->said = mem_zero((list->elements + 1) * sizeof *site->said);
     for (size_t i = 0; i < list->elements; i++)
         site->said[site->nsaid++] = mem_strdup(list->element[i]->str ? list->element[i]->str : "");
-    whole_update_sets(site->w);
+    resync_update_sets(site->w);
 }
 
-void whole_forget_since(struct whole *w)
+void resync_forget_since(struct resync *w)
 {
     for (size_t i = 0; i < w->nsince; i++)
         free(w->since[i].set);
@@ -195,44 +195,44 @@ void whole_forget_since(struct whole *w)
 
 static void on_since(struct wire *wire, redisReply *reply, void *arg)
 {
-    struct whole *w = arg;
+    struct resync *w = arg;
     double now = clock_boottime();
     if (!reply || reply->type != REDIS_REPLY_ARRAY)
         return;
-    whole_forget_since(w);
+    resync_forget_since(w);
     w->since = mem_zero((reply->elements / 2 + 1) * sizeof *w->since);
     for (size_t i = 0; i + 1 < reply->elements; i += 2) {
         if (!reply->element[i]->str || reply->element[i + 1]->type != REDIS_REPLY_INTEGER)
             continue;
-        struct since s = {mem_strdup(reply->element[i]->str), now - (double)reply->element[i + 1]->integer / 1000.};
+        struct whole_since s = {mem_strdup(reply->element[i]->str), now - (double)reply->element[i + 1]->integer / 1000.};
         w->since[w->nsince++] = s;
         w->latest = s.at > w->latest ? s.at : w->latest;
     }
 }
 
-void whole_ask_since(struct whole *w)
+void resync_ask_since(struct resync *w)
 {
     wire_sendf(node_wire(w->site[w->self].node), on_since, w, "LANE.WHOLE SINCE");
 }
 
-bool whole_brought(struct relay *r, const struct lanename *name, double stored_at)
+bool resync_brought(struct relay *r, const struct lanename *name, double stored_at)
 {
-    struct whole *w = r->whole;
+    struct resync *w = r->resync;
     if (!w || stored_at > w->latest)
         return false;
-    const struct set *s = whole_set_of_lane(w, name);
+    const struct set *s = resync_set_of_lane(w, name);
     for (size_t i = 0; s && i < w->nsince; i++)
         if (!strcmp(w->since[i].set, s->name))
             return stored_at <= w->since[i].at;
     return false;
 }
 
-struct set *whole_set_of_lane(struct whole *w, const struct lanename *name)
+struct set *resync_set_of_lane(struct resync *w, const struct lanename *name)
 {
     return set_of(w, (const char *const *)name->owner, name->nowners);
 }
 
-bool whole_uses(const struct set *s, size_t site)
+bool resync_uses(const struct set *s, size_t site)
 {
     if (!s->active || s->failed)
         return false;
