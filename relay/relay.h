@@ -12,7 +12,7 @@
  *
  *   BEATs ─▶ heartbeat ─▶ liveness ─▶ duty ─▶ which lanes are ours       resync ─▶ listing, refill: what other owners hold and we do not
  *
- *                                                                  replace ─▶ listing, refill: another owner for what a lost node held
+ *                                                                  rereplicate ─▶ listing, refill: another owner for what a lost node held
  *
  * heartbeat.h hears the other nodes, duty.h says what follows from that, resync.h makes this node hold what it promised; membership.h learns which nodes there are. */
 #ifndef DOVELANE_RELAY_RELAY_H
@@ -50,7 +50,7 @@ struct relay {
     struct heartbeat *heartbeat;
     struct duty *duty;
     struct resync *resync;
-    struct replace *replace;
+    struct rereplicate *rereplicate;
 };
 
 #endif

@@ -18,7 +18,7 @@
 #include "lib/base/metrics.h"
 #include "relay/owners/owners.h"
 #include "relay/owners/peers.h"
-#include "relay/repair/replace.h"
+#include "relay/repair/rereplicate.h"
 #include "relay/repair/resync.h"
 
 #define BEATS_MOST 300 /* in one answer */
@@ -330,7 +330,7 @@ static void look(struct heartbeat *v)
     obey(v);
     tell_silence(v);
     resync_tick(r, clock_monotonic());
-    replace_look(r, clock_monotonic());
+    rereplicate_tick(r, clock_monotonic());
 }
 
 static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
@@ -572,7 +572,7 @@ struct heartbeat *heartbeat_open(struct relay *r)
     open_names(v);
     v->meeting = meeting_open(r);
     r->resync = resync_open(r);
-    r->replace = replace_open(r);
+    r->rereplicate = rereplicate_open(r);
     double beat = (double)r->config->beat / 1000.;
     ev_timer_init(&v->tick, on_tick, 0., beat);
     v->tick.data = v;
@@ -587,16 +587,16 @@ void heartbeat_close(struct relay *r)
         return;
     ev_timer_stop(r->loop, &v->tick);
     r->heartbeat = NULL;
-    replace_close(r->replace);
+    rereplicate_close(r->rereplicate);
     resync_close(r->resync);
-    replace_free(r->replace);
+    rereplicate_free(r->rereplicate);
     close_names(v);
     meeting_free(v->meeting);
     buf_free(&v->text);
     free(v);
     r->duty = NULL;
     r->resync = NULL;
-    r->replace = NULL;
+    r->rereplicate = NULL;
 }
 
 void heartbeat_reload(struct relay *r)

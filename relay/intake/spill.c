@@ -14,7 +14,7 @@
 #include "lib/base/metrics.h"
 #include "relay/owners/owners.h"
 #include "relay/state/pressure.h"
-#include "relay/repair/replace.h"
+#include "relay/repair/rereplicate.h"
 #include "relay/intake/series.h"
 #include "relay/intake/stillness.h"
 
@@ -345,7 +345,7 @@ static void on_page(struct wire *w, redisReply *reply, void *arg)
         end_job(s); /* the next round begins anew */
         return;
     }
-    if (replace_moves(s->relay, s->lane->name, s->lane->name_len)) {
+    if (rereplicate_moves(s->relay, s->lane->name, s->lane->name_len)) {
         s->full = true; /* the same page again with the next tick */
         return;
     }

@@ -34,7 +34,7 @@ struct lane {
     size_t in_flight;
     size_t leaving; /* of these: acked or given back, and not answered yet */
     size_t commands; /* META, ACK and NACK under way */
-    double moved_at; /* clock_boottime(): what lay here by then may come from a lane of a lost node (replace.h) */
+    double moved_at; /* clock_boottime(): what lay here by then may come from a lane of a lost node (rereplicate.h) */
 
     /* series.c's, for an ordered lane */
     struct series *series;            /* that has it in one of its lists */
@@ -44,7 +44,7 @@ struct lane {
     bool turn_told;                   /* that it waits for long */
     double turn_since;                /* 0: it does not wait */
     TAILQ_ENTRY(lane) turn_link;
-    bool held;                        /* it is being copied to another owner (replace.h) */
+    bool held;                        /* it is being copied to another owner (rereplicate.h) */
     bool paused;
     double paused_until;
     TAILQ_ENTRY(lane) pause_link;

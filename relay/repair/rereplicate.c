@@ -1,4 +1,4 @@
-#include "relay/repair/replace.h"
+#include "relay/repair/rereplicate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ struct aside {
     double wait, until;
 };
 
-struct replace {
+struct rereplicate {
     struct relay *relay;
     struct listing *listing;
     struct job *jobs;
@@ -70,15 +70,15 @@ struct replace {
     bool moving;      /* one of them is MOVE */
 };
 
-static void next_block(struct replace *);
+static void next_block(struct rereplicate *);
 
-static double settle(const struct replace *p)
+static double settle(const struct rereplicate *p)
 {
     return (double)p->relay->config->settle / 1000.;
 }
 
 /* What is known of others may be suspect_after old, and nobody who returned meanwhile may have begun to compare. */
-static long long window(const struct replace *p)
+static long long window(const struct rereplicate *p)
 {
     const struct config *c = p->relay->config;
     long long ms = c->settle + 2 * c->beat - c->suspect_after, half = c->settle / 2;
@@ -101,7 +101,7 @@ static void free_job(struct job *j)
     free(j);
 }
 
-static void free_jobs(struct replace *p)
+static void free_jobs(struct rereplicate *p)
 {
     while (p->jobs) {
         struct job *j = p->jobs;
@@ -110,7 +110,7 @@ static void free_jobs(struct replace *p)
     }
 }
 
-static struct aside *find_aside(const struct replace *p, const char *name, size_t len)
+static struct aside *find_aside(const struct rereplicate *p, const char *name, size_t len)
 {
     struct aside *a = p->asides;
     while (a && (a->len != len || memcmp(a->name, name, len)))
@@ -118,7 +118,7 @@ static struct aside *find_aside(const struct replace *p, const char *name, size_
     return a;
 }
 
-static void free_asides(struct replace *p)
+static void free_asides(struct rereplicate *p)
 {
     while (p->asides) {
         struct aside *a = p->asides;
@@ -128,7 +128,7 @@ static void free_asides(struct replace *p)
     }
 }
 
-static void set_aside(struct replace *p, const struct job *j, const char *why)
+static void set_aside(struct rereplicate *p, const struct job *j, const char *why)
 {
     double first = (double)p->relay->config->compare_every / 1000.;
     struct aside *a = find_aside(p, j->name, j->len);
@@ -154,7 +154,7 @@ static bool is_in(const struct job *j, size_t node)
 }
 
 /* All the others are alive and together with us, and all of them, and we, are whole for these owners: like for new mail. */
-static bool fit(const struct replace *p, const struct job *j)
+static bool fit(const struct rereplicate *p, const struct job *j)
 {
     const struct config *c = p->relay->config;
     const char *name[LANENAME_OWNERS_MAX];
@@ -170,7 +170,7 @@ static bool fit(const struct replace *p, const struct job *j)
 }
 
 /* The nodes behind this one in the file, one after the other, for each place that is free. */
-static bool fill_places(struct replace *p, struct job *j, size_t n, size_t from)
+static bool fill_places(struct rereplicate *p, struct job *j, size_t n, size_t from)
 {
     const struct config *c = p->relay->config;
     if (j->nowners == n)
@@ -189,7 +189,7 @@ static bool fill_places(struct replace *p, struct job *j, size_t n, size_t from)
 }
 
 /* The survivors in their order, then those that take the places of the lost ones. */
-static bool choose(struct replace *p, struct job *j, const struct lanename *lane)
+static bool choose(struct rereplicate *p, struct job *j, const struct lanename *lane)
 {
     const struct config *c = p->relay->config;
     for (size_t i = 0; i < lane->nowners; i++) {
@@ -209,7 +209,7 @@ static bool is_quiet(const struct lane *lane)
 }
 
 /* The first mails of an ordered lane must not be in one lane, and those behind them in another: both would be delivered at a time. */
-static bool hold_ordered(struct replace *p, struct job *j)
+static bool hold_ordered(struct rereplicate *p, struct job *j)
 {
     struct lane *lane = lanes_get(p->relay, j->name, j->len);
     if (lane->ownership != OWNERSHIP_OURS || !is_quiet(lane))
@@ -221,7 +221,7 @@ static bool hold_ordered(struct replace *p, struct job *j)
 
 static void *on_lane(const char *name, size_t len, const struct lanename *parsed, void *arg)
 {
-    struct replace *p = arg;
+    struct rereplicate *p = arg;
     const char *owner[LANENAME_OWNERS_MAX];
     size_t place;
     const struct aside *aside = find_aside(p, name, len);
@@ -254,7 +254,7 @@ static void *on_lane(const char *name, size_t len, const struct lanename *parsed
 /* What is younger than settle may be undecided: it comes with the next round. */
 static void on_ids(void *lane, const struct listed *l, size_t n, void *arg)
 {
-    struct replace *p = arg;
+    struct rereplicate *p = arg;
     struct job *j = lane;
     for (size_t i = 0; i < n; i++, j->place++) {
         if (l[i].age < p->relay->config->settle || inflight_find(p->relay, l[i].id)) {
@@ -270,7 +270,7 @@ static void on_ids(void *lane, const struct listed *l, size_t n, void *arg)
     }
 }
 
-static void pause_for(struct replace *p, bool vain)
+static void pause_for(struct rereplicate *p, bool vain)
 {
     p->vain = !vain ? 0. : p->vain > 0. ? 2 * p->vain : settle(p);
     if (p->vain > 60.)
@@ -283,7 +283,7 @@ static void pause_for(struct replace *p, bool vain)
 }
 
 /* Ordered lanes come first: nothing is taken from them meanwhile. */
-static void sort_jobs(struct replace *p)
+static void sort_jobs(struct rereplicate *p)
 {
     struct job *ordered = NULL, *others = NULL, **last = &ordered, **end = &others;
     for (struct job *j = p->jobs; j; j = j->next) {
@@ -296,7 +296,7 @@ static void sort_jobs(struct replace *p)
     p->jobs = ordered;
 }
 
-static void drop_unfit(struct replace *p)
+static void drop_unfit(struct rereplicate *p)
 {
     for (struct job **at = &p->jobs; *at;) {
         struct job *j = *at;
@@ -316,7 +316,7 @@ static void drop_unfit(struct replace *p)
 
 static void on_listed(const char *trouble, void *arg)
 {
-    struct replace *p = arg;
+    struct rereplicate *p = arg;
     p->listing = NULL;
     if (p->closing)
         return;
@@ -331,14 +331,14 @@ static void on_listed(const char *trouble, void *arg)
 
 /* ---- a block ---- */
 
-static void give_up(struct replace *p, const char *why)
+static void give_up(struct rereplicate *p, const char *why)
 {
     log_warning("copying what a lost node held to another one was interrupted, and goes on later: %s", why);
     pause_for(p, true);
 }
 
 /* Of this lane nothing more is copied now; the others' turn comes. */
-static void leave_out(struct replace *p, const char *why)
+static void leave_out(struct rereplicate *p, const char *why)
 {
     struct job *j = p->jobs;
     ev_timer_stop(p->relay->loop, &p->late);
@@ -348,7 +348,7 @@ static void leave_out(struct replace *p, const char *why)
     next_block(p);
 }
 
-static size_t block_len(const struct replace *p, const struct job *j)
+static size_t block_len(const struct rereplicate *p, const struct job *j)
 {
     return j->ordered || j->n - j->at < p->block ? j->n - j->at : p->block;
 }
@@ -357,7 +357,7 @@ static size_t block_len(const struct replace *p, const struct job *j)
 
 /* Which of a block are under the new name, now that some could not be moved. */
 struct looking {
-    struct replace *replace;
+    struct rereplicate *rereplicate;
     size_t len;
     char name[]; /* the old lane */
 };
@@ -365,7 +365,7 @@ struct looking {
 static void on_there(struct wire *w, redisReply *reply, void *arg)
 {
     struct looking *l = arg;
-    struct replace *p = l->replace;
+    struct rereplicate *p = l->rereplicate;
     struct buf ids = {0};
     p->open--;
     for (size_t i = 0; !p->closing && reply && reply->type == REDIS_REPLY_ARRAY && i < reply->elements; i++) {
@@ -381,7 +381,7 @@ static void on_there(struct wire *w, redisReply *reply, void *arg)
 
 /* They hold it under the old name. A lost one's server may live on without its relay, whole, and be the witness of that name when the own server was emptied: all of it would come back,
  * and be delivered again. What was not moved may be there only, and is not spoken of. */
-static void tell_old(struct replace *p, size_t moved)
+static void tell_old(struct rereplicate *p, size_t moved)
 {
     struct job *j = p->jobs;
     struct wire *own = resync_wire(p->relay, (size_t)config_node_index(p->relay->config, p->relay->node));
@@ -402,7 +402,7 @@ static void tell_old(struct replace *p, size_t moved)
 
 static void on_moved(struct wire *w, redisReply *reply, void *arg)
 {
-    struct replace *p = arg;
+    struct rereplicate *p = arg;
     struct job *j = p->jobs;
     p->open--;
     p->moving = false;
@@ -441,12 +441,12 @@ static void on_moved(struct wire *w, redisReply *reply, void *arg)
 
 /* In flight by now, without a lease that MOVE would see: what goes to Postfix's queue has none (spill.h), and one may have ended with its connection. Its ack
  * goes to the old lane. */
-static bool is_busy(const struct replace *p, const unsigned char *id)
+static bool is_busy(const struct rereplicate *p, const unsigned char *id)
 {
     return inflight_find(p->relay, id) || spill_fetches(p->relay, id);
 }
 
-static void move(struct replace *p)
+static void move(struct rereplicate *p)
 {
     struct job *j = p->jobs;
     struct buf *ids = &p->ids;
@@ -475,17 +475,17 @@ static void move(struct replace *p)
     }
 }
 
-static void store_next(struct replace *p);
+static void store_next(struct rereplicate *p);
 
 static void on_one_stored(size_t wanted, void *arg)
 {
-    struct replace *p = arg;
+    struct rereplicate *p = arg;
     p->stored[wanted]++;
 }
 
 static void on_stored(const char *trouble, size_t entries, size_t bytes, void *arg)
 {
-    struct replace *p = arg;
+    struct rereplicate *p = arg;
     p->refill = NULL;
     p->owed += (double)bytes / (double)p->relay->config->refill_rate;
     if (trouble) {
@@ -496,7 +496,7 @@ static void on_stored(const char *trouble, size_t entries, size_t bytes, void *a
     store_next(p);
 }
 
-static void store_next(struct replace *p)
+static void store_next(struct rereplicate *p)
 {
     struct job *j = p->jobs;
     const struct config *c = p->relay->config;
@@ -533,7 +533,7 @@ static void store_next(struct replace *p)
 /* What is sent now is of no use any more. Its lane is held all the time, and everything else waits behind it. */
 static void on_late(struct ev_loop *loop, ev_timer *t, int events)
 {
-    struct replace *p = t->data;
+    struct rereplicate *p = t->data;
     (void)loop, (void)events;
     if (!p->refill)
         return;
@@ -545,7 +545,7 @@ static void on_late(struct ev_loop *loop, ev_timer *t, int events)
 
 static void on_clock(struct wire *w, redisReply *reply, void *arg)
 {
-    struct replace *p = arg;
+    struct rereplicate *p = arg;
     struct job *j = p->jobs;
     p->open--;
     if (p->closing)
@@ -578,7 +578,7 @@ static void on_clock(struct wire *w, redisReply *reply, void *arg)
 }
 
 /* Whoever is lost may have come back since the last block. */
-static bool still_gone(struct replace *p, const struct job *j)
+static bool still_gone(struct rereplicate *p, const struct job *j)
 {
     struct lanename lane;
     bool gone = true;
@@ -592,7 +592,7 @@ static bool still_gone(struct replace *p, const struct job *j)
     return gone;
 }
 
-static void next_block(struct replace *p)
+static void next_block(struct rereplicate *p)
 {
     for (struct job *j; (j = p->jobs) && j->at == j->n;) {
         p->jobs = j->next;
@@ -638,10 +638,10 @@ static bool anyone_gone(const struct relay *r, double now)
     return resync_unknown_owners(r);
 }
 
-void replace_look(struct relay *r, double now)
+void rereplicate_tick(struct relay *r, double now)
 {
     static const struct listing_calls calls = {on_lane, on_ids, on_listed};
-    struct replace *p = r->replace;
+    struct rereplicate *p = r->rereplicate;
     struct wire *own = resync_wire(r, (size_t)config_node_index(r->config, r->node));
     if (p->listing || p->jobs || p->open || p->refill || now < p->not_before || r->stopping)
         return;
@@ -655,15 +655,15 @@ void replace_look(struct relay *r, double now)
     p->listing = listing_open(own, &calls, p);
 }
 
-bool replace_moves(const struct relay *r, const char *lane, size_t len)
+bool rereplicate_moves(const struct relay *r, const char *lane, size_t len)
 {
-    const struct replace *p = r->replace;
+    const struct rereplicate *p = r->rereplicate;
     return p && p->moving && p->jobs && p->jobs->len == len && !memcmp(p->jobs->name, lane, len);
 }
 
-struct replace *replace_open(struct relay *r)
+struct rereplicate *rereplicate_open(struct relay *r)
 {
-    struct replace *p = mem_zero(sizeof *p);
+    struct rereplicate *p = mem_zero(sizeof *p);
     p->relay = r;
     p->block = (size_t)r->config->refill_block;
     ev_init(&p->rest, on_rested);
@@ -672,7 +672,7 @@ struct replace *replace_open(struct relay *r)
     return p;
 }
 
-void replace_close(struct replace *p)
+void rereplicate_close(struct rereplicate *p)
 {
     p->closing = true;
     ev_timer_stop(p->relay->loop, &p->rest);
@@ -685,7 +685,7 @@ void replace_close(struct replace *p)
     free_jobs(p);
 }
 
-void replace_free(struct replace *p)
+void rereplicate_free(struct rereplicate *p)
 {
     free(p->stored);
     buf_free(&p->ids);

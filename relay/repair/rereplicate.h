@@ -1,4 +1,4 @@
-/* replace - another owner in the place of one that is lost for good, so that there are `copies` of its mail again (docs/takeover.md, "Copying what a lost node
+/* rereplicate - another owner in the place of one that is lost for good, so that there are `copies` of its mail again (docs/takeover.md, "Copying what a lost node
  * held"; tests/model/copying.h walks through it).
  *
  * The relay that serves a lane does it, block by block:
@@ -16,19 +16,19 @@
  *
  * What is not moved, because it was leased, in flight or came too late, is dropped by the new owners at their next comparison, and comes up again. The lost node, should it
  * ever come back, finds its copies missing here, and drops them. */
-#ifndef DOVELANE_RELAY_REPAIR_REPLACE_H
-#define DOVELANE_RELAY_REPAIR_REPLACE_H
+#ifndef DOVELANE_RELAY_REPAIR_REREPLICATE_H
+#define DOVELANE_RELAY_REPAIR_REREPLICATE_H
 
 #include "relay/relay.h"
 
-struct replace *replace_open(struct relay *);
-void replace_close(struct replace *); /* before the connections that it uses end */
-void replace_free(struct replace *);  /* and after */
+struct rereplicate *rereplicate_open(struct relay *);
+void rereplicate_close(struct rereplicate *); /* before the connections that it uses end */
+void rereplicate_free(struct rereplicate *);  /* and after */
 
 /* Begins what is due. Called with every beat. */
-void replace_look(struct relay *, double now);
+void rereplicate_tick(struct relay *, double now);
 
 /* MOVE is under way from this lane: what is read from it now may not be there any more. */
-bool replace_moves(const struct relay *, const char *lane, size_t len);
+bool rereplicate_moves(const struct relay *, const char *lane, size_t len);
 
 #endif
