@@ -10,9 +10,9 @@
  * Postfix's own queue; orders.h is what an admin wants here, notices.h
  * what he wants everywhere.
  *
- *   BEATs ─▶ heartbeat ─▶ liveness ─▶ duty ─▶ which lanes are ours       resync ─▶ listing, refill: what other owners hold and we do not
+ *   BEATs ─▶ heartbeat ─▶ liveness ─▶ duty ─▶ which lanes are ours       resync ─▶ listing, backfill: what other owners hold and we do not
  *
- *                                                                  rereplicate ─▶ listing, refill: another owner for what a lost node held
+ *                                                                  rereplicate ─▶ listing, backfill: another owner for what a lost node held
  *
  * heartbeat.h hears the other nodes, duty.h says what follows from that, resync.h makes this node hold what it promised; membership.h learns which nodes there are. */
 #ifndef DOVELANE_RELAY_RELAY_H

@@ -13,7 +13,7 @@
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
 #include "relay/owners/owners.h"
-#include "relay/repair/refill.h"
+#include "relay/repair/backfill.h"
 #include "relay/intake/series.h"
 #include "relay/intake/spill.h"
 #include "relay/heartbeat/heartbeat.h"
@@ -34,7 +34,7 @@ struct job {
     size_t nowners, owner[LANENAME_OWNERS_MAX]; /* of the new lane: indexes */
     struct lane *ordered; /* of an ordered destination: it is copied as a whole, and nothing is taken from it meanwhile. NULL: it is not */
     bool unfit;           /* ordered: something of it is young or in flight, so that nothing is copied now */
-    struct wanted *wanted;
+    struct missing_entry *wanted;
     size_t n, size, at, place;
     size_t moved;
     bool skipped; /* a mail of it is too large for the time that there is */
@@ -52,7 +52,7 @@ struct rereplicate {
     struct relay *relay;
     struct listing *listing;
     struct job *jobs;
-    struct refill *refill;
+    struct backfill *backfill;
     double not_before, vain; /* seconds until it is tried again */
     double owed;             /* seconds that refill_rate asks for what was copied without a pause */
     ev_timer rest;
@@ -265,7 +265,7 @@ static void on_ids(void *lane, const struct listed *l, size_t n, void *arg)
             j->size = j->size ? 2 * j->size : 256;
             j->wanted = mem_grow(j->wanted, j->size * sizeof *j->wanted);
         }
-        j->wanted[j->n] = (struct wanted){l[i].sequence, l[i].revision, (uint32_t)j->place, {0}};
+        j->wanted[j->n] = (struct missing_entry){l[i].sequence, l[i].revision, (uint32_t)j->place, {0}};
         memcpy(j->wanted[j->n++].id, l[i].id, ENTRYID_LEN);
     }
 }
@@ -486,7 +486,7 @@ static void on_one_stored(size_t wanted, void *arg)
 static void on_stored(const char *trouble, size_t entries, size_t bytes, void *arg)
 {
     struct rereplicate *p = arg;
-    p->refill = NULL;
+    p->backfill = NULL;
     p->owed += (double)bytes / (double)p->relay->config->refill_rate;
     if (trouble) {
         give_up(p, trouble);
@@ -512,7 +512,7 @@ static void store_next(struct rereplicate *p)
         give_up(p, "a connection was lost");
         return;
     }
-    p->refill = refill_open(&(struct refill_options){.loop = p->relay->loop,
+    p->backfill = backfill_open(&(struct backfill_options){.loop = p->relay->loop,
                                                      .from = own,
                                                      .to = to,
                                                      .lane = j->name,
@@ -527,7 +527,7 @@ static void store_next(struct rereplicate *p)
                                                      .settle = settle(p),
                                                      .set = "",
                                                      .token = ""},
-                            on_stored, p);
+                                on_stored, p);
 }
 
 /* What is sent now is of no use any more. Its lane is held all the time, and everything else waits behind it. */
@@ -535,10 +535,10 @@ static void on_late(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct rereplicate *p = t->data;
     (void)loop, (void)events;
-    if (!p->refill)
+    if (!p->backfill)
         return;
-    refill_close(p->refill);
-    p->refill = NULL;
+    backfill_close(p->backfill);
+    p->backfill = NULL;
     p->owed += (double)window(p) / 1000.;
     leave_out(p, TOO_LARGE);
 }
@@ -643,7 +643,7 @@ void rereplicate_tick(struct relay *r, double now)
     static const struct listing_calls calls = {on_lane, on_ids, on_listed};
     struct rereplicate *p = r->rereplicate;
     struct wire *own = resync_wire(r, (size_t)config_node_index(r->config, r->node));
-    if (p->listing || p->jobs || p->open || p->refill || now < p->not_before || r->stopping)
+    if (p->listing || p->jobs || p->open || p->backfill || now < p->not_before || r->stopping)
         return;
     if (!own || duty_role(r->duty) != HEARD_ALIVE || !anyone_gone(r, now)) {
         p->not_before = now + NOTHING_DUE;
@@ -677,9 +677,9 @@ void rereplicate_close(struct rereplicate *p)
     p->closing = true;
     ev_timer_stop(p->relay->loop, &p->rest);
     ev_timer_stop(p->relay->loop, &p->late);
-    if (p->refill)
-        refill_close(p->refill);
-    p->refill = NULL;
+    if (p->backfill)
+        backfill_close(p->backfill);
+    p->backfill = NULL;
     if (p->listing)
         listing_close(p->listing);
     free_jobs(p);

@@ -9,7 +9,7 @@
 #include "lib/base/clock.h"
 #include "relay/repair/listing.h"
 #include "lib/base/log.h"
-#include "relay/repair/refill.h"
+#include "relay/repair/backfill.h"
 #include "relay/heartbeat/heartbeat.h"
 
 #define AGAIN_FIRST 0.5 /* seconds until a round that was in vain is repeated; doubled each time */
@@ -467,9 +467,9 @@ static void open_sites(struct resync *w)
 void resync_close(struct resync *w)
 {
     w->closing = true;
-    if (w->refill)
-        refill_close(w->refill);
-    w->refill = NULL;
+    if (w->backfill)
+        backfill_close(w->backfill);
+    w->backfill = NULL;
     for (size_t i = 0; i < w->nsites; i++) {
         node_close(w->site[i].node);
         resync_forget_said(&w->site[i]);

@@ -7,7 +7,7 @@
  *   LIST_HERE   the own ids. Before the others': what comes between the two lists is on the second only, and is never dropped
  *   LIST_THERE  the ids of the witness (or of all): what is missing here, which results are newer where
  *   ASK_AGAIN   is the witness still whole, and under the same token? Else all was in vain
- *   FETCH       the missing bodies (refill.h); only when we are not whole
+ *   FETCH       the missing bodies (backfill.h); only when we are not whole
  *   ASK_LAST    is it still, now that the bodies are here? A witness that was emptied meanwhile gives blocks without them
  *   REVISE      newer results, in both directions; and in an ordered lane that we are not whole for, the places that entries have there
  *   DROP        what is older than `settle` here and the witness does not hold, but for what is in flight: it was delivered, or never promised

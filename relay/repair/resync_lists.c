@@ -6,7 +6,7 @@
 
 #include "relay/repair/listing.h"
 #include "relay/state/namehash.h"
-#include "relay/repair/refill.h"
+#include "relay/repair/backfill.h"
 
 /* ---- LIST_HERE ---- */
 
@@ -157,7 +157,7 @@ static void there_ids(void *lane, const struct listed *l, size_t n, void *arg)
             t->size = t->size ? 2 * t->size : 256;
             t->wanted = mem_grow(t->wanted, t->size * sizeof *t->wanted);
         }
-        t->wanted[t->n] = (struct wanted){l[i].sequence, l[i].revision, at, {0}};
+        t->wanted[t->n] = (struct missing_entry){l[i].sequence, l[i].revision, at, {0}};
         memcpy(t->wanted[t->n++].id, l[i].id, ENTRYID_LEN);
     }
 }

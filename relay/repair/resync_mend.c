@@ -9,7 +9,7 @@
 #include "relay/state/lanes.h"
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
-#include "relay/repair/refill.h"
+#include "relay/repair/backfill.h"
 
 #define BATCH 1000      /* ids in one ACK */
 #define REVISIONS 500   /* envelopes in one GET and META */
@@ -20,7 +20,7 @@ static void on_fetched(const char *trouble, size_t entries, size_t bytes, void *
 {
     struct resync *w = arg;
     struct other_lane *t = w->fetching;
-    w->refill = NULL;
+    w->backfill = NULL;
     t->set->fetched += entries;
     t->set->bytes += bytes;
     metric_add(relay_refilled, (long long)entries);
@@ -40,7 +40,7 @@ void resync_fetch_next(struct resync *w)
     if (!t)
         return;
     const struct config *c = w->relay->config;
-    w->refill = refill_open(&(struct refill_options){.loop = w->relay->loop,
+    w->backfill = backfill_open(&(struct backfill_options){.loop = w->relay->loop,
                                                      .from = node_wire(w->site[t->site].node),
                                                      .to = node_wire(w->site[w->self].node),
                                                      .lane = t->name,
@@ -52,7 +52,7 @@ void resync_fetch_next(struct resync *w)
                                                      .settle = (double)c->settle / 1000.,
                                                      .set = t->set->name,
                                                      .token = t->set->witness >= 0 ? t->set->token : ""},
-                            on_fetched, w);
+                                on_fetched, w);
     w->open++;
 }
 

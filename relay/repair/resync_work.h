@@ -63,7 +63,7 @@ struct other_lane {
     size_t len;
     struct set *set;
     struct own_lane *here; /* NULL: we have no such lane */
-    struct wanted *wanted;
+    struct missing_entry *wanted;
     size_t n, size;
     uint32_t place;
     struct buf newer_there, newer_here; /* ids */
@@ -110,7 +110,7 @@ struct resync {
     int64_t min_age;
     struct own_lane *bucket[BUCKETS];
     struct other_lane *there, *fetching;
-    struct refill *refill;
+    struct backfill *backfill;
 };
 
 /* resync.c */

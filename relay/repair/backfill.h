@@ -1,10 +1,10 @@
-/* refill - the bodies that are missing here, from another owner's server into the own one (or from the own one into another's: rereplicate.h), in blocks: READ there,
+/* backfill - the bodies that are missing here, from another owner's server into the own one (or from the own one into another's: rereplicate.h), in blocks: READ there,
  * PUSH here under the same ids, and META where the envelope was changed since it was stored (docs/takeover.md, "Comparing with a whole owner", step 4).
  *
  * What was acked here meanwhile is answered DONE and not stored; the server remembers that for `settle`. Of a block that was under way for more than half
  * of it (a large mail, a slow link) the other is asked once more when it is stored: what it does not hold any more was delivered, and goes here, too. */
-#ifndef DOVELANE_RELAY_REPAIR_REFILL_H
-#define DOVELANE_RELAY_REPAIR_REFILL_H
+#ifndef DOVELANE_RELAY_REPAIR_BACKFILL_H
+#define DOVELANE_RELAY_REPAIR_BACKFILL_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -15,18 +15,18 @@
 #include "lib/redis/wire.h"
 
 /* An entry that is missing here. place: its position in the other server's list, by which neighbours are known. */
-struct wanted {
+struct missing_entry {
     uint64_t sequence;
     uint32_t revision, place;
     unsigned char id[ENTRYID_LEN];
 };
 
-struct refill_options {
+struct backfill_options {
     struct ev_loop *loop;
     struct wire *from, *to;
     const char *lane;
     size_t lane_len;
-    const struct wanted *wanted; /* in the order of sequences; must stay until done */
+    const struct missing_entry *wanted; /* in the order of sequences; must stay until done */
     size_t n;
     const char *to_lane; /* NULL: the same */
     size_t to_lane_len;
@@ -37,12 +37,12 @@ struct refill_options {
     const char *set, *token; /* of the witness that `from` is; token "": it is none, and then what comes late stays */
 };
 
-/* trouble: why it ended before its end, NULL when all that is still there was stored. The refill is freed afterwards. */
-typedef void refill_done_fn(const char *trouble, size_t entries, size_t bytes, void *arg);
+/* trouble: why it ended before its end, NULL when all that is still there was stored. The backfill is freed afterwards. */
+typedef void backfill_done_fn(const char *trouble, size_t entries, size_t bytes, void *arg);
 
-struct refill;
+struct backfill;
 
-struct refill *refill_open(const struct refill_options *, refill_done_fn *, void *arg);
-void refill_close(struct refill *); /* before its end; nothing is called any more */
+struct backfill *backfill_open(const struct backfill_options *, backfill_done_fn *, void *arg);
+void backfill_close(struct backfill *); /* before its end; nothing is called any more */
 
 #endif

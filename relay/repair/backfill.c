@@ -1,4 +1,4 @@
-#include "relay/repair/refill.h"
+#include "relay/repair/backfill.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,9 +13,9 @@
 #define PAUSE_LEAST 0.005 /* seconds */
 #define ID_FOLLOWS 0x80000000u
 
-struct refill {
-    struct refill_options o;
-    refill_done_fn *done;
+struct backfill {
+    struct backfill_options o;
+    backfill_done_fn *done;
     void *arg;
     size_t at; /* the first of wanted that was not read yet */
     bool reading, closed, failed;
@@ -26,17 +26,17 @@ struct refill {
     char trouble[160];
 };
 
-static void fail(struct refill *r, const char *why)
+static void fail(struct backfill *r, const char *why)
 {
     if (!r->failed)
         snprintf(r->trouble, sizeof r->trouble, "%s", why);
     r->failed = true;
 }
 
-static void read_more(struct refill *);
+static void read_more(struct backfill *);
 
 /* After every answer, and after a pause. */
-static void go_on(struct refill *r)
+static void go_on(struct backfill *r)
 {
     bool ended = r->closed || r->failed || r->at == r->o.n;
     if (!ended)
@@ -61,14 +61,14 @@ static void add_little(struct buf *b, uint32_t x)
 /* ---- what came late ---- */
 
 struct late {
-    struct refill *r;
+    struct backfill *r;
     struct buf ids, gone;
     size_t n, *wanted; /* of all that were pushed: which of the wanted ones each is */
 };
 
 static void end_late(struct late *l)
 {
-    struct refill *r = l->r;
+    struct backfill *r = l->r;
     buf_free(&l->ids);
     buf_free(&l->gone);
     free(l->wanted);
@@ -85,7 +85,7 @@ static void on_late_dropped(struct wire *w, redisReply *reply, void *arg)
     end_late(l);
 }
 
-static bool still_whole(const struct refill *r, const redisReply *list)
+static bool still_whole(const struct backfill *r, const redisReply *list)
 {
     for (size_t i = 0; i + 1 < list->elements; i += 2)
         if (list->element[i]->str && list->element[i + 1]->str && !strcmp(list->element[i]->str, r->o.set))
@@ -97,7 +97,7 @@ static bool still_whole(const struct refill *r, const redisReply *list)
 static void on_late_whole(struct wire *w, redisReply *reply, void *arg)
 {
     struct late *l = arg;
-    struct refill *r = l->r;
+    struct backfill *r = l->r;
     r->open--;
     if (!reply || reply->type != REDIS_REPLY_ARRAY || !still_whole(r, reply)) {
         fail(r, "the other owner is not whole any more");
@@ -135,7 +135,7 @@ static void on_late_held(struct wire *w, redisReply *reply, void *arg)
             buf_add(&l->gone, l->ids.data + at, ENTRYID_LEN);
 }
 
-static void look_again(struct refill *r, struct late *l)
+static void look_again(struct backfill *r, struct late *l)
 {
     if (!r->closed && !r->failed && *r->o.token &&
         wire_sendf(r->o.from, on_late_held, l, "LANE.GET %b PACKED %b NOBODY", r->o.lane, r->o.lane_len, l->ids.data, l->ids.len)) {
@@ -155,7 +155,7 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
 {
     static const char *const words[] = {"", "", "", "FULL", "MEMORY", "POLICY", "WRONGTYPE"};
     struct late *l = arg;
-    struct refill *r = l->r;
+    struct backfill *r = l->r;
     r->open--;
     const redisReply *answers = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 ? reply->element[1] : NULL;
     if (!answers || answers->type != REDIS_REPLY_STRING) {
@@ -184,7 +184,7 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
 
 static void on_meta(struct wire *w, redisReply *reply, void *arg)
 {
-    struct refill *r = arg;
+    struct backfill *r = arg;
     r->open--;
     if (!reply || reply->type == REDIS_REPLY_ERROR)
         fail(r, reply ? reply->str : "the connection it is stored by was lost");
@@ -231,13 +231,13 @@ static void add_entry(struct block *b, const struct record *e, size_t wanted)
     b->changed[b->nchanged++] = *e;
 }
 
-static const char *target(const struct refill *r, size_t *len)
+static const char *target(const struct backfill *r, size_t *len)
 {
     *len = r->o.to_lane ? r->o.to_lane_len : r->o.lane_len;
     return r->o.to_lane ? r->o.to_lane : r->o.lane;
 }
 
-static void send_changes(struct refill *r, const struct block *b)
+static void send_changes(struct backfill *r, const struct block *b)
 {
     size_t n = 3 + 3 * b->nchanged, k = 0;
     const char **v = mem_alloc(n * sizeof *v);
@@ -261,7 +261,7 @@ static void send_changes(struct refill *r, const struct block *b)
     free(revision);
 }
 
-static void push(struct refill *r, struct block *b)
+static void push(struct backfill *r, struct block *b)
 {
     const char *v[] = {"LANE.PUSH", "1", NULL, "PACKED", b->packed.data};
     size_t len[] = {9, 1, 0, 6, b->packed.len};
@@ -320,9 +320,9 @@ static bool next_record(const unsigned char **p, size_t *left, struct record *e)
 }
 
 /* What lies between those that are wanted, because some of them went meanwhile, is passed over. What went is not wanted any more. */
-static void choose(struct refill *r, const redisReply *reply, struct block *b)
+static void choose(struct backfill *r, const redisReply *reply, struct block *b)
 {
-    const struct wanted *w = r->o.wanted;
+    const struct missing_entry *w = r->o.wanted;
     const unsigned char *p = (const unsigned char *)reply->element[1]->str;
     size_t left = reply->element[1]->len;
     uint64_t next = (uint64_t)reply->element[0]->integer;
@@ -346,7 +346,7 @@ static void choose(struct refill *r, const redisReply *reply, struct block *b)
 
 static void on_read(struct wire *wire, redisReply *reply, void *arg)
 {
-    struct refill *r = arg;
+    struct backfill *r = arg;
     struct block b = {0};
     r->open--;
     r->reading = false;
@@ -367,7 +367,7 @@ static void on_read(struct wire *wire, redisReply *reply, void *arg)
     go_on(r);
 }
 
-static void read_more(struct refill *r)
+static void read_more(struct backfill *r)
 {
     double now = clock_monotonic();
     if (r->reading || r->failed || r->at == r->o.n || r->open > AHEAD || ev_is_active(&r->pause))
@@ -380,7 +380,7 @@ static void read_more(struct refill *r)
         return;
     }
     /* Neighbours in the other's list come with one READ. */
-    const struct wanted *w = r->o.wanted + r->at;
+    const struct missing_entry *w = r->o.wanted + r->at;
     size_t n = 1, most = r->o.n - r->at;
     while (n < most && n < (size_t)r->o.block && w[n].place == w[n - 1].place + 1)
         n++;
@@ -401,14 +401,14 @@ static void on_pause(struct ev_loop *loop, ev_timer *t, int events)
 
 static void on_start(struct ev_loop *loop, ev_timer *t, int events)
 {
-    struct refill *r = t->data;
+    struct backfill *r = t->data;
     ev_set_cb(t, on_pause);
     go_on(r);
 }
 
-struct refill *refill_open(const struct refill_options *o, refill_done_fn *done, void *arg)
+struct backfill *backfill_open(const struct backfill_options *o, backfill_done_fn *done, void *arg)
 {
-    struct refill *r = mem_zero(sizeof *r);
+    struct backfill *r = mem_zero(sizeof *r);
     r->o = *o;
     r->done = done;
     r->arg = arg;
@@ -419,7 +419,7 @@ struct refill *refill_open(const struct refill_options *o, refill_done_fn *done,
     return r;
 }
 
-void refill_close(struct refill *r)
+void backfill_close(struct backfill *r)
 {
     r->closed = true;
     if (r->open)
