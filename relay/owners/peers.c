@@ -7,7 +7,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
-#include "relay/owners/owed.h"
+#include "relay/owners/pending.h"
 #include "relay/heartbeat/heartbeat.h"
 
 #define AGAIN 1. /* seconds, after a refusal */
@@ -22,9 +22,9 @@ struct peer {
     long long dropped; /* entries, in this outage: it is said once when it begins and once when it ends */
     size_t open;       /* requests */
     size_t before;     /* of them, those about lanes that it serves when they are given back */
-    struct owed_queue owed;
+    struct pending_queue pending;
     ev_timer again;       /* then it is told what it refused */
-    struct owed_queue absent; /* records of entries that it does not hold: they may be on their way to it */
+    struct pending_queue absent; /* records of entries that it does not hold: they may be on their way to it */
     ev_timer absent_again;
     double refused_until; /* clock_monotonic: it refused an ack a moment ago, and is not asked again before */
 };
@@ -32,7 +32,7 @@ struct peer {
 /* An ack or a record under way. */
 struct telling {
     struct peer *peer;
-    struct owed *owed;
+    struct pending_command *command;
 };
 
 struct peers {
@@ -48,23 +48,23 @@ static void drop(struct peer *p, size_t entries, const char *why)
     metric_add(relay_peer_dropped, (long long)entries);
 }
 
-/* ---- what is owed ---- */
+/* ---- what is pending ---- */
 
-static void keep(struct peer *p, struct owed *o)
+static void keep(struct peer *p, struct pending_command *o)
 {
-    size_t forgotten = owed_keep(&p->owed, o);
+    size_t forgotten = pending_keep(&p->pending, o);
     if (forgotten)
         drop(p, forgotten, "it was away for too long");
 }
 
 /* Whoever stores a mail may be done at the first owner, which delivers it at once, before it comes to this one; it has decided within settle. A record that finds nothing by then is of
  * an entry that was never stored there, or is done with. */
-static void keep_absent(struct peer *p, const struct owed *o, const redisReply *answer)
+static void keep_absent(struct peer *p, const struct pending_command *o, const redisReply *answer)
 {
-    struct owed *rest = o->until > clock_monotonic() ? owed_absent(o, answer) : NULL;
+    struct pending_command *rest = o->until > clock_monotonic() ? pending_absent(o, answer) : NULL;
     if (!rest)
         return;
-    owed_keep(&p->absent, rest);
+    pending_keep(&p->absent, rest);
     if (!ev_is_active(&p->absent_again)) {
         ev_timer_set(&p->absent_again, ABSENT_AGAIN, 0.);
         ev_timer_start(p->relay->loop, &p->absent_again);
@@ -76,14 +76,14 @@ static void on_acked(struct wire *w, redisReply *reply, void *arg)
     struct telling t = *(struct telling *)arg;
     free(arg);
     t.peer->open--;
-    t.peer->before -= t.owed->before;
+    t.peer->before -= t.command->before;
     if (reply && reply->type != REDIS_REPLY_ERROR) {
-        keep_absent(t.peer, t.owed, reply);
-        owed_end(t.owed);
+        keep_absent(t.peer, t.command, reply);
+        pending_end(t.command);
         return;
     }
     /* Lost with the connection, or refused (a peer that loads, whose disk is full): told again later. */
-    keep(t.peer, t.owed);
+    keep(t.peer, t.command);
     if (!reply)
         return;
     t.peer->refused_until = clock_monotonic() + AGAIN;
@@ -97,33 +97,33 @@ static bool can_be_told(const struct peer *p)
     return node_ready(p->node) && clock_monotonic() >= p->refused_until && wire_unsent_bytes(node_wire(p->node)) <= UNSENT_MOST;
 }
 
-static void tell_owed(struct peer *p)
+static void send_pending(struct peer *p)
 {
-    /* Only what is owed now: what is refused comes back into the queue, with the answers, later. */
-    for (size_t left = p->owed.n; left && can_be_told(p);) {
-        struct owed *o = owed_next(&p->owed);
+    /* Only what is pending now: what is refused comes back into the queue, with the answers, later. */
+    for (size_t left = p->pending.n; left && can_be_told(p);) {
+        struct pending_command *o = pending_next(&p->pending);
         left = left > o->n ? left - o->n : 0;
         struct telling *t = mem_alloc(sizeof *t);
         *t = (struct telling){p, o};
         p->open++;
         p->before += o->before;
-        if (!owed_send(o, node_wire(p->node), on_acked, t))
+        if (!pending_send(o, node_wire(p->node), on_acked, t))
             on_acked(NULL, NULL, t);
     }
 }
 
 static void on_again(struct ev_loop *loop, ev_timer *t, int events)
 {
-    tell_owed(t->data);
+    send_pending(t->data);
 }
 
 static void on_absent_again(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct peer *p = t->data;
-    struct owed *o;
-    while ((o = owed_next(&p->absent)))
+    struct pending_command *o;
+    while ((o = pending_next(&p->absent)))
         keep(p, o);
-    tell_owed(p);
+    send_pending(p);
 }
 
 static void on_state(struct node *node, bool ready, bool new_life, void *arg)
@@ -136,7 +136,7 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
         log_warning("node %s was restarted and does not know what it held: what it owned first waits on the other owners; put it into "
                     "`dead`, see the admin guide, \"When a node dies, or its Redis was restarted\"",
                     p->name);
-    tell_owed(p);
+    send_pending(p);
     if (!p->dropped)
         return;
     log_warning("node %s is back; it holds up to %lld entries of which it does not know all that was done", p->name, p->dropped);
@@ -181,11 +181,11 @@ void peers_send(struct peers *peers, const struct lane *lane, size_t entries, in
             continue;
         }
         if (entries) {
-            struct owed *o = owed_command(entries, argc, argv, argvlen);
+            struct pending_command *o = pending_command(entries, argc, argv, argvlen);
             o->until = clock_monotonic() + (double)peers->relay->config->settle / 1000.;
             o->before = is_before(peers, lane, owner);
             keep(p, o);
-            tell_owed(p);
+            send_pending(p);
         } else if (can_be_told(p) && wire_send(node_wire(p->node), on_answer, p, argc, argv, argvlen)) {
             p->open++; /* a reminder, which comes again */
         }
@@ -202,12 +202,12 @@ void peers_ack(struct peers *peers, const struct lane *lane, struct entry *const
             metric_add(relay_peer_dropped, (long long)n);
             continue;
         }
-        struct owed *o = owed_make(lane->name, lane->name_len, n);
+        struct pending_command *o = pending_make(lane->name, lane->name_len, n);
         o->before = is_before(peers, lane, p->name);
         for (size_t k = 0; k < n; k++)
             memcpy(o->id[k], e[k]->id, ENTRYID_LEN);
         keep(p, o);
-        tell_owed(p);
+        send_pending(p);
     }
 }
 
@@ -216,11 +216,11 @@ void peers_moved(struct peers *peers, const char *lane, size_t len, const char *
     struct peer *p = find(peers, owner);
     if (!p)
         return;
-    struct owed *o = owed_make(lane, len, n);
+    struct pending_command *o = pending_make(lane, len, n);
     o->before = before;
     memcpy(o->id, ids, n * ENTRYID_LEN);
     keep(p, o);
-    tell_owed(p);
+    send_pending(p);
 }
 
 bool peers_reachable(const struct peers *peers, const struct lane *lane)
@@ -237,7 +237,7 @@ bool peers_reachable(const struct peers *peers, const struct lane *lane)
 bool peers_owes(const struct peers *peers, const char *node)
 {
     const struct peer *p = find(peers, node);
-    return p && (p->owed.before || p->before || p->absent.before);
+    return p && (p->pending.before || p->before || p->absent.before);
 }
 
 void peers_each(struct peers *peers, void (*fn)(struct node *, void *), void *arg)
@@ -281,8 +281,8 @@ static void add(struct peers *peers, size_t node)
     struct peer *p = mem_zero(sizeof *p);
     p->name = mem_strdup(peers->relay->config->node[node].name);
     p->relay = peers->relay;
-    owed_init(&p->owed);
-    owed_init(&p->absent);
+    pending_init(&p->pending);
+    pending_init(&p->absent);
     ev_init(&p->again, on_again);
     ev_init(&p->absent_again, on_absent_again);
     p->again.data = p->absent_again.data = p;
@@ -298,8 +298,8 @@ static void remove_peer(struct peer **at)
     close_node(p);
     ev_timer_stop(p->relay->loop, &p->again);
     ev_timer_stop(p->relay->loop, &p->absent_again);
-    owed_free(&p->owed);
-    owed_free(&p->absent);
+    pending_free(&p->pending);
+    pending_free(&p->absent);
     free(p->name);
     free(p);
 }
@@ -317,7 +317,7 @@ void peers_reload(struct peers *peers)
             remove_peer(at);
             continue;
         }
-        if (strcmp(text, (*at)->link)) { /* what it is owed stays owed: it is the same node */
+        if (strcmp(text, (*at)->link)) { /* what is pending for it stays: it is the same node */
             close_node(*at);
             open_node(*at, (size_t)i);
         }

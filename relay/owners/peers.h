@@ -1,7 +1,7 @@
 /* peers - the Redis servers of the other nodes: they get a copy of what the own node was told about their
  * copies.
  *
- * What a peer cannot be given now is kept until it can (owed.h), up to a bound. What is forgotten beyond leaves it with entries that were
+ * What a peer cannot be given now is kept until it can (pending.h), up to a bound. What is forgotten beyond leaves it with entries that were
  * delivered; docs/design.md, "Mail in" 4 says what becomes of them: nodes that are whole compare, and drop what the other lacks (resync.h). With takeover = manual they
  * do not, and such entries are delivered again when this node is declared dead. */
 #ifndef DOVELANE_RELAY_OWNERS_PEERS_H

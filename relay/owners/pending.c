@@ -1,4 +1,4 @@
-#include "relay/owners/owed.h"
+#include "relay/owners/pending.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,15 +7,15 @@
 #include "lib/base/mem.h"
 #include "lib/base/number.h"
 
-void owed_init(struct owed_queue *q)
+void pending_init(struct pending_queue *q)
 {
     TAILQ_INIT(&q->list);
     q->n = q->bytes = q->before = 0;
 }
 
-struct owed *owed_make(const char *lane, size_t lane_len, size_t n)
+struct pending_command *pending_make(const char *lane, size_t lane_len, size_t n)
 {
-    struct owed *o = mem_alloc(sizeof *o + n * ENTRYID_LEN);
+    struct pending_command *o = mem_alloc(sizeof *o + n * ENTRYID_LEN);
     o->lane = mem_strndup(lane, lane_len);
     o->lane_len = lane_len;
     o->n = n;
@@ -26,12 +26,12 @@ struct owed *owed_make(const char *lane, size_t lane_len, size_t n)
     return o;
 }
 
-struct owed *owed_command(size_t entries, int argc, const char **argv, const size_t *argvlen)
+struct pending_command *pending_command(size_t entries, int argc, const char **argv, const size_t *argvlen)
 {
     size_t count = (size_t)argc, bytes = 0;
     for (size_t i = 0; i < count; i++)
         bytes += argvlen[i];
-    struct owed *o = mem_zero(sizeof *o);
+    struct pending_command *o = mem_zero(sizeof *o);
     o->n = entries;
     o->bytes = sizeof *o + count * (sizeof *o->argv + sizeof *o->argvlen) + bytes;
     o->argc = argc;
@@ -46,11 +46,11 @@ struct owed *owed_command(size_t entries, int argc, const char **argv, const siz
 }
 
 /* LANE.META lane n (id revision meta)... */
-struct owed *owed_absent(const struct owed *o, const redisReply *answer)
+struct pending_command *pending_absent(const struct pending_command *o, const redisReply *answer)
 {
     size_t n = answer->type == REDIS_REPLY_ARRAY ? answer->elements : 0, absent = 0;
     char count[NUMBER_TEXT];
-    struct owed *rest = NULL;
+    struct pending_command *rest = NULL;
     if (!o->argv || (size_t)o->argc != 3 + 3 * n)
         return NULL;
     const char **v = mem_alloc((3 + 3 * n) * sizeof *v);
@@ -66,7 +66,7 @@ struct owed *owed_absent(const struct owed *o, const redisReply *answer)
         v[0] = o->argv[0], len[0] = o->argvlen[0];
         v[1] = o->argv[1], len[1] = o->argvlen[1];
         v[2] = count, len[2] = number_text(count, absent);
-        rest = owed_command(absent, (int)(3 + 3 * absent), v, len);
+        rest = pending_command(absent, (int)(3 + 3 * absent), v, len);
         rest->before = o->before;
         rest->until = o->until;
     }
@@ -75,16 +75,16 @@ struct owed *owed_absent(const struct owed *o, const redisReply *answer)
     return rest;
 }
 
-void owed_end(struct owed *o)
+void pending_end(struct pending_command *o)
 {
     free(o->lane);
     free(o->argv);
     free(o);
 }
 
-struct owed *owed_next(struct owed_queue *q)
+struct pending_command *pending_next(struct pending_queue *q)
 {
-    struct owed *o = TAILQ_FIRST(&q->list);
+    struct pending_command *o = TAILQ_FIRST(&q->list);
     if (o) {
         TAILQ_REMOVE(&q->list, o, next);
         q->n -= o->n;
@@ -94,29 +94,29 @@ struct owed *owed_next(struct owed_queue *q)
     return o;
 }
 
-void owed_free(struct owed_queue *q)
+void pending_free(struct pending_queue *q)
 {
-    struct owed *o;
-    while ((o = owed_next(q)))
-        owed_end(o);
+    struct pending_command *o;
+    while ((o = pending_next(q)))
+        pending_end(o);
 }
 
-size_t owed_keep(struct owed_queue *q, struct owed *o)
+size_t pending_keep(struct pending_queue *q, struct pending_command *o)
 {
     size_t forgotten = 0;
     TAILQ_INSERT_TAIL(&q->list, o, next);
     q->n += o->n;
     q->bytes += o->bytes;
     q->before += o->before;
-    while (q->n > OWED_MOST || q->bytes > OWED_BYTES) {
-        struct owed *oldest = owed_next(q);
+    while (q->n > PENDING_MOST || q->bytes > PENDING_BYTES) {
+        struct pending_command *oldest = pending_next(q);
         forgotten += oldest->n;
-        owed_end(oldest);
+        pending_end(oldest);
     }
     return forgotten;
 }
 
-bool owed_send(const struct owed *o, struct wire *w, wire_reply_fn *fn, void *arg)
+bool pending_send(const struct pending_command *o, struct wire *w, wire_reply_fn *fn, void *arg)
 {
     char count[NUMBER_TEXT];
     if (o->argv)
