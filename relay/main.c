@@ -30,7 +30,7 @@
 #include "relay/smtp/smtp.h"
 #include "relay/intake/series.h"
 #include "relay/intake/spill.h"
-#include "relay/intake/stillness.h"
+#include "relay/intake/stall.h"
 #include "relay/heartbeat/heartbeat.h"
 
 #define NAME "dovelane-relay"
@@ -196,7 +196,7 @@ static void open_all(struct relay *r)
     r->membership = membership_open(r);
     r->notices = notices_open(r);
     r->heartbeat = heartbeat_open(r);
-    r->stillness = stillness_open(r);
+    r->stall = stall_open(r);
     r->pressure = pressure_open(r);
     r->spill = spill_open(r);
     r->orders = orders_open(r);
@@ -224,7 +224,7 @@ static void close_all(struct relay *r)
     orders_close(r->orders);
     spill_close(r->spill);
     pressure_close(r->pressure);
-    stillness_close(r->stillness);
+    stall_close(r->stall);
     lanes_close(r->lanes);
     series_close(r->series);
     destinations_close(r);

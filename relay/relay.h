@@ -6,7 +6,7 @@
  *                       owners: META, ACK, NACK on the own node ─▶ peers: META and ACK on the other owners
  *
  * One thread, one libev loop. lanes.h says what is ours, inflight.h what we have of it, mail.h what becomes of
- * one mail, owners.h tells the nodes, stillness.h when not to take. spill.h is the second way out, back into
+ * one mail, owners.h tells the nodes, stall.h when not to take. spill.h is the second way out, back into
  * Postfix's own queue; orders.h is what an admin wants here, notices.h
  * what he wants everywhere.
  *
@@ -42,7 +42,7 @@ struct relay {
     struct intake *intake;
     struct inflight *inflight;
     struct owners *owners;
-    struct stillness *stillness;
+    struct stall *stall;
     struct membership *membership;
     struct notices *notices;
 

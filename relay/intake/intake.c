@@ -15,7 +15,7 @@
 #include "relay/state/poison.h"
 #include "relay/intake/series.h"
 #include "relay/intake/spill.h"
-#include "relay/intake/stillness.h"
+#include "relay/intake/stall.h"
 #include "relay/heartbeat/heartbeat.h"
 #include "relay/repair/resync.h"
 
@@ -107,7 +107,7 @@ static bool take_entry(struct relay *r, struct lane *lane, long long lease, redi
         return true;
     }
     if (held || id->len != ENTRYID_LEN || r->stopping || lane->ownership != OWNERSHIP_OURS ||
-        stillness_now(r))
+        stall_now(r))
         return false;
     enum poison_verdict verdict = poison_judge(r, (unsigned char *)id->str, e->element[3]->integer);
     if (verdict == POISON_LEAVE || (verdict != POISON_NO && !alone(r, lane, in_reply)))
@@ -306,7 +306,7 @@ static bool may_take(struct relay *r)
 {
     struct intake *intake = r->intake;
     intake->full = inflight_bytes(r) >= INFLIGHT_BYTES;
-    return !r->stopping && !spill_draining(r) && !ev_is_active(&intake->pause) && !stillness_now(r) &&
+    return !r->stopping && !spill_draining(r) && !ev_is_active(&intake->pause) && !stall_now(r) &&
            owners_ready(r) && !owners_refused(r);
 }
 

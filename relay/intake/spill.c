@@ -16,7 +16,7 @@
 #include "relay/state/pressure.h"
 #include "relay/repair/rereplicate.h"
 #include "relay/intake/series.h"
-#include "relay/intake/stillness.h"
+#include "relay/intake/stall.h"
 
 #define TICK 0.25
 #define PERIOD 5.        /* seconds between two rounds through all lanes; one tick while there is pressure or a drain */
@@ -265,7 +265,7 @@ static void on_fetched(struct wire *w, redisReply *reply, void *arg)
     struct spill *s = arg;
     s->asking = false;
     s->lane->commands--;
-    bool may = !s->relay->stopping && !stillness_now(s->relay);
+    bool may = !s->relay->stopping && !stall_now(s->relay);
     for (size_t i = 0; may && reply && reply->type == REDIS_REPLY_ARRAY && i < reply->elements; i++)
         fetched(s, reply->element[i]);
     s->nchosen = 0;
@@ -360,7 +360,7 @@ static void on_page(struct wire *w, redisReply *reply, void *arg)
 static bool may_look(const struct spill *s)
 {
     struct relay *r = s->relay;
-    return !r->stopping && owners_ready(r) && !owners_refused(r) && !stillness_now(r);
+    return !r->stopping && owners_ready(r) && !owners_refused(r) && !stall_now(r);
 }
 
 static void go_on(struct spill *s)

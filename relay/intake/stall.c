@@ -26,7 +26,7 @@
  *
  * The silence of the server is measured by pings of our own, on the connection that takes, by a clock that
  * does not jump. */
-#include "relay/intake/stillness.h"
+#include "relay/intake/stall.h"
 
 #include <stdlib.h>
 
@@ -45,7 +45,7 @@
 #define TOO_LONG 1.0
 #define TOO_SHORT 0.35 /* the loop's and the network's everyday hiccups must stay below */
 
-struct stillness {
+struct stall {
     struct relay *relay;
     ev_timer look;
     ev_check turn;
@@ -62,12 +62,12 @@ static double too_long(const struct relay *r)
     return limit > TOO_LONG ? TOO_LONG : limit < TOO_SHORT ? TOO_SHORT : limit;
 }
 
-bool stillness_now(const struct relay *r)
+bool stall_now(const struct relay *r)
 {
-    return r->stillness->still;
+    return r->stall->still;
 }
 
-static void stood_still(struct stillness *s, bool ourselves, double seconds)
+static void stood_still(struct stall *s, bool ourselves, double seconds)
 {
     const char *who = ourselves ? "the relay" : "the node's Redis";
     heartbeat_stood_still(s->relay, ourselves, seconds);
@@ -89,14 +89,14 @@ static void stood_still(struct stillness *s, bool ourselves, double seconds)
 
 static void on_pong(struct wire *w, redisReply *reply, void *arg)
 {
-    struct stillness *s = arg;
+    struct stall *s = arg;
     if (reply)
         s->answered = clock_monotonic();
     s->asked = 0.;
 }
 
 /* Since when an answer is owed: to the ping, or to our attempts to connect. */
-static double silence(const struct stillness *s)
+static double silence(const struct stall *s)
 {
     if (s->asked > 0.)
         return clock_monotonic() - s->asked;
@@ -105,7 +105,7 @@ static double silence(const struct stillness *s)
 
 static void on_look(struct ev_loop *loop, ev_timer *t, int events)
 {
-    struct stillness *s = t->data;
+    struct stall *s = t->data;
     double now = clock_monotonic(), owed = silence(s);
     if (owed >= too_long(s->relay))
         stood_still(s, false, owed);
@@ -123,16 +123,16 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
  * while we slept. */
 static void on_turn(struct ev_loop *loop, ev_check *c, int events)
 {
-    struct stillness *s = c->data;
+    struct stall *s = c->data;
     double now = clock_boottime(), gap = now - s->turned;
     s->turned = now;
     if (gap >= too_long(s->relay))
         stood_still(s, true, gap);
 }
 
-struct stillness *stillness_open(struct relay *r)
+struct stall *stall_open(struct relay *r)
 {
-    struct stillness *s = mem_zero(sizeof *s);
+    struct stall *s = mem_zero(sizeof *s);
     s->relay = r;
     s->answered = clock_monotonic();
     s->turned = clock_boottime();
@@ -146,7 +146,7 @@ struct stillness *stillness_open(struct relay *r)
     return s;
 }
 
-void stillness_close(struct stillness *s)
+void stall_close(struct stall *s)
 {
     ev_timer_stop(s->relay->loop, &s->look);
     ev_check_stop(s->relay->loop, &s->turn);
