@@ -77,7 +77,7 @@ void beats_free(struct beats *v)
     free(v->doubled);
 }
 
-enum heard beats_state(const struct beats *v, size_t node)
+enum node_state beats_state(const struct beats *v, size_t node)
 {
-    return liveness_beat(v->liveness, node) ? liveness_hears(v->liveness, node, BEATS_NOW) : HEARD_UNKNOWN;
+    return liveness_beat(v->liveness, node) ? liveness_hears(v->liveness, node, BEATS_NOW) : STATE_UNKNOWN;
 }

@@ -22,6 +22,6 @@ void beats_free(struct beats *);
 redisReply *beats_ask(struct conn *);
 
 /* What a node is by its own word, and by the silence after it. */
-enum heard beats_state(const struct beats *, size_t node);
+enum node_state beats_state(const struct beats *, size_t node);
 
 #endif

@@ -20,9 +20,9 @@ static bool heard_by_any(struct ctl *ctl, const struct beats *v, size_t node)
 {
     size_t n = ctl->config->nnodes, others = 0;
     for (size_t i = 0; i < n; i++) {
-        bool alive = i != node && beats_state(v, i) == HEARD_ALIVE;
+        bool alive = i != node && beats_state(v, i) == STATE_ALIVE;
         others += alive;
-        if (alive && liveness_as(v->liveness, i, node) == HEARD_ALIVE)
+        if (alive && liveness_as(v->liveness, i, node) == STATE_ALIVE)
             return true;
     }
     return !others;
@@ -32,7 +32,7 @@ static void check_one(struct ctl *ctl, const struct beats *v, size_t i)
 {
     const struct config_node *n = &ctl->config->node[i];
     const struct beat *b = liveness_beat(v->liveness, i);
-    enum heard h = beats_state(v, i);
+    enum node_state h = beats_state(v, i);
     double silence = liveness_silence(v->liveness, i, BEATS_NOW);
     char about[80];
     snprintf(about, sizeof about, "node %s", n->name);
@@ -40,15 +40,15 @@ static void check_one(struct ctl *ctl, const struct beats *v, size_t i)
         check_say(ctl, FINDING_CRITICAL, FOUND_TWO_RELAYS, about, "the right DOVELANE_NODE in /etc/default/dovelane of each host, then restart both relays", "two relays beat by the name %s: each undoes what the other does", n->name);
     if (config_list_has(&ctl->config->dead, n->name))
         return; /* check_config names it */
-    if (h == HEARD_UNKNOWN)
+    if (h == STATE_UNKNOWN)
         check_say(ctl, FINDING_CRITICAL, FOUND_BEAT_NONE, about, "systemctl start dovelane-relay there; its log says why it does not run", "its relay has left no beat: nobody takes or delivers what %s owns first", n->name);
-    else if (h == HEARD_SILENT)
+    else if (h == STATE_SILENT)
         check_say(ctl, FINDING_CRITICAL, FOUND_BEAT_SILENT, about, "systemctl restart dovelane-relay there; its log says why it stopped", "silent: no beat of its relay for %.0f s, so no mail is placed on it", silence);
-    else if ((h == HEARD_RETURNING || h == HEARD_READY) && b->since > RETURNING_MOST)
-        check_say(ctl, FINDING_CRITICAL, FOUND_RETURNING_LONG, about, "`dovelane nodes`, and the log of its relay, say what it waits for", "%s for %.0f s: no mail is placed on it", heard_word(h), b->since);
-    else if (h == HEARD_RETURNING || h == HEARD_READY)
-        check_say(ctl, FINDING_WARNING, FOUND_RETURNING, about, "wait; `dovelane nodes` ends with 0 when it is over", "%s: it is compared with the others (right for some seconds after its relay starts)", heard_word(h));
-    else if (h == HEARD_LEAVING)
+    else if ((h == STATE_RETURNING || h == STATE_READY) && b->since > RETURNING_MOST)
+        check_say(ctl, FINDING_CRITICAL, FOUND_RETURNING_LONG, about, "`dovelane nodes`, and the log of its relay, say what it waits for", "%s for %.0f s: no mail is placed on it", node_state_word(h), b->since);
+    else if (h == STATE_RETURNING || h == STATE_READY)
+        check_say(ctl, FINDING_WARNING, FOUND_RETURNING, about, "wait; `dovelane nodes` ends with 0 when it is over", "%s: it is compared with the others (right for some seconds after its relay starts)", node_state_word(h));
+    else if (h == STATE_LEAVING)
         check_say(ctl, FINDING_WARNING, FOUND_LEAVING, about, "systemctl start dovelane-relay there", "leaving: its relay was stopped (right while that is meant)");
     else if (!heard_by_any(ctl, v, i))
         check_say(ctl, FINDING_CRITICAL, FOUND_UNHEARD, about, "the network, firewall and certificates between the hosts; the relays' logs name the connection", "alive, but no other node hears it");

@@ -30,7 +30,7 @@
 static void list(struct ctl *ctl, struct buf *out, const struct beats *v, size_t node, bool taken)
 {
     for (size_t i = 0; i < ctl->config->nnodes; i++) {
-        bool has = taken ? liveness_lists(v->liveness, node, i) : liveness_hears(v->liveness, i, BEATS_NOW) == HEARD_ALIVE && liveness_as(v->liveness, i, node) == HEARD_ALIVE;
+        bool has = taken ? liveness_lists(v->liveness, node, i) : liveness_hears(v->liveness, i, BEATS_NOW) == STATE_ALIVE && liveness_as(v->liveness, i, node) == STATE_ALIVE;
         if (i != node && has)
             buf_printf(out, "%s%s", out->len ? "," : "", ctl->config->node[i].name);
     }
@@ -83,9 +83,9 @@ static void print_paths(struct ctl *ctl, size_t node, bool wide)
     }
 }
 
-static bool is_heard(enum heard h)
+static bool is_heard(enum node_state h)
 {
-    return h != HEARD_SILENT && h != HEARD_UNKNOWN;
+    return h != STATE_SILENT && h != STATE_UNKNOWN;
 }
 
 /* Others deliver what is on it. */
@@ -93,10 +93,10 @@ static void print_undead(struct ctl *ctl, const struct beats *v)
 {
     for (size_t i = 0; i < ctl->config->nnodes; i++) {
         const struct config_node *n = &ctl->config->node[i];
-        enum heard h = beats_state(v, i);
+        enum node_state h = beats_state(v, i);
         if (n->dropped || !config_list_has(&ctl->config->dead, n->name) || !is_heard(h))
             continue;
-        out("dead names %s, but its relay beats (%s): take it out of `dead` in the file of all hosts, or stop its relay\n", n->name, heard_word(h));
+        out("dead names %s, but its relay beats (%s): take it out of `dead` in the file of all hosts, or stop its relay\n", n->name, node_state_word(h));
         ctl_status(ctl, STATUS_LOOK);
     }
 }
@@ -105,7 +105,7 @@ static void print_node(struct ctl *ctl, const struct beats *v, size_t i, long lo
 {
     struct conn *c = &ctl->conn[i];
     const struct beat *b = liveness_beat(v->liveness, i);
-    enum heard h = beats_state(v, i);
+    enum node_state h = beats_state(v, i);
     char beat[24] = "-", whole[64] = "-", memory[24] = "-", entries[24] = "-", config[BEAT_CONFIG + 1], mine[CONFIG_DIGEST];
     struct buf hearing = {0}, taken = {0};
     config_digest(ctl->config, mine);
@@ -123,7 +123,7 @@ static void print_node(struct ctl *ctl, const struct beats *v, size_t i, long lo
     snprintf(config, sizeof config, "%s%s", b ? b->config : "-", other ? "*" : "");
     list(ctl, &hearing, v, i, false);
     list(ctl, &taken, v, i, true);
-    const char *state = dead && !is_heard(h) ? "dead" : heard_word(h), *over = h == HEARD_ALIVE ? taken.data : "-";
+    const char *state = dead && !is_heard(h) ? "dead" : node_state_word(h), *over = h == STATE_ALIVE ? taken.data : "-";
     if (wide) {
         out(WIDE_ROW, c->name, state, beat, whole, hearing.data, over, b ? (unsigned long long)b->done : 0ull, b ? (unsigned long long)b->in_flight : 0ull, entries,
                memory, config);
@@ -131,7 +131,7 @@ static void print_node(struct ctl *ctl, const struct beats *v, size_t i, long lo
     } else {
         out(ROW, c->name, state, beat, whole, hearing.data, over, entries, memory);
     }
-    if (h != HEARD_ALIVE || other || strcmp(whole, "yes") || strcmp(taken.data, "-") || (ctl->config->nnodes > 1 && !strcmp(hearing.data, "-")))
+    if (h != STATE_ALIVE || other || strcmp(whole, "yes") || strcmp(taken.data, "-") || (ctl->config->nnodes > 1 && !strcmp(hearing.data, "-")))
         ctl_status(ctl, STATUS_LOOK);
     buf_free(&hearing);
     buf_free(&taken);

@@ -10,11 +10,11 @@
  * Postfix's own queue; orders.h is what an admin wants here, notices.h
  * what he wants everywhere.
  *
- *   BEATs ─▶ heartbeat ─▶ liveness ─▶ duty ─▶ which lanes are ours       resync ─▶ listing, backfill: what other owners hold and we do not
+ *   BEATs ─▶ heartbeat ─▶ liveness ─▶ role ─▶ which lanes are ours       resync ─▶ listing, backfill: what other owners hold and we do not
  *
  *                                                                  rereplicate ─▶ listing, backfill: another owner for what a lost node held
  *
- * heartbeat.h hears the other nodes, duty.h says what follows from that, resync.h makes this node hold what it promised; membership.h learns which nodes there are. */
+ * heartbeat.h hears the other nodes, role.h says what follows from that, resync.h makes this node hold what it promised; membership.h learns which nodes there are. */
 #ifndef DOVELANE_RELAY_RELAY_H
 #define DOVELANE_RELAY_RELAY_H
 
@@ -48,7 +48,7 @@ struct relay {
 
     /* NULL with takeover = manual */
     struct heartbeat *heartbeat;
-    struct duty *duty;
+    struct role *role;
     struct resync *resync;
     struct rereplicate *rereplicate;
 };

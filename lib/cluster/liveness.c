@@ -50,16 +50,16 @@ struct liveness {
 
 static const char *const words[] = {"unknown", "silent", "alive", "returning", "ready", "leaving"};
 
-const char *heard_word(enum heard h)
+const char *node_state_word(enum node_state h)
 {
     return words[h];
 }
 
-static bool word_heard(const char *p, size_t len, enum heard *out)
+static bool node_state_of_word(const char *p, size_t len, enum node_state *out)
 {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strlen(words[i]) == len && !memcmp(words[i], p, len)) {
-            *out = (enum heard)i;
+            *out = (enum node_state)i;
             return true;
         }
     return false;
@@ -138,7 +138,7 @@ void liveness_forget(struct liveness *l, double now)
     for (size_t i = 0; i < l->n; i++) {
         l->node[i].heard = false;
         l->node[i].alive_at = l->node[i].forgot = now;
-        memset(l->node[i].as, HEARD_UNKNOWN, l->n);
+        memset(l->node[i].as, STATE_UNKNOWN, l->n);
         memset(l->node[i].lists, 0, l->n * sizeof(bool));
         memset(l->node[i].names, 0, l->n * sizeof(bool));
     }
@@ -194,8 +194,8 @@ static void read_peers(struct liveness *l, struct known *k, const char *p, const
         int i = colon ? index_of(l, p, (size_t)(colon - p)) : -1;
         if (i >= 0) {
             bool taken = stop > colon + 1 && stop[-1] == '+';
-            enum heard h = HEARD_UNKNOWN;
-            word_heard(colon + 1, (size_t)(stop - colon - 1) - taken, &h);
+            enum node_state h = STATE_UNKNOWN;
+            node_state_of_word(colon + 1, (size_t)(stop - colon - 1) - taken, &h);
             k->as[i] = (unsigned char)h;
             k->lists[i] = taken;
             k->names[i] = true;
@@ -219,8 +219,8 @@ static void read_field(struct liveness *l, struct known *k, const char *word, si
     value = equals + 1;
     copy_word(number, sizeof number, value, rest);
     if (is(word, name, "state")) {
-        enum heard h;
-        if (word_heard(value, rest, &h) && h >= HEARD_ALIVE)
+        enum node_state h;
+        if (node_state_of_word(value, rest, &h) && h >= STATE_ALIVE)
             k->beat.state = h;
     } else if (is(word, name, "for")) {
         k->beat.leaving = atof(number);
@@ -243,8 +243,8 @@ static void read_field(struct liveness *l, struct known *k, const char *word, si
 static void read_text(struct liveness *l, struct known *k, const char *p, size_t len)
 {
     const char *end = p + len;
-    k->beat = (struct beat){.state = HEARD_RETURNING};
-    memset(k->as, HEARD_UNKNOWN, l->n);
+    k->beat = (struct beat){.state = STATE_RETURNING};
+    memset(k->as, STATE_UNKNOWN, l->n);
     memset(k->lists, 0, l->n * sizeof(bool));
     memset(k->names, 0, l->n * sizeof(bool));
     while (p < end) {
@@ -278,7 +278,7 @@ static bool not_later(const struct mark *last, const struct liveness_news *b)
 
 static double absence(const struct liveness *l, const struct beat *b)
 {
-    return b->state != HEARD_LEAVING || !(b->leaving > 0.) ? 0. : b->leaving < l->times.return_max ? b->leaving : l->times.return_max;
+    return b->state != STATE_LEAVING || !(b->leaving > 0.) ? 0. : b->leaving < l->times.return_max ? b->leaving : l->times.return_max;
 }
 
 static void hear(struct liveness *l, struct known *k, const struct liveness_news *b, double now)
@@ -290,9 +290,9 @@ static void hear(struct liveness *l, struct known *k, const struct liveness_news
     k->heard = true;
     k->beat_at = l->anyone_at = l->self < 0 ? now - b->age : now;
     /* Back before its announced time: dead_after counts from here. */
-    if (k->beat.state != HEARD_RETURNING || k->absent_until > now)
+    if (k->beat.state != STATE_RETURNING || k->absent_until > now)
         k->alive_at = now;
-    k->absent_until = k->beat.state == HEARD_LEAVING ? now + absence(l, &k->beat) : 0.;
+    k->absent_until = k->beat.state == STATE_LEAVING ? now + absence(l, &k->beat) : 0.;
 }
 
 /* What lay there before we listened says nothing of who lives now. Who said that it will be away is away for that long, though. */
@@ -302,9 +302,9 @@ static void hear_old(struct liveness *l, struct known *k, const struct liveness_
         return;
     set_mark(&k->last, b);
     read_text(l, k, b->text, b->text_len);
-    if (k->beat.state == HEARD_LEAVING && now - b->age + absence(l, &k->beat) > k->absent_until)
+    if (k->beat.state == STATE_LEAVING && now - b->age + absence(l, &k->beat) > k->absent_until)
         k->absent_until = now - b->age + absence(l, &k->beat);
-    memset(k->as, HEARD_UNKNOWN, l->n);
+    memset(k->as, STATE_UNKNOWN, l->n);
     memset(k->lists, 0, l->n * sizeof(bool));
     memset(k->names, 0, l->n * sizeof(bool));
 }
@@ -353,18 +353,18 @@ void liveness_told(struct liveness *l, size_t server, unsigned generation, const
 
 /* ---- what is known ---- */
 
-enum heard liveness_state(const struct liveness *l, size_t node, double now)
+enum node_state liveness_state(const struct liveness *l, size_t node, double now)
 {
     const struct known *k = &l->node[node];
     if (!k->heard)
-        return now - k->forgot < l->times.dead_after ? HEARD_UNKNOWN : HEARD_SILENT;
-    return now - k->beat_at < l->times.dead_after ? k->beat.state : HEARD_SILENT;
+        return now - k->forgot < l->times.dead_after ? STATE_UNKNOWN : STATE_SILENT;
+    return now - k->beat_at < l->times.dead_after ? k->beat.state : STATE_SILENT;
 }
 
-enum heard liveness_hears(const struct liveness *l, size_t node, double now)
+enum node_state liveness_hears(const struct liveness *l, size_t node, double now)
 {
     const struct known *k = &l->node[node];
-    return k->heard && now - k->beat_at >= l->times.suspect_after ? HEARD_SILENT : liveness_state(l, node, now);
+    return k->heard && now - k->beat_at >= l->times.suspect_after ? STATE_SILENT : liveness_state(l, node, now);
 }
 
 double liveness_silence(const struct liveness *l, size_t node, double now)
@@ -387,15 +387,15 @@ bool liveness_names(const struct liveness *l, size_t node, size_t other)
     return l->node[node].names[other];
 }
 
-enum heard liveness_as(const struct liveness *l, size_t node, size_t of)
+enum node_state liveness_as(const struct liveness *l, size_t node, size_t of)
 {
-    return (enum heard)l->node[node].as[of];
+    return (enum node_state)l->node[node].as[of];
 }
 
 bool liveness_others_hear(const struct liveness *l, size_t node, double now)
 {
     for (size_t k = 0; k < l->n; k++)
-        if ((int)k != l->self && k != node && liveness_state(l, k, now) == HEARD_ALIVE && l->node[k].as[node] == HEARD_ALIVE)
+        if ((int)k != l->self && k != node && liveness_state(l, k, now) == STATE_ALIVE && l->node[k].as[node] == STATE_ALIVE)
             return true;
     return false;
 }
@@ -408,8 +408,8 @@ double liveness_alone(const struct liveness *l, double now)
 bool liveness_dead(const struct liveness *l, size_t node, double now)
 {
     const struct known *k = &l->node[node];
-    enum heard h = liveness_state(l, node, now);
-    if (h != HEARD_SILENT && h != HEARD_RETURNING)
+    enum node_state h = liveness_state(l, node, now);
+    if (h != STATE_SILENT && h != STATE_RETURNING)
         return false;
     double since = k->absent_until > k->alive_at ? k->absent_until : k->alive_at;
     return now - since >= l->times.dead_after && !liveness_others_hear(l, node, now);
@@ -429,8 +429,8 @@ bool beat_names(const char *text, const char *node)
 
 void beat_encode(const struct beat *b, const struct liveness *l, const bool *lists, double now, struct buf *out)
 {
-    buf_printf(out, "state=%s", heard_word(b->state));
-    if (b->state == HEARD_LEAVING)
+    buf_printf(out, "state=%s", node_state_word(b->state));
+    if (b->state == STATE_LEAVING)
         buf_printf(out, " for=%.0f", b->leaving);
     buf_printf(out, " since=%.0f run=%s config=%s done=%llu hand=%llu hears=", b->since, b->run_id, b->config, (unsigned long long)b->done,
                (unsigned long long)b->in_flight);
@@ -438,7 +438,7 @@ void beat_encode(const struct beat *b, const struct liveness *l, const bool *lis
     for (size_t i = 0; i < l->n; i++) {
         if ((int)i == l->self)
             continue;
-        buf_printf(out, "%s%s:%s%s", any ? "," : "", l->node[i].name, heard_word(liveness_hears(l, i, now)), lists[i] ? "+" : "");
+        buf_printf(out, "%s%s:%s%s", any ? "," : "", l->node[i].name, node_state_word(liveness_hears(l, i, now)), lists[i] ? "+" : "");
         any = true;
     }
 }

@@ -12,10 +12,10 @@
 #include "lib/base/mem.h"
 
 /* What is known of a node: what it says of itself, or that nothing was heard since we forgot (UNKNOWN), or that it is silent. */
-enum heard { HEARD_UNKNOWN, HEARD_SILENT, HEARD_ALIVE, HEARD_RETURNING, HEARD_READY, HEARD_LEAVING };
+enum node_state { STATE_UNKNOWN, STATE_SILENT, STATE_ALIVE, STATE_RETURNING, STATE_READY, STATE_LEAVING };
 
 /* "unknown", "silent", "alive", "returning", "ready", "leaving" */
-const char *heard_word(enum heard);
+const char *node_state_word(enum node_state);
 
 #define BEAT_INCARNATION 33 /* with its NUL */
 #define BEAT_RUN_ID 64
@@ -26,8 +26,8 @@ bool beat_names(const char *text, const char *node);
 
 /* What a node says in a beat, beside its name, incarnation and counter. */
 struct beat {
-    enum heard state;
-    double leaving;            /* seconds that it will be away, with HEARD_LEAVING */
+    enum node_state state;
+    double leaving;            /* seconds that it will be away, with STATE_LEAVING */
     double since;              /* seconds that it has been in this state */
     char run_id[BEAT_RUN_ID];  /* of its Redis */
     char config[BEAT_CONFIG];  /* config_digest */
@@ -69,10 +69,10 @@ unsigned liveness_generation(const struct liveness *);
 void liveness_told(struct liveness *, size_t server, unsigned generation, const struct liveness_news *, size_t n, double now);
 
 /* What the node said last, until it is silent for dead_after. By this it is decided who serves a lane. */
-enum heard liveness_state(const struct liveness *, size_t node, double now);
+enum node_state liveness_state(const struct liveness *, size_t node, double now);
 
 /* The same until it is silent for suspect_after: by this mail is placed, and others are told whom we hear. */
-enum heard liveness_hears(const struct liveness *, size_t node, double now);
+enum node_state liveness_hears(const struct liveness *, size_t node, double now);
 
 /* Seconds since its last beat; negative: never heard. */
 double liveness_silence(const struct liveness *, size_t node, double now);
@@ -80,7 +80,7 @@ double liveness_silence(const struct liveness *, size_t node, double now);
 /* What it said last of itself; NULL before its first beat. It says that it took us over; that it hears us so. */
 const struct beat *liveness_beat(const struct liveness *, size_t node);
 bool liveness_lists(const struct liveness *, size_t node, size_t of);
-enum heard liveness_as(const struct liveness *, size_t node, size_t of);
+enum node_state liveness_as(const struct liveness *, size_t node, size_t of);
 
 /* Its last beat says something of the other one, be it that it is silent: its relay knows that there is such a node. */
 bool liveness_names(const struct liveness *, size_t node, size_t other);

@@ -138,10 +138,10 @@ bool store_watch_fit(const struct store *s, const size_t *node, size_t n, bool a
         return true;
     for (size_t i = 0; i < n; i++) {
         name[i] = s->config->node[node[i]].name;
-        if (liveness_hears(h->liveness, node[i], now) != HEARD_ALIVE)
+        if (liveness_hears(h->liveness, node[i], now) != STATE_ALIVE)
             return false;
         for (size_t k = 0; k < n; k++)
-            if (k != i && (liveness_as(h->liveness, node[i], node[k]) != HEARD_ALIVE || liveness_lists(h->liveness, node[i], node[k])))
+            if (k != i && (liveness_as(h->liveness, node[i], node[k]) != STATE_ALIVE || liveness_lists(h->liveness, node[i], node[k])))
                 return false;
     }
     if (!all)

@@ -8,7 +8,7 @@
 #include "lib/base/clock.h"
 #include "relay/intake/discover.h"
 #include "relay/intake/intake.h"
-#include "relay/state/duty.h"
+#include "relay/state/role.h"
 #include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
 #include "lib/cluster/liveness.h"
@@ -42,7 +42,7 @@ struct heartbeat {
     bool *busy, *called_dead;
     bool *away;        /* per node: as lanes were judged by last */
     struct meeting *meeting;
-    bool on_duty;      /* the same */
+    bool serving;      /* the same */
     bool doubled, untold;
     const char *outcast; /* NULL, or why this node does nothing any more */
     bool leaving, *told; /* per node: that we leave */
@@ -166,12 +166,12 @@ static void compose(struct heartbeat *v)
 {
     struct relay *r = v->relay;
     double now = clock_monotonic();
-    struct beat b = {.state = duty_role(r->duty), .leaving = (double)r->config->return_max / 1000., .since = duty_since(r->duty, now), .in_flight = inflight_count(r)};
+    struct beat b = {.state = role_state(r->role), .leaving = (double)r->config->return_max / 1000., .since = role_since(r->role, now), .in_flight = inflight_count(r)};
     b.done = (uint64_t)metric_value(relay_removed);
     snprintf(b.run_id, sizeof b.run_id, "%s", owners_run_id(r));
     snprintf(b.config, sizeof b.config, "%s", v->config);
     buf_consume(&v->text, v->text.len);
-    beat_encode(&b, v->liveness, duty_taken(r->duty), now, &v->text);
+    beat_encode(&b, v->liveness, role_taken(r->role), now, &v->text);
     v->counter++;
 }
 
@@ -199,7 +199,7 @@ static void fill_busy(struct heartbeat *v)
     struct relay *r = v->relay;
     for (size_t i = 0; i < v->n; i++) {
         v->busy[i] = false;
-        if (!duty_taken(r->duty)[i] || liveness_state(v->liveness, i, clock_monotonic()) != HEARD_READY)
+        if (!role_taken(r->role)[i] || liveness_state(v->liveness, i, clock_monotonic()) != STATE_READY)
             continue;
         v->busy[i] = owners_owes(r, v->name[i]);
         for (struct entry *e = inflight_first(r); e && !v->busy[i]; e = TAILQ_NEXT(e, taken))
@@ -213,42 +213,42 @@ static void fill_called_dead(struct heartbeat *v)
         v->called_dead[i] = config_list_has(&v->relay->config->dead, v->name[i]);
 }
 
-static struct duty_view view(struct heartbeat *v)
+static struct role_view view(struct heartbeat *v)
 {
     struct relay *r = v->relay;
-    struct duty_view see = {.now = clock_monotonic(), .own_up = owners_ready(r), .in_flight = inflight_count(r), .busy = v->busy, .called_dead = v->called_dead};
+    struct role_view see = {.now = clock_monotonic(), .own_up = owners_ready(r), .in_flight = inflight_count(r), .busy = v->busy, .called_dead = v->called_dead};
     fill_busy(v);
     see.comparing = resync_comparing(r);
     see.nsets = resync_sets(r, &see.set);
     return see;
 }
 
-static void tell(struct heartbeat *v, const struct duty_event *e)
+static void tell(struct heartbeat *v, const struct role_event *e)
 {
     struct relay *r = v->relay;
     double now = clock_monotonic(), silence;
     switch (e->kind) {
-    case DUTY_RETURNS:
+    case ROLE_RETURNS:
         metric_add(relay_returns, 1);
         log_info("returning (%s): nothing is taken until what is here was compared with the other owners%s", e->why,
-                 duty_damped(r->duty) > 0. ? "; more slowly, since this node came and went" : "");
+                 role_damped(r->role) > 0. ? "; more slowly, since this node came and went" : "");
         break;
-    case DUTY_READY: log_info("ready: compared, and nothing in hand; waiting for the others to give back what they took over"); break;
-    case DUTY_ALIVE: log_info("alive%s%s", e->why ? ", though not all gave back: " : "", e->why ? e->why : ""); break;
-    case DUTY_TOOK:
+    case ROLE_READY: log_info("ready: compared, and nothing in hand; waiting for the others to give back what they took over"); break;
+    case ROLE_ALIVE: log_info("alive%s%s", e->why ? ", though not all gave back: " : "", e->why ? e->why : ""); break;
+    case ROLE_TOOK:
         metric_add(relay_takeovers, 1);
         silence = liveness_silence(v->liveness, e->node, now);
         if (v->called_dead[e->node])
             log_warning("node %s is dead, as the configuration says: its mail is delivered here where this is the next owner", v->name[e->node]);
         else if (silence >= 0. && silence < (double)r->config->dead_after / 1000.)
             log_warning("node %s is %s for too long: its mail is delivered here where this is the next owner", v->name[e->node],
-                        heard_word(liveness_state(v->liveness, e->node, now)));
+                        node_state_word(liveness_state(v->liveness, e->node, now)));
         else
             log_warning("node %s is dead (silent for %.0f s, and nobody hears it): its mail is delivered here where this is the next owner", v->name[e->node],
-                        silence >= 0. ? silence : duty_since(r->duty, now));
+                        silence >= 0. ? silence : role_since(r->role, now));
         break;
-    case DUTY_GAVE: log_info("node %s is ready to come back: what was taken over is given back", v->name[e->node]); break;
-    case DUTY_NOTHING: break;
+    case ROLE_GAVE: log_info("node %s is ready to come back: what was taken over is given back", v->name[e->node]); break;
+    case ROLE_SAME: break;
     }
 }
 
@@ -256,7 +256,7 @@ static void tell(struct heartbeat *v, const struct duty_event *e)
 static void tell_silence(struct heartbeat *v)
 {
     double now = clock_monotonic();
-    if (!v->untold && !membership_known(v->relay) && duty_since(v->relay->duty, now) > UNTOLD_SAID) {
+    if (!v->untold && !membership_known(v->relay) && role_since(v->relay->role, now) > UNTOLD_SAID) {
         v->untold = true;
         log_warning("still returning: this node's own server has not told which nodes there are (membership = learned), or that could not be kept in %s", v->relay->config->state_directory);
     }
@@ -270,7 +270,7 @@ static void tell_silence(struct heartbeat *v)
             log_warning("node %s is suspected: no beat for %.1f s; it gets no new mail", v->name[i], silence);
         } else if (v->suspected[i] && silence < (double)v->relay->config->suspect_after / 1000.) {
             v->suspected[i] = false;
-            log_info("node %s is heard again: %s", v->name[i], heard_word(liveness_state(v->liveness, i, now)));
+            log_info("node %s is heard again: %s", v->name[i], node_state_word(liveness_state(v->liveness, i, now)));
         }
     }
 }
@@ -278,15 +278,15 @@ static void tell_silence(struct heartbeat *v)
 static bool is_away(const struct heartbeat *v, size_t node, double now)
 {
     int before = (int)node;
-    return duty_drains(v->relay->duty, &before, 1, v->called_dead, now);
+    return role_serves(v->relay->role, &before, 1, v->called_dead, now);
 }
 
 /* Which lanes are ours depends on these alone. */
 static bool changed(struct heartbeat *v)
 {
     double now = clock_monotonic();
-    bool on_duty = duty_drains(v->relay->duty, NULL, 0, v->called_dead, now), change = on_duty != v->on_duty;
-    v->on_duty = on_duty;
+    bool serving = role_serves(v->relay->role, NULL, 0, v->called_dead, now), change = serving != v->serving;
+    v->serving = serving;
     for (size_t i = 0; i < v->n; i++) {
         bool away = i != v->self && is_away(v, i, now);
         change |= away != v->away[i];
@@ -316,14 +316,14 @@ static void look(struct heartbeat *v)
     if (liveness_doubled(v->liveness) && !v->doubled) {
         v->doubled = true;
         log_error("another relay beats as node %s: nothing is taken by either until one is stopped, and the other restarted", r->node);
-        duty_return(r->duty, "another relay has this node's name", clock_monotonic());
+        role_return(r->role, "another relay has this node's name", clock_monotonic());
     }
     bool up = owners_ready(r);
     if (up && !v->up)
-        duty_up(r->duty, clock_monotonic());
+        role_up(r->role, clock_monotonic());
     v->up = up;
-    struct duty_view see = view(v);
-    for (struct duty_event e; see.own_up = may_work(v), (e = duty_look(r->duty, &see)).kind != DUTY_NOTHING;) {
+    struct role_view see = view(v);
+    for (struct role_event e; see.own_up = may_work(v), (e = role_next(r->role, &see)).kind != ROLE_SAME;) {
         tell(v, &e);
         fill_busy(v);
     }
@@ -354,7 +354,7 @@ enum ownership heartbeat_judge(const struct relay *r, const struct lanename *nam
     for (size_t i = 0; i < name->nowners; i++) {
         if (!strcmp(name->owner[i], r->node)) {
             *place_r = i;
-            return duty_drains(r->duty, before, i, v->called_dead, clock_monotonic()) ? OWNERSHIP_OURS : OWNERSHIP_LATER;
+            return role_serves(r->role, before, i, v->called_dead, clock_monotonic()) ? OWNERSHIP_OURS : OWNERSHIP_LATER;
         }
         before[i] = config_node_index(r->config, name->owner[i]);
     }
@@ -374,31 +374,31 @@ bool heartbeat_alive(const struct relay *r, const char *node)
     int i = config_node_index(r->config, node);
     if (!r->heartbeat || i < 0)
         return true;
-    return (size_t)i == r->heartbeat->self ? duty_role(r->duty) == HEARD_ALIVE : liveness_state(r->heartbeat->liveness, (size_t)i, clock_monotonic()) == HEARD_ALIVE;
+    return (size_t)i == r->heartbeat->self ? role_state(r->role) == STATE_ALIVE : liveness_state(r->heartbeat->liveness, (size_t)i, clock_monotonic()) == STATE_ALIVE;
 }
 
 bool heartbeat_lost_for_good(const struct relay *r, int node, double now)
 {
     const struct heartbeat *v = r->heartbeat;
     const struct config *c = r->config;
-    double alive = duty_role(r->duty) == HEARD_ALIVE ? duty_since(r->duty, now) : 0., least = (double)(c->dead_after + c->settle) / 1000.;
+    double alive = role_state(r->role) == STATE_ALIVE ? role_since(r->role, now) : 0., least = (double)(c->dead_after + c->settle) / 1000.;
     if (node < 0)
         return alive >= least;
-    if (node == (int)v->self || liveness_state(v->liveness, (size_t)node, now) != HEARD_SILENT || liveness_others_hear(v->liveness, (size_t)node, now))
+    if (node == (int)v->self || liveness_state(v->liveness, (size_t)node, now) != STATE_SILENT || liveness_others_hear(v->liveness, (size_t)node, now))
         return false;
     double silence = liveness_silence(v->liveness, (size_t)node, now), replace = (double)c->replace_after / 1000.;
     if (silence < 0.)
         silence = alive;
     if (v->called_dead[node])
         return silence >= least;
-    return duty_taken(r->duty)[node] && replace > 0. && silence >= (replace > least ? replace : least);
+    return role_taken(r->role)[node] && replace > 0. && silence >= (replace > least ? replace : least);
 }
 
 bool heartbeat_mutual(const struct relay *r, size_t node, double now)
 {
     const struct heartbeat *v = r->heartbeat;
-    return node != v->self && !v->called_dead[node] && liveness_hears(v->liveness, node, now) == HEARD_ALIVE && !duty_taken(r->duty)[node] &&
-           liveness_as(v->liveness, node, v->self) == HEARD_ALIVE && !liveness_lists(v->liveness, node, v->self);
+    return node != v->self && !v->called_dead[node] && liveness_hears(v->liveness, node, now) == STATE_ALIVE && !role_taken(r->role)[node] &&
+           liveness_as(v->liveness, node, v->self) == STATE_ALIVE && !liveness_lists(v->liveness, node, v->self);
 }
 
 void heartbeat_own_server(struct relay *r, bool restarted)
@@ -408,9 +408,9 @@ void heartbeat_own_server(struct relay *r, bool restarted)
         return;
     r->heartbeat->up = true;
     if (restarted)
-        duty_return(r->duty, "the node's Redis was restarted", now);
+        role_return(r->role, "the node's Redis was restarted", now);
     else
-        duty_up(r->duty, now);
+        role_up(r->role, now);
     heartbeat_wake(r);
 }
 
@@ -421,10 +421,10 @@ void heartbeat_stood_still(struct relay *r, bool ourselves, double seconds)
         return;
     if (ourselves)
         liveness_begin(r->heartbeat->liveness, now);
-    if (ourselves || duty_role(r->duty) != HEARD_RETURNING)
-        duty_return(r->duty, ourselves ? "the relay stood still" : "the node's Redis stood still", now);
+    if (ourselves || role_state(r->role) != STATE_RETURNING)
+        role_return(r->role, ourselves ? "the relay stood still" : "the node's Redis stood still", now);
     else
-        duty_up(r->duty, now);
+        role_up(r->role, now);
     heartbeat_wake(r);
 }
 
@@ -461,7 +461,7 @@ void heartbeat_return(struct relay *r, const char *why)
 {
     if (!r->heartbeat)
         return;
-    duty_return(r->duty, why, clock_monotonic());
+    role_return(r->role, why, clock_monotonic());
     heartbeat_wake(r);
 }
 
@@ -477,7 +477,7 @@ void heartbeat_leave(struct relay *r)
 {
     if (!r->heartbeat)
         return;
-    duty_leave(r->duty, clock_monotonic());
+    role_leave(r->role, clock_monotonic());
     log_info("leaving: the others are told that this node is back within %.0f s", (double)r->config->return_max / 1000.);
     r->heartbeat->leaving = true;
     r->heartbeat->asked_own = false; /* at once, whatever is under way */
@@ -518,7 +518,7 @@ static void add_names(struct heartbeat *v)
     for (size_t i = had; i < v->n; i++) {
         v->name[i] = mem_strdup(c->node[i].name);
         liveness_add(v->liveness, v->name[i], clock_monotonic());
-        duty_add(v->relay->duty);
+        role_add(v->relay->role);
         log_info("node %s is one of the group now", v->name[i]);
     }
 }
@@ -534,9 +534,9 @@ static void open_names(struct heartbeat *v)
     struct liveness_times times = {(double)c->suspect_after / 1000., (double)c->dead_after / 1000., (double)c->return_max / 1000.};
     v->liveness = liveness_open((const char *const *)v->name, v->n, (int)v->self, times, clock_monotonic());
     liveness_own(v->liveness, v->incarnation);
-    struct duty_times duty = {(double)c->beat / 1000., times.dead_after, (double)c->settle / 1000., (double)c->handover_wait / 1000.,
+    struct role_times role = {(double)c->beat / 1000., times.dead_after, (double)c->settle / 1000., (double)c->handover_wait / 1000.,
                               (double)c->alone_wait / 1000., (double)c->restless_most / 1000.};
-    v->relay->duty = duty_open(v->liveness, v->n, v->self, duty, clock_monotonic());
+    v->relay->role = role_open(v->liveness, v->n, v->self, role, clock_monotonic());
     fill_called_dead(v);
 }
 
@@ -552,7 +552,7 @@ static void close_names(struct heartbeat *v)
     free(v->busy);
     free(v->called_dead);
     free(v->away);
-    duty_free(v->relay->duty);
+    role_free(v->relay->role);
     liveness_free(v->liveness);
 }
 
@@ -594,7 +594,7 @@ void heartbeat_close(struct relay *r)
     meeting_free(v->meeting);
     buf_free(&v->text);
     free(v);
-    r->duty = NULL;
+    r->role = NULL;
     r->resync = NULL;
     r->rereplicate = NULL;
 }

@@ -154,7 +154,7 @@ static struct unmet node_unmet(const struct meeting *m, const struct liveness *l
     owners_each_peer((struct relay *)r, is_reached, &there);
     if (!there.is)
         return (struct unmet){"it does not reach node", node, NULL};
-    if (!comes(m, s, now) || liveness_state(l, i, now) == HEARD_UNKNOWN)
+    if (!comes(m, s, now) || liveness_state(l, i, now) == STATE_UNKNOWN)
         return (struct unmet){"it is not reached by node", node, NULL};
     return u;
 }
@@ -165,7 +165,7 @@ struct unmet meeting_unmet(const struct meeting *m, const struct liveness *l, do
     struct unmet u = {NULL};
     for (size_t i = 0; i < c->nnodes && !u.why; i++) {
         const char *node = c->node[i].name;
-        bool silent = liveness_state(l, i, now) == HEARD_SILENT && !lives(m, find(m, node), now);
+        bool silent = liveness_state(l, i, now) == STATE_SILENT && !lives(m, find(m, node), now);
         if (strcmp(node, m->relay->node) && !config_list_has(&c->dead, node) && !silent)
             u = node_unmet(m, l, i, now);
     }

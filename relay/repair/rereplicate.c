@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "relay/state/duty.h"
+#include "relay/state/role.h"
 #include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
 #include "relay/repair/listing.h"
@@ -59,7 +59,7 @@ struct rereplicate {
     ev_timer late; /* an ordered lane that cannot be moved in time any more */
     struct aside *asides;
     bool closing, said;
-    unsigned turn; /* duty_turn() when it began */
+    unsigned turn; /* role_turn() when it began */
     size_t block;  /* entries; fewer when a block came too late */
     /* the block under way */
     size_t n, target; /* of owner[], the next one that it goes to */
@@ -562,7 +562,7 @@ static void on_clock(struct wire *w, redisReply *reply, void *arg)
         leave_out(p, "a mail of it is being delivered");
         return;
     }
-    if (duty_turn(p->relay->duty) != p->turn || duty_role(p->relay->duty) != HEARD_ALIVE || !fit(p, j)) {
+    if (role_turn(p->relay->role) != p->turn || role_state(p->relay->role) != STATE_ALIVE || !fit(p, j)) {
         give_up(p, "nodes came or went");
         return;
     }
@@ -645,13 +645,13 @@ void rereplicate_tick(struct relay *r, double now)
     struct wire *own = resync_wire(r, (size_t)config_node_index(r->config, r->node));
     if (p->listing || p->jobs || p->open || p->backfill || now < p->not_before || r->stopping)
         return;
-    if (!own || duty_role(r->duty) != HEARD_ALIVE || !anyone_gone(r, now)) {
+    if (!own || role_state(r->role) != STATE_ALIVE || !anyone_gone(r, now)) {
         p->not_before = now + NOTHING_DUE;
         p->said = false;
         free_asides(p);
         return;
     }
-    p->turn = duty_turn(r->duty);
+    p->turn = role_turn(r->role);
     p->listing = listing_open(own, &calls, p);
 }
 

@@ -40,7 +40,7 @@ bool resync_says_whole(struct relay *r, const struct lanename *name, const redis
     return false;
 }
 
-size_t resync_sets(struct relay *r, const struct duty_set **out)
+size_t resync_sets(struct relay *r, const struct role_set **out)
 {
     struct resync *w = r->resync;
     size_t n = 0;
@@ -54,9 +54,9 @@ size_t resync_sets(struct relay *r, const struct duty_set **out)
     for (struct set *s = w->sets; s; s = s->next) {
         bool fresh = !s->ever && !s->lanes_here && !s->stale;
         /* A set that is new to us is no reason to return: JOIN makes us whole for it, unless others have entries of it. */
-        if (fresh && !s->whole && duty_role(r->duty) == HEARD_ALIVE)
+        if (fresh && !s->whole && role_state(r->role) == STATE_ALIVE)
             continue;
-        w->view[n++] = (struct duty_set){s->name, s->n, s->other, s->reach, s->whole, s->checked};
+        w->view[n++] = (struct role_set){s->name, s->n, s->other, s->reach, s->whole, s->checked};
     }
     *out = w->view;
     return n;
@@ -379,9 +379,9 @@ static void start(struct resync *w, enum mode mode)
 void resync_tick(struct relay *r, double now)
 {
     struct resync *w = r->resync;
-    struct duty *d = r->duty;
-    if (duty_turn(d) != w->turn) {
-        w->turn = duty_turn(d);
+    struct role *d = r->role;
+    if (role_turn(d) != w->turn) {
+        w->turn = role_turn(d);
         w->compared = false;
         w->again = AGAIN_FIRST;
         w->not_before = 0.;
@@ -400,12 +400,12 @@ void resync_tick(struct relay *r, double now)
     }
     if (w->phase != IDLE || now < w->not_before || !node_ready(w->site[w->self].node))
         return;
-    if (duty_role(d) == HEARD_RETURNING) {
-        if (duty_settled(d, now) && (!w->compared || open_sets(w)))
+    if (role_state(d) == STATE_RETURNING) {
+        if (role_settled(d, now) && (!w->compared || open_sets(w)))
             start(w, RETURN);
         return;
     }
-    if (duty_role(d) != HEARD_ALIVE)
+    if (role_state(d) != STATE_ALIVE)
         return;
     bool joins = false;
     for (struct set *s = w->sets; s; s = s->next) {

@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "relay/state/duty.h"
+#include "relay/state/role.h"
 #include "relay/relay.h"
 
 struct resync *resync_open(struct relay *);
@@ -34,7 +34,7 @@ void resync_told(struct relay *, size_t node, const redisReply *list);
 void resync_tick(struct relay *, double now);
 
 /* The sets, as the rules want to see them; the array is resync's, and good until the next call of anything here. */
-size_t resync_sets(struct relay *, const struct duty_set **);
+size_t resync_sets(struct relay *, const struct role_set **);
 
 /* What the node's server said last: it is whole for these owners (n of them, in any order). */
 bool resync_node_is_whole(const struct relay *, size_t node, const char *const *owner, size_t n);

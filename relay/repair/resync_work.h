@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "relay/state/duty.h"
+#include "relay/state/role.h"
 #include "lib/mail/entryid.h"
 #include "lib/mail/lanename.h"
 #include "lib/base/mem.h"
@@ -92,7 +92,7 @@ struct resync {
     size_t nsites, self;
     struct site *site; /* per node of the config, room for CONFIG_NODES_MAX; [self] is the own server */
     struct set *sets;
-    struct duty_set *view;
+    struct role_set *view;
     size_t nview;
     struct whole_since *since;
     size_t nsince;
@@ -103,7 +103,7 @@ struct resync {
     bool abandoned, closing;
     bool renamed;      /* nodes came: the sets of owners are not those of the config yet */
     bool compared;     /* a round of this return came to its end */
-    unsigned turn;     /* duty_turn() of the last look */
+    unsigned turn;     /* role_turn() of the last look */
     size_t open;       /* what this phase waits for */
     char token[TOKEN];
     double began, not_before, again, periodic_at;

@@ -30,11 +30,11 @@ START_TEST(test_what_lay_there_before_we_listened_is_no_news)
 {
     struct liveness *l = listener();
     told(l, 0, "mx2", "i", 7, "state=alive", 101.);
-    ck_assert_int_eq(liveness_state(l, 1, 101.), HEARD_UNKNOWN);
+    ck_assert_int_eq(liveness_state(l, 1, 101.), STATE_UNKNOWN);
     told(l, 0, "mx2", "i", 7, "state=alive", 102.);
-    ck_assert_int_eq(liveness_state(l, 1, 102.), HEARD_UNKNOWN);
+    ck_assert_int_eq(liveness_state(l, 1, 102.), STATE_UNKNOWN);
     told(l, 0, "mx2", "i", 8, "state=alive", 103.);
-    ck_assert_int_eq(liveness_state(l, 1, 103.), HEARD_ALIVE);
+    ck_assert_int_eq(liveness_state(l, 1, 103.), STATE_ALIVE);
     liveness_free(l);
 }
 END_TEST
@@ -44,9 +44,9 @@ START_TEST(test_a_milter_believes_a_young_beat_at_once)
     struct liveness *l = liveness_open(names, 3, -1, times, 100.);
     struct liveness_news b[] = {{"mx1", "i", "state=alive", 3, 1, 11, 8, 0.4}, {"mx2", "i", "state=alive", 3, 1, 11, 8, 2.5}};
     liveness_told(l, 0, liveness_generation(l), b, 2, 101.);
-    ck_assert_int_eq(liveness_hears(l, 0, 101.), HEARD_ALIVE);
-    ck_assert_int_eq(liveness_hears(l, 0, 102.7), HEARD_SILENT);
-    ck_assert_int_eq(liveness_state(l, 1, 101.), HEARD_UNKNOWN);
+    ck_assert_int_eq(liveness_hears(l, 0, 101.), STATE_ALIVE);
+    ck_assert_int_eq(liveness_hears(l, 0, 102.7), STATE_SILENT);
+    ck_assert_int_eq(liveness_state(l, 1, 101.), STATE_UNKNOWN);
     liveness_free(l);
 }
 END_TEST
@@ -55,14 +55,14 @@ START_TEST(test_silence)
 {
     struct liveness *l = listener();
     hear(l, "mx2", 8, "state=alive", 103.);
-    ck_assert_int_eq(liveness_hears(l, 1, 104.9), HEARD_ALIVE);
-    ck_assert_int_eq(liveness_hears(l, 1, 105.1), HEARD_SILENT);
-    ck_assert_int_eq(liveness_state(l, 1, 105.1), HEARD_ALIVE);
+    ck_assert_int_eq(liveness_hears(l, 1, 104.9), STATE_ALIVE);
+    ck_assert_int_eq(liveness_hears(l, 1, 105.1), STATE_SILENT);
+    ck_assert_int_eq(liveness_state(l, 1, 105.1), STATE_ALIVE);
     ck_assert(!liveness_dead(l, 1, 117.9));
     ck_assert(liveness_dead(l, 1, 118.1));
     /* Never heard: unknown first, then silent. */
-    ck_assert_int_eq(liveness_state(l, 2, 114.), HEARD_UNKNOWN);
-    ck_assert_int_eq(liveness_state(l, 2, 116.), HEARD_SILENT);
+    ck_assert_int_eq(liveness_state(l, 2, 114.), STATE_UNKNOWN);
+    ck_assert_int_eq(liveness_state(l, 2, 116.), STATE_SILENT);
     ck_assert(liveness_silence(l, 2, 116.) < 0.);
     liveness_free(l);
 }
@@ -74,9 +74,9 @@ START_TEST(test_old_servers_tell_no_news)
     hear(l, "mx2", 8, "state=alive", 103.);
     told(l, 1, "mx2", "i", 5, "state=returning", 103.1);
     told(l, 1, "mx2", "i", 6, "state=returning", 103.2);
-    ck_assert_int_eq(liveness_state(l, 1, 103.3), HEARD_ALIVE);
+    ck_assert_int_eq(liveness_state(l, 1, 103.3), STATE_ALIVE);
     told(l, 1, "mx2", "i", 9, "state=ready", 103.4);
-    ck_assert_int_eq(liveness_state(l, 1, 103.5), HEARD_READY);
+    ck_assert_int_eq(liveness_state(l, 1, 103.5), STATE_READY);
     liveness_free(l);
 }
 END_TEST
@@ -86,7 +86,7 @@ START_TEST(test_a_new_incarnation_counts_from_anywhere)
     struct liveness *l = listener();
     hear(l, "mx2", 800, "state=alive", 103.);
     told(l, 0, "mx2", "j", 1, "state=returning", 104.);
-    ck_assert_int_eq(liveness_state(l, 1, 104.), HEARD_RETURNING);
+    ck_assert_int_eq(liveness_state(l, 1, 104.), STATE_RETURNING);
     liveness_free(l);
 }
 END_TEST
@@ -97,16 +97,16 @@ START_TEST(test_after_forgetting_only_new_beats_count)
     hear(l, "mx2", 8, "state=alive hears=mx1:alive+", 103.);
     unsigned before = liveness_generation(l);
     liveness_forget(l, 104.);
-    ck_assert_int_eq(liveness_state(l, 1, 104.), HEARD_UNKNOWN);
+    ck_assert_int_eq(liveness_state(l, 1, 104.), STATE_UNKNOWN);
     ck_assert(!liveness_lists(l, 1, 0));
     /* Asked before, answered after. */
     struct liveness_news late = {"mx2", "i", "state=alive", 3, 1, 11, 9};
     liveness_told(l, 0, before, &late, 1, 104.1);
-    ck_assert_int_eq(liveness_state(l, 1, 104.1), HEARD_UNKNOWN);
+    ck_assert_int_eq(liveness_state(l, 1, 104.1), STATE_UNKNOWN);
     told(l, 0, "mx2", "i", 10, "state=alive", 104.2);
-    ck_assert_int_eq(liveness_state(l, 1, 104.2), HEARD_UNKNOWN);
+    ck_assert_int_eq(liveness_state(l, 1, 104.2), STATE_UNKNOWN);
     told(l, 0, "mx2", "i", 11, "state=alive", 104.7);
-    ck_assert_int_eq(liveness_state(l, 1, 104.7), HEARD_ALIVE);
+    ck_assert_int_eq(liveness_state(l, 1, 104.7), STATE_ALIVE);
     liveness_free(l);
 }
 END_TEST
@@ -165,14 +165,14 @@ START_TEST(test_an_absence_that_was_announced_before_we_listened)
     struct liveness *l = listener();
     struct liveness_news b = {"mx2", "i", "state=leaving for=60", 3, 1, 20, 8, 10.};
     liveness_told(l, 0, liveness_generation(l), &b, 1, 101.);
-    ck_assert_int_eq(liveness_state(l, 1, 101.), HEARD_UNKNOWN);
-    ck_assert_int_eq(liveness_state(l, 1, 120.), HEARD_SILENT);
+    ck_assert_int_eq(liveness_state(l, 1, 101.), STATE_UNKNOWN);
+    ck_assert_int_eq(liveness_state(l, 1, 120.), STATE_SILENT);
     ck_assert(!liveness_dead(l, 1, 165.));
     ck_assert(liveness_dead(l, 1, 167.));
     /* It is heard again: that was another life. */
     told(l, 0, "mx2", "j", 1, "state=returning", 170.);
     told(l, 0, "mx2", "j", 2, "state=alive", 171.);
-    ck_assert_int_eq(liveness_state(l, 1, 171.), HEARD_ALIVE);
+    ck_assert_int_eq(liveness_state(l, 1, 171.), STATE_ALIVE);
     liveness_free(l);
 }
 END_TEST
@@ -181,16 +181,16 @@ START_TEST(test_what_one_says_the_other_reads)
 {
     struct liveness *l = listener(), *other = liveness_open(names, 3, 1, times, 100.);
     bool lists[] = {false, true, false};
-    struct beat b = {.state = HEARD_READY, .since = 12., .run_id = "abc", .config = "0123", .done = 77, .in_flight = 5};
+    struct beat b = {.state = STATE_READY, .since = 12., .run_id = "abc", .config = "0123", .done = 77, .in_flight = 5};
     struct buf text = {0};
     hear(l, "mx2", 8, "state=alive", 103.);
     beat_encode(&b, l, lists, 104., &text);
     ck_assert_str_eq(text.data, "state=ready since=12 run=abc config=0123 done=77 hand=5 hears=mx2:alive+,mx3:unknown");
     hear(other, "mx1", 2, text.data, 104.);
-    ck_assert_int_eq(liveness_state(other, 0, 104.), HEARD_READY);
+    ck_assert_int_eq(liveness_state(other, 0, 104.), STATE_READY);
     ck_assert(liveness_lists(other, 0, 1) && !liveness_lists(other, 0, 2));
-    ck_assert_int_eq(liveness_as(other, 0, 1), HEARD_ALIVE);
-    ck_assert_int_eq(liveness_as(other, 0, 2), HEARD_UNKNOWN);
+    ck_assert_int_eq(liveness_as(other, 0, 1), STATE_ALIVE);
+    ck_assert_int_eq(liveness_as(other, 0, 2), STATE_UNKNOWN);
     ck_assert_uint_eq(liveness_beat(other, 0)->done, 77);
     ck_assert_str_eq(liveness_beat(other, 0)->run_id, "abc");
     buf_free(&text);
@@ -203,7 +203,7 @@ START_TEST(test_garbage_says_returning)
 {
     struct liveness *l = listener();
     hear(l, "mx2", 8, "= state=zombie hears=:,mx1:+,nobody:alive,, for=x", 103.);
-    ck_assert_int_eq(liveness_state(l, 1, 103.), HEARD_RETURNING);
+    ck_assert_int_eq(liveness_state(l, 1, 103.), STATE_RETURNING);
     liveness_free(l);
 }
 END_TEST
@@ -253,16 +253,16 @@ START_TEST(test_a_node_that_comes_later_is_unknown_first)
     told(l, 0, "mx4", "i", 5, "state=alive", 199.); /* nobody we know */
     liveness_add(l, "mx4", 200.);
     ck_assert(!liveness_names(l, 1, 3));
-    ck_assert_int_eq(liveness_state(l, 3, 214.), HEARD_UNKNOWN);
-    ck_assert_int_eq(liveness_state(l, 3, 216.), HEARD_SILENT);
+    ck_assert_int_eq(liveness_state(l, 3, 214.), STATE_UNKNOWN);
+    ck_assert_int_eq(liveness_state(l, 3, 216.), STATE_SILENT);
     ck_assert(!liveness_dead(l, 3, 214.) && liveness_dead(l, 3, 216.));
     /* What lies there from before is no news; nor in its own server, which was never asked. */
     told(l, 0, "mx4", "i", 6, "state=alive", 201.);
     told(l, 3, "mx4", "i", 6, "state=alive", 201.);
-    ck_assert_int_eq(liveness_state(l, 3, 202.), HEARD_UNKNOWN);
+    ck_assert_int_eq(liveness_state(l, 3, 202.), STATE_UNKNOWN);
     told(l, 0, "mx4", "i", 7, "state=alive hears=mx1:alive", 203.);
-    ck_assert_int_eq(liveness_state(l, 3, 203.), HEARD_ALIVE);
-    ck_assert_int_eq(liveness_as(l, 3, 0), HEARD_ALIVE);
+    ck_assert_int_eq(liveness_state(l, 3, 203.), STATE_ALIVE);
+    ck_assert_int_eq(liveness_as(l, 3, 0), STATE_ALIVE);
     told(l, 0, "mx2", "i", 9, "state=alive hears=mx1:alive,mx3:silent,mx4:unknown", 204.);
     ck_assert(liveness_names(l, 1, 3));
     liveness_free(l);

@@ -13,7 +13,7 @@ int main(void)
     suite_add_tcase(s, compose_tests());
     suite_add_tcase(s, retry_tests());
     suite_add_tcase(s, ownership_tests());
-    suite_add_tcase(s, duty_tests());
+    suite_add_tcase(s, role_tests());
     suite_add_tcase(s, meeting_tests());
     suite_add_tcase(s, nexthop_tests());
     suite_add_tcase(s, gather_tests());

@@ -12,5 +12,5 @@ TCase *delivery_log_tests(void);
 TCase *body_tests(void);
 TCase *session_tests(void);
 TCase *delivery_id_tests(void);
-TCase *duty_tests(void);
+TCase *role_tests(void);
 TCase *meeting_tests(void);

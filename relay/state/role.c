@@ -1,15 +1,15 @@
-#include "relay/state/duty.h"
+#include "relay/state/role.h"
 
 #include <stdlib.h>
 
 #define FLAP 600. /* seconds in which returns count as one restless time */
 #define RETURNS 16
 
-struct duty {
+struct role {
     struct liveness *l;
     size_t n, self;
-    struct duty_times times;
-    enum heard role;
+    struct role_times times;
+    enum node_state role;
     bool *taken;
     double entered;          /* the role */
     double settle_from;
@@ -20,19 +20,19 @@ struct duty {
     bool told;               /* that it returns */
 };
 
-struct duty *duty_open(struct liveness *l, size_t n, size_t self, struct duty_times times, double now)
+struct role *role_open(struct liveness *l, size_t n, size_t self, struct role_times times, double now)
 {
-    struct duty *d = mem_zero(sizeof *d);
+    struct role *d = mem_zero(sizeof *d);
     d->l = l;
     d->n = n;
     d->self = self;
     d->times = times;
     d->taken = mem_zero((n + 1) * sizeof *d->taken);
-    duty_return(d, "start", now);
+    role_return(d, "start", now);
     return d;
 }
 
-void duty_free(struct duty *d)
+void role_free(struct role *d)
 {
     if (!d)
         return;
@@ -40,7 +40,7 @@ void duty_free(struct duty *d)
     free(d);
 }
 
-void duty_add(struct duty *d)
+void role_add(struct role *d)
 {
     d->taken = mem_grow(d->taken, (d->n + 2) * sizeof *d->taken);
     d->taken[d->n++] = false;
@@ -48,33 +48,33 @@ void duty_add(struct duty *d)
 
 /* ---- small questions ---- */
 
-enum heard duty_role(const struct duty *d)
+enum node_state role_state(const struct role *d)
 {
     return d->role;
 }
 
-const bool *duty_taken(const struct duty *d)
+const bool *role_taken(const struct role *d)
 {
     return d->taken;
 }
 
-double duty_since(const struct duty *d, double now)
+double role_since(const struct role *d, double now)
 {
     return now - d->entered;
 }
 
-unsigned duty_turn(const struct duty *d)
+unsigned role_turn(const struct role *d)
 {
     return d->turn;
 }
 
 /* Whoever placed mail here until it heard that we return, a beat at most, has decided when this is over, too. */
-bool duty_settled(const struct duty *d, double now)
+bool role_settled(const struct role *d, double now)
 {
     return now - d->settle_from >= d->times.settle + 2 * d->times.beat;
 }
 
-double duty_damped(const struct duty *d)
+double role_damped(const struct role *d)
 {
     double wait = 0.;
     size_t recent = 0;
@@ -85,20 +85,20 @@ double duty_damped(const struct duty *d)
     return wait < d->times.restless_most ? wait : d->times.restless_most;
 }
 
-static enum heard state(const struct duty *d, const struct duty_view *v, int node)
+static enum node_state state(const struct role *d, const struct role_view *v, int node)
 {
-    return node < 0 || v->called_dead[node] ? HEARD_SILENT : liveness_state(d->l, (size_t)node, v->now);
+    return node < 0 || v->called_dead[node] ? STATE_SILENT : liveness_state(d->l, (size_t)node, v->now);
 }
 
-static bool hears_somebody(const struct duty *d, const struct duty_view *v)
+static bool hears_somebody(const struct role *d, const struct role_view *v)
 {
     for (size_t j = 0; j < d->n; j++)
-        if (j != d->self && state(d, v, (int)j) > HEARD_SILENT)
+        if (j != d->self && state(d, v, (int)j) > STATE_SILENT)
             return true;
     return false;
 }
 
-static bool not_alone(const struct duty *d, const struct duty_view *v)
+static bool not_alone(const struct role *d, const struct role_view *v)
 {
     bool others = false;
     for (size_t j = 0; j < d->n; j++)
@@ -106,26 +106,26 @@ static bool not_alone(const struct duty *d, const struct duty_view *v)
     return !others || hears_somebody(d, v) || liveness_alone(d->l, v->now) >= d->times.alone_wait;
 }
 
-static bool others_hear(const struct duty *d, const struct duty_view *v, int node)
+static bool others_hear(const struct role *d, const struct role_view *v, int node)
 {
     return node >= 0 && !v->called_dead[node] && liveness_others_hear(d->l, (size_t)node, v->now);
 }
 
 /* ---- changing the role ---- */
 
-static void enter(struct duty *d, enum heard role, double now)
+static void enter(struct role *d, enum node_state role, double now)
 {
     d->role = role;
     d->entered = now;
     liveness_forget(d->l, now);
 }
 
-void duty_return(struct duty *d, const char *why, double now)
+void role_return(struct role *d, const char *why, double now)
 {
-    if (d->role == HEARD_LEAVING)
+    if (d->role == STATE_LEAVING)
         return;
-    bool anew = d->role != HEARD_RETURNING || !d->nbegan; /* a server that stood still and then turns out to be another one is one return */
-    enter(d, HEARD_RETURNING, now);
+    bool anew = d->role != STATE_RETURNING || !d->nbegan; /* a server that stood still and then turns out to be another one is one return */
+    enter(d, STATE_RETURNING, now);
     for (size_t j = 0; j < d->n; j++)
         d->taken[j] = false;
     d->settle_from = now;
@@ -144,42 +144,42 @@ void duty_return(struct duty *d, const char *why, double now)
     d->began[d->nbegan++] = now;
 }
 
-void duty_up(struct duty *d, double now)
+void role_up(struct role *d, double now)
 {
     d->settle_from = now;
 }
 
-void duty_leave(struct duty *d, double now)
+void role_leave(struct role *d, double now)
 {
-    d->role = HEARD_LEAVING;
+    d->role = STATE_LEAVING;
     d->entered = now;
 }
 
 /* ---- alive ---- */
 
 /* Who was found dead by somebody who lives must not go on as if nothing were: both would deliver. */
-static bool found_taken(const struct duty *d, const struct duty_view *v)
+static bool found_taken(const struct role *d, const struct role_view *v)
 {
     for (size_t j = 0; j < d->n; j++)
-        if (j != d->self && state(d, v, (int)j) == HEARD_ALIVE && liveness_lists(d->l, j, d->self))
+        if (j != d->self && state(d, v, (int)j) == STATE_ALIVE && liveness_lists(d->l, j, d->self))
             return true;
     return false;
 }
 
 /* Not whole, and another owner is there to become whole with. */
-static bool lost(const struct duty *d, const struct duty_view *v)
+static bool lost(const struct role *d, const struct role_view *v)
 {
     for (size_t i = 0; i < v->nsets; i++) {
         if (!v->set[i].whole && !v->set[i].n)
             return true; /* copies = 1: there is nobody to wait for */
         for (size_t k = 0; !v->set[i].whole && k < v->set[i].n; k++)
-            if (state(d, v, v->set[i].other[k]) > HEARD_SILENT || others_hear(d, v, v->set[i].other[k]))
+            if (state(d, v, v->set[i].other[k]) > STATE_SILENT || others_hear(d, v, v->set[i].other[k]))
                 return true;
     }
     return false;
 }
 
-static struct duty_event look_alive(struct duty *d, const struct duty_view *v)
+static struct role_event look_alive(struct role *d, const struct role_view *v)
 {
     bool may = not_alone(d, v);
     for (size_t j = 0; j < d->n; j++) {
@@ -188,28 +188,28 @@ static struct duty_event look_alive(struct duty *d, const struct duty_view *v)
         bool dead = v->called_dead[j] || (liveness_dead(d->l, j, v->now) && may);
         if (!d->taken[j] && dead) {
             d->taken[j] = true;
-            return (struct duty_event){DUTY_TOOK, j, NULL};
+            return (struct role_event){ROLE_TOOK, j, NULL};
         }
-        if (d->taken[j] && state(d, v, (int)j) == HEARD_READY && !v->busy[j]) {
+        if (d->taken[j] && state(d, v, (int)j) == STATE_READY && !v->busy[j]) {
             d->taken[j] = false;
-            return (struct duty_event){DUTY_GAVE, j, NULL};
+            return (struct role_event){ROLE_GAVE, j, NULL};
         }
     }
-    return (struct duty_event){DUTY_NOTHING};
+    return (struct role_event){ROLE_SAME};
 }
 
 /* ---- returning ---- */
 
 /* Whether this set is no reason any more to stay away: it was compared; or there is nobody to compare with, for a whole node nobody whole that it can
  * reach, for one that is not nobody at all that anyone hears. */
-static bool set_done(const struct duty *d, const struct duty_view *v, const struct duty_set *s)
+static bool set_done(const struct role *d, const struct role_view *v, const struct role_set *s)
 {
     if (s->whole && s->checked)
         return true;
     for (size_t k = 0; k < s->n; k++) {
-        enum heard h = state(d, v, s->other[k]);
-        bool gone = h == HEARD_SILENT;
-        if (s->whole && !(gone || s->reach[k] == REACH_NOT_WHOLE || (s->reach[k] == REACH_NOT && h != HEARD_UNKNOWN)))
+        enum node_state h = state(d, v, s->other[k]);
+        bool gone = h == STATE_SILENT;
+        if (s->whole && !(gone || s->reach[k] == REACH_NOT_WHOLE || (s->reach[k] == REACH_NOT && h != STATE_UNKNOWN)))
             return false;
         if (!s->whole && (!gone || others_hear(d, v, s->other[k])))
             return false;
@@ -217,63 +217,63 @@ static bool set_done(const struct duty *d, const struct duty_view *v, const stru
     return s->whole || not_alone(d, v);
 }
 
-static struct duty_event look_returning(struct duty *d, const struct duty_view *v)
+static struct role_event look_returning(struct role *d, const struct role_view *v)
 {
-    if (!v->own_up || v->in_flight || v->comparing || !duty_settled(d, v->now) || duty_since(d, v->now) < duty_damped(d))
-        return (struct duty_event){DUTY_NOTHING};
+    if (!v->own_up || v->in_flight || v->comparing || !role_settled(d, v->now) || role_since(d, v->now) < role_damped(d))
+        return (struct role_event){ROLE_SAME};
     for (size_t i = 0; i < v->nsets; i++)
         if (!set_done(d, v, &v->set[i]))
-            return (struct duty_event){DUTY_NOTHING};
-    enter(d, HEARD_READY, v->now);
-    return (struct duty_event){DUTY_READY};
+            return (struct role_event){ROLE_SAME};
+    enter(d, STATE_READY, v->now);
+    return (struct role_event){ROLE_READY};
 }
 
-static bool waits(const struct duty *d, const struct duty_view *v)
+static bool waits(const struct role *d, const struct role_view *v)
 {
     for (size_t j = 0; j < d->n; j++) {
-        enum heard h = j == d->self ? HEARD_SILENT : state(d, v, (int)j);
-        if (h == HEARD_UNKNOWN)
+        enum node_state h = j == d->self ? STATE_SILENT : state(d, v, (int)j);
+        if (h == STATE_UNKNOWN)
             return true;
-        if (h == HEARD_ALIVE && (liveness_lists(d->l, j, d->self) || liveness_as(d->l, j, d->self) != HEARD_READY))
+        if (h == STATE_ALIVE && (liveness_lists(d->l, j, d->self) || liveness_as(d->l, j, d->self) != STATE_READY))
             return true;
     }
     return false;
 }
 
-static struct duty_event look_ready(struct duty *d, const struct duty_view *v)
+static struct role_event look_ready(struct role *d, const struct role_view *v)
 {
-    bool over = duty_since(d, v->now) >= d->times.handover_wait;
+    bool over = role_since(d, v->now) >= d->times.handover_wait;
     if (!v->own_up || (waits(d, v) && !over))
-        return (struct duty_event){DUTY_NOTHING};
+        return (struct role_event){ROLE_SAME};
     bool hurried = waits(d, v);
-    enter(d, HEARD_ALIVE, v->now);
-    return (struct duty_event){DUTY_ALIVE, 0, hurried ? "handover_wait is over" : NULL};
+    enter(d, STATE_ALIVE, v->now);
+    return (struct role_event){ROLE_ALIVE, 0, hurried ? "handover_wait is over" : NULL};
 }
 
-struct duty_event duty_look(struct duty *d, const struct duty_view *v)
+struct role_event role_next(struct role *d, const struct role_view *v)
 {
-    if (d->role == HEARD_LEAVING)
-        return (struct duty_event){DUTY_NOTHING};
-    if (d->role == HEARD_ALIVE && found_taken(d, v))
-        duty_return(d, "taken over", v->now);
-    else if (d->role == HEARD_ALIVE && lost(d, v))
-        duty_return(d, "not whole", v->now);
+    if (d->role == STATE_LEAVING)
+        return (struct role_event){ROLE_SAME};
+    if (d->role == STATE_ALIVE && found_taken(d, v))
+        role_return(d, "taken over", v->now);
+    else if (d->role == STATE_ALIVE && lost(d, v))
+        role_return(d, "not whole", v->now);
     if (!d->told) {
         d->told = true;
-        return (struct duty_event){DUTY_RETURNS, 0, d->why};
+        return (struct role_event){ROLE_RETURNS, 0, d->why};
     }
-    return d->role == HEARD_ALIVE ? look_alive(d, v) : d->role == HEARD_READY ? look_ready(d, v) : look_returning(d, v);
+    return d->role == STATE_ALIVE ? look_alive(d, v) : d->role == STATE_READY ? look_ready(d, v) : look_returning(d, v);
 }
 
-bool duty_drains(const struct duty *d, const int *before, size_t n, const bool *called_dead, double now)
+bool role_serves(const struct role *d, const int *before, size_t n, const bool *called_dead, double now)
 {
-    if (d->role != HEARD_ALIVE || called_dead[d->self])
+    if (d->role != STATE_ALIVE || called_dead[d->self])
         return false;
     for (size_t i = 0; i < n; i++) {
         if (before[i] < 0 || called_dead[before[i]])
             continue;
-        enum heard h = liveness_state(d->l, (size_t)before[i], now);
-        if (!d->taken[before[i]] || (h != HEARD_SILENT && h != HEARD_RETURNING))
+        enum node_state h = liveness_state(d->l, (size_t)before[i], now);
+        if (!d->taken[before[i]] || (h != STATE_SILENT && h != STATE_RETURNING))
             return false;
     }
     return true;

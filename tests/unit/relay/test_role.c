@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/state/duty.h"
+#include "relay/state/role.h"
 #include "tests/unit/relay/tests.h"
 
 #define N 3
@@ -11,7 +11,7 @@
 
 static const char *const names[] = {"mx1", "mx2", "mx3"};
 static const struct liveness_times heard_times = {2., 15., 60.};
-static const struct duty_times duty_times = {.beat = STEP, .dead_after = 15., .settle = 5., .handover_wait = 60., .alone_wait = 300., .restless_most = 600.};
+static const struct role_times role_times = {.beat = STEP, .dead_after = 15., .settle = 5., .handover_wait = 60., .alone_wait = 300., .restless_most = 600.};
 
 struct node {
     bool up;       /* relay and server */
@@ -20,10 +20,10 @@ struct node {
     size_t in_flight;
     bool busy[N];
     struct liveness *l;
-    struct duty *d;
+    struct role *d;
     uint64_t counter;
     unsigned lives;
-    enum duty_kind last[64];
+    enum role_kind last[64];
     size_t nevents;
 };
 
@@ -37,10 +37,10 @@ static struct group {
 static void start(size_t i)
 {
     struct node *x = &g.node[i];
-    duty_free(x->d);
+    role_free(x->d);
     liveness_free(x->l);
     x->l = liveness_open(names, g.n, (int)i, heard_times, g.now);
-    x->d = duty_open(x->l, g.n, i, duty_times, g.now);
+    x->d = role_open(x->l, g.n, i, role_times, g.now);
     x->up = true;
     x->lives++;
     x->counter = 0;
@@ -52,7 +52,7 @@ static void start(size_t i)
 static void group(size_t n)
 {
     for (size_t i = 0; i < N; i++) {
-        duty_free(g.node[i].d);
+        role_free(g.node[i].d);
         liveness_free(g.node[i].l);
     }
     memset(&g, 0, sizeof g);
@@ -69,10 +69,10 @@ static bool linked(size_t i, size_t j)
 static void say(size_t i)
 {
     struct node *x = &g.node[i];
-    struct beat b = {.state = duty_role(x->d)};
+    struct beat b = {.state = role_state(x->d)};
     struct buf text = {0};
     char incarnation[24];
-    beat_encode(&b, x->l, duty_taken(x->d), g.now, &text);
+    beat_encode(&b, x->l, role_taken(x->d), g.now, &text);
     x->counter++;
     snprintf(incarnation, sizeof incarnation, "%u", x->lives);
     for (size_t j = 0; j < g.n; j++) {
@@ -91,7 +91,7 @@ static void look(size_t i)
     int other[N];
     enum reach reach[N];
     bool dead[N] = {0};
-    struct duty_set set = {"all", 0, other, reach, x->whole, x->checked};
+    struct role_set set = {"all", 0, other, reach, x->whole, x->checked};
     bool witness = false, all = true;
     for (size_t j = 0; j < g.n; j++)
         if (j != i) {
@@ -101,13 +101,13 @@ static void look(size_t i)
             all &= linked(i, j);
         }
     /* The comparison takes no time here: with a whole owner, or with all. */
-    if (duty_role(x->d) == HEARD_RETURNING && duty_settled(x->d, g.now) && (witness || (!x->whole && all)))
+    if (role_state(x->d) == STATE_RETURNING && role_settled(x->d, g.now) && (witness || (!x->whole && all)))
         x->whole = x->checked = set.whole = set.checked = true;
-    struct duty_view v = {.now = g.now, .own_up = true, .in_flight = x->in_flight, .busy = x->busy, .called_dead = dead, .nsets = 1, .set = &set};
-    for (struct duty_event e; (e = duty_look(x->d, &v)).kind != DUTY_NOTHING;) {
+    struct role_view v = {.now = g.now, .own_up = true, .in_flight = x->in_flight, .busy = x->busy, .called_dead = dead, .nsets = 1, .set = &set};
+    for (struct role_event e; (e = role_next(x->d, &v)).kind != ROLE_SAME;) {
         if (x->nevents < 64)
             x->last[x->nevents++] = e.kind;
-        if (e.kind == DUTY_RETURNS)
+        if (e.kind == ROLE_RETURNS)
             x->checked = set.checked = false;
     }
 }
@@ -122,27 +122,27 @@ static void pass(double seconds)
             }
 }
 
-static enum heard role(size_t i)
+static enum node_state role(size_t i)
 {
-    return duty_role(g.node[i].d);
+    return role_state(g.node[i].d);
 }
 
 static bool took(size_t i, size_t j)
 {
-    return duty_taken(g.node[i].d)[j];
+    return role_taken(g.node[i].d)[j];
 }
 
 static bool serves_for(size_t i, size_t j)
 {
     bool dead[N] = {0};
     int before = (int)j;
-    return g.node[i].up && duty_drains(g.node[i].d, &before, 1, dead, g.now);
+    return g.node[i].up && role_serves(g.node[i].d, &before, 1, dead, g.now);
 }
 
 static bool serves(size_t i)
 {
     bool dead[N] = {0};
-    return g.node[i].up && duty_drains(g.node[i].d, NULL, 0, dead, g.now);
+    return g.node[i].up && role_serves(g.node[i].d, NULL, 0, dead, g.now);
 }
 
 START_TEST(test_all_start_at_once)
@@ -153,7 +153,7 @@ START_TEST(test_all_start_at_once)
         ck_assert(!serves(i));
     pass(5.);
     for (size_t i = 0; i < 3; i++) {
-        ck_assert_int_eq(role(i), HEARD_ALIVE);
+        ck_assert_int_eq(role(i), STATE_ALIVE);
         ck_assert(g.node[i].whole && serves(i) && !serves_for(i, (i + 1) % 3));
     }
 }
@@ -168,7 +168,7 @@ START_TEST(test_a_dead_node_is_taken_over_after_dead_after_and_not_before)
     ck_assert(!took(1, 0));
     pass(4.);
     ck_assert(took(1, 0) && took(2, 0) && serves_for(1, 0));
-    ck_assert_int_eq(role(1), HEARD_ALIVE);
+    ck_assert_int_eq(role(1), STATE_ALIVE);
 }
 END_TEST
 
@@ -183,11 +183,11 @@ START_TEST(test_it_comes_back_and_nobody_drains_for_it_any_more)
     pass(3.);
     ck_assert(serves_for(1, 0) && !serves(0)); /* meanwhile the taker goes on */
     pass(7.);
-    ck_assert_int_eq(role(0), HEARD_READY);
+    ck_assert_int_eq(role(0), STATE_READY);
     ck_assert(took(1, 0) && !serves_for(1, 0) && !serves(0));
     g.node[1].busy[0] = false;
     pass(3.);
-    ck_assert_int_eq(role(0), HEARD_ALIVE);
+    ck_assert_int_eq(role(0), STATE_ALIVE);
     ck_assert(!took(1, 0) && serves(0) && !serves_for(1, 0));
 }
 END_TEST
@@ -224,7 +224,7 @@ START_TEST(test_a_cut_between_two_that_a_third_hears_kills_nobody)
     g.cut[0][1] = true;
     pass(60.);
     for (size_t i = 0; i < 3; i++)
-        ck_assert(role(i) == HEARD_ALIVE && !took(i, (i + 1) % 3) && !took(i, (i + 2) % 3));
+        ck_assert(role(i) == STATE_ALIVE && !took(i, (i + 1) % 3) && !took(i, (i + 2) % 3));
 }
 END_TEST
 
@@ -241,7 +241,7 @@ START_TEST(test_who_is_alone_waits_before_it_takes_over)
     g.cut[0][1] = g.cut[0][2] = false;
     pass(60.);
     for (size_t i = 0; i < 3; i++)
-        ck_assert(role(i) == HEARD_ALIVE && !took(i, (i + 1) % 3) && !took(i, (i + 2) % 3));
+        ck_assert(role(i) == STATE_ALIVE && !took(i, (i + 1) % 3) && !took(i, (i + 2) % 3));
 }
 END_TEST
 
@@ -251,7 +251,7 @@ START_TEST(test_a_node_that_lost_what_it_held_returns)
     pass(20.);
     g.node[0].whole = false;
     pass(1.);
-    ck_assert_int_eq(role(0), HEARD_RETURNING);
+    ck_assert_int_eq(role(0), STATE_RETURNING);
     ck_assert(!serves(0));
     pass(30.);
     ck_assert(serves(0) && g.node[0].whole);
@@ -267,14 +267,14 @@ START_TEST(test_nobody_is_whole_by_time_when_the_other_is_away)
     g.node[0].whole = false;
     start(0);
     pass(250.);
-    ck_assert_int_eq(role(0), HEARD_RETURNING);
+    ck_assert_int_eq(role(0), STATE_RETURNING);
     pass(100.);
-    ck_assert(role(0) == HEARD_ALIVE && !g.node[0].whole); /* it may serve what it has */
+    ck_assert(role(0) == STATE_ALIVE && !g.node[0].whole); /* it may serve what it has */
     start(1);
     pass(2.);
-    ck_assert_int_eq(role(0), HEARD_RETURNING); /* and becomes whole as soon as somebody is there */
+    ck_assert_int_eq(role(0), STATE_RETURNING); /* and becomes whole as soon as somebody is there */
     pass(60.);
-    ck_assert(role(0) == HEARD_ALIVE && g.node[0].whole);
+    ck_assert(role(0) == STATE_ALIVE && g.node[0].whole);
 }
 END_TEST
 
@@ -282,17 +282,17 @@ START_TEST(test_flapping_is_damped)
 {
     group(2);
     pass(20.);
-    ck_assert(duty_damped(g.node[0].d) <= 0.);
+    ck_assert(role_damped(g.node[0].d) <= 0.);
     for (unsigned i = 0; i < 3; i++) {
-        duty_return(g.node[0].d, "test", g.now);
+        role_return(g.node[0].d, "test", g.now);
         g.node[0].checked = false;
         pass(20. + 30. * i);
-        ck_assert_int_eq(role(0), HEARD_ALIVE + (duty_damped(g.node[0].d) > 20. + 30. * i ? 1 : 0));
+        ck_assert_int_eq(role(0), STATE_ALIVE + (role_damped(g.node[0].d) > 20. + 30. * i ? 1 : 0));
     }
-    ck_assert(duty_damped(g.node[0].d) >= 60.);
+    ck_assert(role_damped(g.node[0].d) >= 60.);
     pass(700.);
-    duty_return(g.node[0].d, "test", g.now);
-    ck_assert(duty_damped(g.node[0].d) <= 0.);
+    role_return(g.node[0].d, "test", g.now);
+    ck_assert(role_damped(g.node[0].d) <= 0.);
 }
 END_TEST
 
@@ -300,7 +300,7 @@ START_TEST(test_a_planned_stop_is_waited_for)
 {
     group(2);
     pass(20.);
-    duty_leave(g.node[0].d, g.now);
+    role_leave(g.node[0].d, g.now);
     struct liveness_news news = {"mx1", "1", "state=leaving for=60", 3, 1, 20, g.node[0].counter + 1};
     liveness_told(g.node[1].l, 0, liveness_generation(g.node[1].l), &news, 1, g.now);
     g.node[0].up = false;
@@ -321,13 +321,13 @@ START_TEST(test_handover_wait_ends_the_wait)
     g.node[1].busy[0] = true;
     start(0);
     pass(60.);
-    ck_assert_int_eq(role(0), HEARD_READY);
+    ck_assert_int_eq(role(0), STATE_READY);
     size_t before = g.node[0].nevents;
     pass(10.);
     /* Alive; and back to where it was, as long as the taker still says that it took it over. */
     ck_assert_uint_ge(g.node[0].nevents, before + 2);
-    ck_assert_int_eq(g.node[0].last[before], DUTY_ALIVE);
-    ck_assert_int_eq(g.node[0].last[before + 1], DUTY_RETURNS);
+    ck_assert_int_eq(g.node[0].last[before], ROLE_ALIVE);
+    ck_assert_int_eq(g.node[0].last[before + 1], ROLE_RETURNS);
 }
 END_TEST
 
@@ -337,22 +337,22 @@ START_TEST(test_what_the_admin_calls_dead_is_dead_at_once)
     int other[] = {1};
     enum reach reach[] = {REACH_NOT};
     struct liveness *l = liveness_open(names, 2, 0, heard_times, 0.);
-    struct duty *d = duty_open(l, 2, 0, duty_times, 0.);
-    struct duty_set set = {"mx1+mx2", 1, other, reach, true, false};
-    struct duty_view v = {.own_up = true, .busy = none, .called_dead = dead, .nsets = 1, .set = &set};
+    struct role *d = role_open(l, 2, 0, role_times, 0.);
+    struct role_set set = {"mx1+mx2", 1, other, reach, true, false};
+    struct role_view v = {.own_up = true, .busy = none, .called_dead = dead, .nsets = 1, .set = &set};
     for (v.now = 0.; v.now < 10.; v.now += STEP)
-        while (duty_look(d, &v).kind != DUTY_NOTHING)
+        while (role_next(d, &v).kind != ROLE_SAME)
             ;
-    ck_assert_int_eq(duty_role(d), HEARD_ALIVE);
-    ck_assert(duty_taken(d)[1] && duty_drains(d, other, 1, dead, v.now) && duty_drains(d, NULL, 0, dead, v.now));
+    ck_assert_int_eq(role_state(d), STATE_ALIVE);
+    ck_assert(role_taken(d)[1] && role_serves(d, other, 1, dead, v.now) && role_serves(d, NULL, 0, dead, v.now));
     bool ourselves[N] = {true, false, false};
-    ck_assert(!duty_drains(d, NULL, 0, ourselves, v.now));
-    duty_free(d);
+    ck_assert(!role_serves(d, NULL, 0, ourselves, v.now));
+    role_free(d);
     liveness_free(l);
 }
 END_TEST
 
-TCase *duty_tests(void)
+TCase *role_tests(void)
 {
     TCase *t = tcase_create("duty");
     tcase_add_test(t, test_all_start_at_once);
