@@ -41,7 +41,7 @@ struct heartbeat {
     bool *refused;     /* per node: its server took no beat, and the log said so */
     bool *busy, *called_dead;
     bool *away;        /* per node: as lanes were judged by last */
-    struct meeting *meeting;
+    struct contact *contact;
     bool serving;      /* the same */
     bool doubled, untold;
     const char *outcast; /* NULL, or why this node does nothing any more */
@@ -78,7 +78,7 @@ static void read_beats(struct heartbeat *v, size_t server, unsigned generation, 
                                            b->element[4]->len, (uint64_t)b->element[2]->integer,
                                            b->element[3]->type == REDIS_REPLY_INTEGER ? (double)b->element[3]->integer / 1000. : 0.};
         if (membership_joining(v->relay) && b->element[3]->integer < v->relay->config->dead_after)
-            meeting_beat(v->meeting, b->element[0]->str, b->element[4]->str, clock_monotonic() - news[n - 1].age, server == v->self);
+            contact_beat(v->contact, b->element[0]->str, b->element[4]->str, clock_monotonic() - news[n - 1].age, server == v->self);
     }
     liveness_told(v->liveness, server, generation, news, n, clock_monotonic());
 }
@@ -428,9 +428,9 @@ void heartbeat_stood_still(struct relay *r, bool ourselves, double seconds)
     heartbeat_wake(r);
 }
 
-struct unmet heartbeat_unmet(const struct relay *r)
+struct unmet_node heartbeat_unmet(const struct relay *r)
 {
-    return r->heartbeat ? meeting_unmet(r->heartbeat->meeting, r->heartbeat->liveness, clock_monotonic()) : (struct unmet){NULL};
+    return r->heartbeat ? contact_unmet(r->heartbeat->contact, r->heartbeat->liveness, clock_monotonic()) : (struct unmet_node){NULL};
 }
 
 static void on_greeted(struct wire *w, redisReply *reply, void *arg)
@@ -570,7 +570,7 @@ struct heartbeat *heartbeat_open(struct relay *r)
         snprintf(v->incarnation + 2 * i, 3, "%02x", random[i]);
     config_digest(r->config, v->config);
     open_names(v);
-    v->meeting = meeting_open(r);
+    v->contact = contact_open(r);
     r->resync = resync_open(r);
     r->rereplicate = rereplicate_open(r);
     double beat = (double)r->config->beat / 1000.;
@@ -591,7 +591,7 @@ void heartbeat_close(struct relay *r)
     resync_close(r->resync);
     rereplicate_free(r->rereplicate);
     close_names(v);
-    meeting_free(v->meeting);
+    contact_free(v->contact);
     buf_free(&v->text);
     free(v);
     r->role = NULL;

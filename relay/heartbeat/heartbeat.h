@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "lib/mail/lanename.h"
-#include "relay/heartbeat/meeting.h"
+#include "relay/heartbeat/membership_contact.h"
 #include "relay/state/ownership.h"
 #include "relay/relay.h"
 
@@ -38,7 +38,7 @@ void heartbeat_own_server(struct relay *, bool restarted);
 void heartbeat_stood_still(struct relay *, bool ourselves, double seconds);
 
 /* Whom this node, which joins, has not met yet; why is NULL with takeover = manual. */
-struct unmet heartbeat_unmet(const struct relay *);
+struct unmet_node heartbeat_unmet(const struct relay *);
 
 /* Leaves this node's beat at the server of one that is none of the group yet. */
 void heartbeat_greet(struct relay *, struct wire *);

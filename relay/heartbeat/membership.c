@@ -7,7 +7,7 @@
 
 #include "relay/intake/discover.h"
 #include "relay/intake/intake.h"
-#include "relay/heartbeat/joining.h"
+#include "relay/heartbeat/membership_join.h"
 #include "relay/state/lanes.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -23,10 +23,10 @@
 struct membership {
     struct relay *relay;
     struct members table;
-    struct joining *joining; /* the others that do */
-    bool joins;              /* this node is none of the group yet */
-    unsigned unmet;          /* looks at which the same was in the way */
-    char *why;               /* what, as the log has it, or would */
+    struct membership_join *join; /* the others that do */
+    bool joins;                   /* this node is none of the group yet */
+    unsigned unmet;               /* looks at which the same was in the way */
+    char *why;                    /* what, as the log has it, or would */
     char *file;
     ev_timer look;
     bool changed;  /* since it was kept in the file */
@@ -125,7 +125,7 @@ static char *in_the_way(const struct membership *m)
         return mem_printf("its own server has not told which nodes there are");
     if (!may_say(m))
         return mem_printf("no other node's server has told which nodes there are. Mend that, or, if all others are gone for good, name them in `dead` here");
-    struct unmet u = heartbeat_unmet(r);
+    struct unmet_node u = heartbeat_unmet(r);
     if (!u.why)
         return NULL;
     return mem_printf("%s %s%s%s. Mend that, or, if that node is gone for good, write dead = { \"%s\" } here", u.why, u.node, u.by ? ", which is known to node " : "", u.by ? u.by : "",
@@ -253,7 +253,7 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
     look_at_own(m);
     if (say_own(m))
         keep(m);
-    joining_look(m->joining, &m->table);
+    membership_join_look(m->join, &m->table);
     if (m->own_told && !m->open && !m->changed && !m->known) {
         m->known = true;
         heartbeat_wake(r);
@@ -285,14 +285,14 @@ bool membership_joins(const struct relay *r, const char *node)
 
 bool membership_reaches(const struct relay *r, const char *node)
 {
-    return joining_reaches(r->membership->joining, node);
+    return membership_join_reaches(r->membership->join, node);
 }
 
 struct membership *membership_open(struct relay *r)
 {
     struct membership *m = mem_zero(sizeof *m);
     m->relay = r;
-    m->joining = joining_open(r);
+    m->join = membership_join_open(r);
     m->file = members_file(r->config->state_directory, "dovelane-relay");
     if (members_load(&m->table, m->file) < 0) {
         m->changed = true; /* keep() tries again; this relay is not ready before, since it may hold what others deliver */
@@ -311,7 +311,7 @@ struct membership *membership_open(struct relay *r)
 void membership_close(struct membership *m)
 {
     ev_timer_stop(m->relay->loop, &m->look);
-    joining_close(m->joining);
+    membership_join_close(m->join);
 }
 
 void membership_free(struct membership *m)

@@ -14,7 +14,7 @@ int main(void)
     suite_add_tcase(s, retry_tests());
     suite_add_tcase(s, ownership_tests());
     suite_add_tcase(s, role_tests());
-    suite_add_tcase(s, meeting_tests());
+    suite_add_tcase(s, contact_tests());
     suite_add_tcase(s, nexthop_tests());
     suite_add_tcase(s, gather_tests());
     suite_add_tcase(s, poison_tests());

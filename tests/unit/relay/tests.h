@@ -13,4 +13,4 @@ TCase *body_tests(void);
 TCase *session_tests(void);
 TCase *delivery_id_tests(void);
 TCase *role_tests(void);
-TCase *meeting_tests(void);
+TCase *contact_tests(void);

@@ -1,4 +1,4 @@
-#include "relay/heartbeat/meeting.h"
+#include "relay/heartbeat/membership_contact.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,12 +19,12 @@ struct seen {
     double told;     /* the time of that beat; 0: there was none */
 };
 
-struct meeting {
+struct contact {
     struct relay *relay;
     struct seen *first;
 };
 
-static struct seen *find(const struct meeting *m, const char *name)
+static struct seen *find(const struct contact *m, const char *name)
 {
     struct seen *s = m->first;
     while (s && strcmp(s->name, name))
@@ -32,7 +32,7 @@ static struct seen *find(const struct meeting *m, const char *name)
     return s;
 }
 
-static struct seen *find_or_add(struct meeting *m, const char *name)
+static struct seen *find_or_add(struct contact *m, const char *name)
 {
     struct seen *s = find(m, name);
     if (s || strlen(name) >= sizeof s->name)
@@ -64,7 +64,7 @@ static bool is_known(const struct relay *r, const char *name)
     return config_node_index(r->config, name) >= 0 || (config_list_has(&r->config->forgotten, name) && !membership_joins(r, name));
 }
 
-static void read_names(struct meeting *m, struct seen *from, const char *text, double when)
+static void read_names(struct contact *m, struct seen *from, const char *text, double when)
 {
     struct buf names = {0};
     char name[65];
@@ -85,7 +85,7 @@ static void read_names(struct meeting *m, struct seen *from, const char *text, d
     buf_free(&names);
 }
 
-void meeting_beat(struct meeting *m, const char *name, const char *text, double at, bool own_server)
+void contact_beat(struct contact *m, const char *name, const char *text, double at, bool own_server)
 {
     struct seen *s = find_or_add(m, name);
     if (!s)
@@ -110,40 +110,40 @@ static void is_reached(struct node *node, void *arg)
     r->is |= node_ready(node) && !strcmp(node_name(node), r->node);
 }
 
-static bool lives(const struct meeting *m, const struct seen *s, double now)
+static bool lives(const struct contact *m, const struct seen *s, double now)
 {
     return s && now - s->heard < (double)m->relay->config->dead_after / 1000.;
 }
 
-static bool comes(const struct meeting *m, const struct seen *s, double now)
+static bool comes(const struct contact *m, const struct seen *s, double now)
 {
     return s && s->comes > 0. && now - s->comes < (double)m->relay->config->dead_after / 1000.;
 }
 
 /* Who is named by others, and unknown here, joins itself, perhaps together with this one: then the two must reach each other, too, but neither waits until the other is one of the
  * group. Or those whose files name each other in a ring would wait for ever. */
-static struct unmet stranger_unmet(const struct meeting *m, const char *name, const char *by, double now)
+static struct unmet_node stranger_unmet(const struct contact *m, const char *name, const char *by, double now)
 {
     const struct relay *r = m->relay;
     const struct seen *s = find(m, name);
     if (is_known(r, name) || config_list_has(&r->config->dead, name))
-        return (struct unmet){NULL};
+        return (struct unmet_node){NULL};
     if (!membership_joins(r, name))
-        return (struct unmet){"it has not learned of node", s->name, by};
+        return (struct unmet_node){"it has not learned of node", s->name, by};
     if (!lives(m, s, now))
-        return (struct unmet){NULL};
+        return (struct unmet_node){NULL};
     if (!membership_reaches(r, name))
-        return (struct unmet){"it does not reach node", s->name, NULL};
-    return comes(m, s, now) ? (struct unmet){NULL} : (struct unmet){"it is not reached by node", s->name, NULL};
+        return (struct unmet_node){"it does not reach node", s->name, NULL};
+    return comes(m, s, now) ? (struct unmet_node){NULL} : (struct unmet_node){"it is not reached by node", s->name, NULL};
 }
 
-static struct unmet node_unmet(const struct meeting *m, const struct liveness *l, size_t i, double now)
+static struct unmet_node node_unmet(const struct contact *m, const struct liveness *l, size_t i, double now)
 {
     const struct relay *r = m->relay;
     const char *node = r->config->node[i].name;
     const struct seen *s = find(m, node);
     struct reached there = {node, false};
-    struct unmet u = {NULL};
+    struct unmet_node u = {NULL};
     char name[65];
     bool heard;
     for (const char *at = s && s->strangers ? s->strangers : ""; !u.why && next_name(&at, name, sizeof name, &heard);)
@@ -153,16 +153,16 @@ static struct unmet node_unmet(const struct meeting *m, const struct liveness *l
         return u;
     owners_each_peer((struct relay *)r, is_reached, &there);
     if (!there.is)
-        return (struct unmet){"it does not reach node", node, NULL};
+        return (struct unmet_node){"it does not reach node", node, NULL};
     if (!comes(m, s, now) || liveness_state(l, i, now) == STATE_UNKNOWN)
-        return (struct unmet){"it is not reached by node", node, NULL};
+        return (struct unmet_node){"it is not reached by node", node, NULL};
     return u;
 }
 
-struct unmet meeting_unmet(const struct meeting *m, const struct liveness *l, double now)
+struct unmet_node contact_unmet(const struct contact *m, const struct liveness *l, double now)
 {
     const struct config *c = m->relay->config;
-    struct unmet u = {NULL};
+    struct unmet_node u = {NULL};
     for (size_t i = 0; i < c->nnodes && !u.why; i++) {
         const char *node = c->node[i].name;
         bool silent = liveness_state(l, i, now) == STATE_SILENT && !lives(m, find(m, node), now);
@@ -172,14 +172,14 @@ struct unmet meeting_unmet(const struct meeting *m, const struct liveness *l, do
     return u;
 }
 
-struct meeting *meeting_open(struct relay *r)
+struct contact *contact_open(struct relay *r)
 {
-    struct meeting *m = mem_zero(sizeof *m);
+    struct contact *m = mem_zero(sizeof *m);
     m->relay = r;
     return m;
 }
 
-void meeting_free(struct meeting *m)
+void contact_free(struct contact *m)
 {
     for (struct seen *s; (s = m->first);) {
         m->first = s->next;

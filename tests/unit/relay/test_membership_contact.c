@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "lib/base/clock.h"
-#include "relay/heartbeat/meeting.h"
+#include "relay/heartbeat/membership_contact.h"
 #include "lib/cluster/members.h"
 #include "relay/heartbeat/membership.h"
 #include "tests/unit/relay/tests.h"
@@ -15,7 +15,7 @@
 /* A relay of mx1 that joins, and what it needs to say whom it has not met. */
 static struct config *config;
 static struct relay relay;
-static struct meeting *meeting;
+static struct contact *contact;
 static struct liveness *liveness;
 static char directory[] = "/tmp/test-meeting-XXXXXX", *file;
 
@@ -39,14 +39,14 @@ static void setup(void)
     unlink(path);
     relay = (struct relay){.loop = ev_default_loop(0), .node = "mx1", .config = config};
     relay.membership = membership_open(&relay);
-    meeting = meeting_open(&relay);
+    contact = contact_open(&relay);
     liveness = liveness_open(names, 2, 0, (struct liveness_times){5., 10., 60.}, clock_monotonic());
 }
 
 static void teardown(void)
 {
     liveness_free(liveness);
-    meeting_free(meeting);
+    contact_free(contact);
     membership_close(relay.membership);
     membership_free(relay.membership);
     config_free(config);
@@ -70,14 +70,14 @@ START_TEST(test_an_older_beat_does_not_replace_what_a_newer_one_names)
 {
     double now = clock_monotonic();
     hears_us();
-    meeting_beat(meeting, "mx2", TEXT("mx1:alive,mx9:alive"), now - 1., true);
-    meeting_beat(meeting, "mx2", TEXT("mx1:alive"), now - 3., false);
-    struct unmet u = meeting_unmet(meeting, liveness, now);
+    contact_beat(contact, "mx2", TEXT("mx1:alive,mx9:alive"), now - 1., true);
+    contact_beat(contact, "mx2", TEXT("mx1:alive"), now - 3., false);
+    struct unmet_node u = contact_unmet(contact, liveness, now);
     ck_assert(u.why && !strcmp(u.node, "mx9") && !strcmp(u.by, "mx2"));
     /* The newest counts, whichever server has it. */
-    meeting_beat(meeting, "mx2", TEXT("mx1:alive"), now, false);
-    meeting_beat(meeting, "mx2", TEXT("mx1:alive,mx9:alive"), now - 1., true);
-    ck_assert(!meeting_unmet(meeting, liveness, now).why);
+    contact_beat(contact, "mx2", TEXT("mx1:alive"), now, false);
+    contact_beat(contact, "mx2", TEXT("mx1:alive,mx9:alive"), now - 1., true);
+    ck_assert(!contact_unmet(contact, liveness, now).why);
 }
 END_TEST
 
@@ -87,13 +87,13 @@ START_TEST(test_one_that_was_taken_out_and_joins_again_is_met_like_any_other)
     double now = clock_monotonic();
     hears_us();
     ck_assert(config_list_has(&config->forgotten, "mx8"));
-    meeting_beat(meeting, "mx2", TEXT("mx1:alive,mx8:alive"), now, true);
-    struct unmet u = meeting_unmet(meeting, liveness, now);
+    contact_beat(contact, "mx2", TEXT("mx1:alive,mx8:alive"), now, true);
+    struct unmet_node u = contact_unmet(contact, liveness, now);
     ck_assert(u.why && !strcmp(u.why, "it does not reach node") && !strcmp(u.node, "mx8"));
 }
 END_TEST
 
-TCase *meeting_tests(void)
+TCase *contact_tests(void)
 {
     TCase *t = tcase_create("meeting");
     tcase_add_checked_fixture(t, setup, teardown);

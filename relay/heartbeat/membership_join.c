@@ -1,4 +1,4 @@
-#include "relay/heartbeat/joining.h"
+#include "relay/heartbeat/membership_join.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ struct greeted {
     bool seen;
 };
 
-struct joining {
+struct membership_join {
     struct relay *relay;
     struct greeted *first;
 };
@@ -24,7 +24,7 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
 {
 }
 
-static struct greeted *find(const struct joining *j, const struct member *m)
+static struct greeted *find(const struct membership_join *j, const struct member *m)
 {
     struct greeted *g = j->first;
     while (g && (g->serial != m->serial || strcmp(g->name, m->name)))
@@ -40,7 +40,7 @@ static char *reached_otherwise(const struct config_node *n, const struct member 
                       m->name, m->redis, n->learned ? "from before it was taken out: " : "its section in the file: ", n->redis, n->learned ? "" : "mend the section, or take it out, and ");
 }
 
-static struct greeted *add(struct joining *j, const struct member *m)
+static struct greeted *add(struct membership_join *j, const struct member *m)
 {
     struct config_link link;
     struct config *c = j->relay->config;
@@ -75,7 +75,7 @@ static void leave(struct greeted **at)
     free(g);
 }
 
-void joining_look(struct joining *j, const struct members *table)
+void membership_join_look(struct membership_join *j, const struct members *table)
 {
     for (struct greeted *g = j->first; g; g = g->next)
         g->seen = false;
@@ -98,7 +98,7 @@ void joining_look(struct joining *j, const struct members *table)
             leave(at);
 }
 
-bool joining_reaches(const struct joining *j, const char *node)
+bool membership_join_reaches(const struct membership_join *j, const char *node)
 {
     for (const struct greeted *g = j->first; g; g = g->next)
         if (!strcmp(g->name, node) && g->node && node_ready(g->node))
@@ -106,14 +106,14 @@ bool joining_reaches(const struct joining *j, const char *node)
     return false;
 }
 
-struct joining *joining_open(struct relay *r)
+struct membership_join *membership_join_open(struct relay *r)
 {
-    struct joining *j = mem_zero(sizeof *j);
+    struct membership_join *j = mem_zero(sizeof *j);
     j->relay = r;
     return j;
 }
 
-void joining_close(struct joining *j)
+void membership_join_close(struct membership_join *j)
 {
     while (j->first)
         leave(&j->first);
