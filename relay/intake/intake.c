@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "relay/intake/gather.h"
+#include "relay/intake/batch_window.h"
 #include "relay/state/inflight.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -33,7 +33,7 @@ struct intake {
     struct want_list want;
     ev_timer pause; /* active: TAKE was refused */
     ev_timer later; /* active: a lane's `later` is set */
-    struct gather gather;
+    struct batch_window batch_window;
     bool full;      /* INFLIGHT_BYTES was the reason to stop */
     bool suspect;   /* one is in flight */
     bool looking;   /* a TAKE that may bring one is under way */
@@ -276,7 +276,7 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
         all = (struct taken){all.n + one.n, all.bytes + one.bytes, all.back || one.back};
     }
     bool behind = all.n >= t.asked || all.bytes >= TAKE_BYTES / 2 || t.lane->parsed.generation;
-    ev_set_io_collect_interval(t.relay->loop, gather_took(&t.relay->intake->gather, all.n, behind, clock_monotonic()) ? GATHER_SECONDS : 0.);
+    ev_set_io_collect_interval(t.relay->loop, batch_window_took(&t.relay->intake->batch_window, all.n, behind, clock_monotonic()) ? BATCH_WINDOW : 0.);
     if (!all.n)
         t.lane->careful = false;
     if (!all.n && t.lane->parsed.generation)

@@ -6,7 +6,7 @@ TCase *compose_tests(void);
 TCase *retry_tests(void);
 TCase *ownership_tests(void);
 TCase *nexthop_tests(void);
-TCase *gather_tests(void);
+TCase *batch_window_tests(void);
 TCase *poison_tests(void);
 TCase *delivery_log_tests(void);
 TCase *body_tests(void);
