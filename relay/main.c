@@ -28,7 +28,7 @@
 #include "relay/state/pressure.h"
 #include "relay/relay.h"
 #include "relay/smtp/smtp.h"
-#include "relay/intake/series.h"
+#include "relay/intake/ordered_lanes.h"
 #include "relay/intake/spill.h"
 #include "relay/intake/stall.h"
 #include "relay/heartbeat/heartbeat.h"
@@ -189,7 +189,7 @@ static void open_all(struct relay *r)
     r->destinations = destinations_open(r);
     r->intake = intake_open(r);
     r->poison = poison_open();
-    r->series = series_open(r);
+    r->ordered_lanes = ordered_open(r);
     r->lanes = lanes_open(r);
     r->inflight = inflight_open(r);
     r->owners = owners_open(r);
@@ -226,7 +226,7 @@ static void close_all(struct relay *r)
     pressure_close(r->pressure);
     stall_close(r->stall);
     lanes_close(r->lanes);
-    series_close(r->series);
+    ordered_close(r->ordered_lanes);
     destinations_close(r);
     intake_close(r->intake);
     poison_close(r->poison);

@@ -34,7 +34,7 @@ struct relay {
     struct lanes *lanes;
     struct orders *orders;
     struct poison *poison;
-    struct series *series;
+    struct ordered_lanes *ordered_lanes;
     struct pressure *pressure;
     struct spill *spill;
     struct destinations *destinations;

@@ -14,7 +14,7 @@
 #include "relay/owners/owners.h"
 #include "relay/state/poison.h"
 #include "relay/delivery/retry.h"
-#include "relay/intake/series.h"
+#include "relay/intake/ordered_lanes.h"
 #include "relay/smtp/smtp_compose.h"
 #include "relay/intake/spill.h"
 
@@ -200,7 +200,7 @@ static void give_back(struct entry *e)
 {
     struct retry_policy p = policy(e->relay);
     if (e->envelope.marks & ENVELOPE_ADMIN) {
-        if (series_keeps(e) && !(e->envelope.marks & ENVELOPE_DELETED))
+        if (ordered_keeps(e) && !(e->envelope.marks & ENVELOPE_DELETED))
             delivery_log_aside(e, e->envelope.marks & ENVELOPE_HELD ? "an admin holds it" : "it goes to Postfix's queue");
         owners_remind(e);
         if (e->envelope.marks & (ENVELOPE_DELETED | ENVELOPE_REQUEUE))
@@ -209,15 +209,15 @@ static void give_back(struct entry *e)
         return;
     }
     if (e->spill == SPILL_POISON) {
-        if (series_keeps(e))
+        if (ordered_keeps(e))
             delivery_log_aside(e, "relays died of it, and it goes to Postfix's hold queue");
         owners_return(e, p.first / 1000);
         return;
     }
     int64_t left = e->attempted || e->lane->parsed.generation ? retry_left(&p, e->id, &e->envelope, clock_wall()) : 0;
-    if (!series_keeps(e))
+    if (!ordered_keeps(e))
         owners_return(e, (left + 999) / 1000);
-    else if (series_wait_for(e, left))
+    else if (ordered_wait_for(e, left))
         owners_return(e, 0);
     else
         step_aside(e);

@@ -13,7 +13,7 @@
 #include "lib/base/number.h"
 #include "relay/owners/owners.h"
 #include "relay/state/poison.h"
-#include "relay/intake/series.h"
+#include "relay/intake/ordered_lanes.h"
 #include "relay/intake/spill.h"
 #include "relay/intake/stall.h"
 #include "relay/heartbeat/heartbeat.h"
@@ -166,7 +166,7 @@ static void give_all_back(struct relay *r, struct lane *lane, const redisReply *
         if (well_formed(l->element[2]->element[i]))
             owners_return_taken(r, lane, l->element[1]->integer, l->element[2]->element[i]->element[0]->integer, 0);
     /* By then the beats have said so, and this node returns; or there is nobody who has what is lost, and it goes on. */
-    series_pause(lane, 2. * (double)r->config->beat / 1000.);
+    ordered_pause(lane, 2. * (double)r->config->beat / 1000.);
     heartbeat_wake(r);
 }
 
@@ -192,7 +192,7 @@ static struct taken take_lane(struct relay *r, struct lane *lane, const redisRep
         lane->waiting = true;
         int64_t back = back_for(r, lane, e);
         if (lane->parsed.generation && back == SUSPECT_AGAIN) {
-            series_pause(lane, SUSPECT_AGAIN / 1000.); /* a delay would let those behind it out */
+            ordered_pause(lane, SUSPECT_AGAIN / 1000.); /* a delay would let those behind it out */
             back = 0;
         }
         owners_return_taken(r, lane, lease, e->element[0]->integer, back);
@@ -280,7 +280,7 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
     if (!all.n)
         t.lane->careful = false;
     if (!all.n && t.lane->parsed.generation)
-        series_emptied(t.lane);
+        ordered_emptied(t.lane);
     if (!all.n && t.lane->told == t.told)
         t.lane->waiting = false;
     if (all.n && all.n < t.asked && all.bytes < TAKE_BYTES / 2 && !all.back && t.lane->told == t.told && t.lane->in_flight > t.lane->leaving)
@@ -337,7 +337,7 @@ static struct lane *next_lane(struct destination *d)
     TAILQ_FOREACH(lane, &d->lanes, beside)
     {
         if (lane->ownership == OWNERSHIP_OURS && lane->waiting && !lane->taking && !lane->later && !busy(lane) &&
-            !(lane->careful && (d->relay->intake->suspect || d->relay->intake->looking)) && series_may_take(lane))
+            !(lane->careful && (d->relay->intake->suspect || d->relay->intake->looking)) && ordered_may_take(lane))
             break;
     }
     if (lane) {

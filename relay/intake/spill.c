@@ -15,7 +15,7 @@
 #include "relay/owners/owners.h"
 #include "relay/state/pressure.h"
 #include "relay/repair/rereplicate.h"
-#include "relay/intake/series.h"
+#include "relay/intake/ordered_lanes.h"
 #include "relay/intake/stall.h"
 
 #define TICK 0.25
@@ -506,7 +506,7 @@ void spill_released(const struct entry *e)
 void spill_look(struct relay *r, const char *lane, size_t len)
 {
     add_job(r->spill, lane, len, WHY_ASKED, 0.);
-    series_look(lanes_get(r, lane, len));
+    ordered_look(lanes_get(r, lane, len));
     go_on(r->spill);
 }
 

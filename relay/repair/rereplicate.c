@@ -14,7 +14,7 @@
 #include "lib/base/metrics.h"
 #include "relay/owners/owners.h"
 #include "relay/repair/backfill.h"
-#include "relay/intake/series.h"
+#include "relay/intake/ordered_lanes.h"
 #include "relay/intake/spill.h"
 #include "relay/heartbeat/heartbeat.h"
 #include "relay/repair/resync.h"
@@ -91,7 +91,7 @@ static long long window(const struct rereplicate *p)
 static void free_job(struct job *j)
 {
     if (j->ordered)
-        series_hold(j->ordered, false);
+        ordered_hold(j->ordered, false);
     if (j->moved)
         log_info("lane=%s: node %s is lost for good: %zu of %zu mails were copied, and lie in %s now", j->name, j->lost, j->moved, j->n, j->to_name);
     free(j->name);
@@ -215,7 +215,7 @@ static bool hold_ordered(struct rereplicate *p, struct job *j)
     if (lane->ownership != OWNERSHIP_OURS || !is_quiet(lane))
         return false;
     j->ordered = lane;
-    series_hold(lane, true);
+    ordered_hold(lane, true);
     return true;
 }
 

@@ -11,7 +11,7 @@
 #include "lib/base/metrics.h"
 #include "relay/state/namehash.h"
 #include "relay/delivery/mail.h"
-#include "relay/intake/series.h"
+#include "relay/intake/ordered_lanes.h"
 #include "relay/heartbeat/heartbeat.h"
 
 #define BUCKETS 4096 /* a power of two; a node with 10,000 lanes has chains of two or three */
@@ -49,7 +49,7 @@ static void judge(struct relay *r, struct lane *lane)
     bool ours = lane->ownership == OWNERSHIP_OURS;
     if (ours == was_ours)
         return;
-    series_forget(lane);
+    ordered_forget(lane);
     r->lanes->ours += ours ? 1 : (size_t)-1;
     metric_set(relay_lanes, (long long)r->lanes->ours);
     if (!ours) {
@@ -121,7 +121,7 @@ void lanes_judge(struct relay *r)
 
 static void free_lane(struct lane *lane)
 {
-    series_forget(lane);
+    ordered_forget(lane);
     attach(lane, NULL);
     lanename_free(&lane->parsed);
     free(lane->name);

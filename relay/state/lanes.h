@@ -36,13 +36,13 @@ struct lane {
     size_t commands; /* META, ACK and NACK under way */
     double moved_at; /* clock_boottime(): what lay here by then may come from a lane of a lost node (rereplicate.h) */
 
-    /* series.c's, for an ordered lane */
-    struct series *series;            /* that has it in one of its lists */
-    bool turn;                        /* what comes before it is delivered */
-    bool waits_turn, asks_turn;       /* for the next round; in one */
-    bool whole;                       /* the server was whole for its owners when it was last looked at */
-    bool turn_told;                   /* that it waits for long */
-    double turn_since;                /* 0: it does not wait */
+    /* ordered_lanes.c's, for an ordered lane */
+    struct ordered_lanes *ordered_lanes;       /* that has it in one of its lists */
+    bool turn;                                 /* what comes before it is delivered */
+    bool waits_turn, asks_turn;                /* for the next round; in one */
+    bool whole;                                /* the server was whole for its owners when it was last looked at */
+    bool turn_told;                            /* that it waits for long */
+    double turn_since;                         /* 0: it does not wait */
     TAILQ_ENTRY(lane) turn_link;
     bool held;                        /* it is being copied to another owner (rereplicate.h) */
     bool paused;

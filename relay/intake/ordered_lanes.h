@@ -1,4 +1,4 @@
-/* series - ordered lanes (docs/takeover.md, "Order"): all lanes of one origin's mail to one destination are a series, of generations that come one after the
+/* ordered_lanes - ordered lanes (docs/takeover.md, "Order"): all lanes of one origin's mail to one destination are a series, of generations that come one after the
  * other.
  *
  * Its turn: nothing is taken from a lane before what has a lower generation in the series is delivered, or has stepped aside. This relay may be no owner
@@ -7,8 +7,8 @@
  *
  * Its first mail: one that was deferred goes back to its place without a delay, and the lane is left alone until its time; a delay in the server
  * would let the next one out. After head_hold it steps aside: it is marked so in its envelope, on every owner, gets a delay as others do, and TAKE passes it over. */
-#ifndef DOVELANE_RELAY_INTAKE_SERIES_H
-#define DOVELANE_RELAY_INTAKE_SERIES_H
+#ifndef DOVELANE_RELAY_INTAKE_ORDERED_LANES_H
+#define DOVELANE_RELAY_INTAKE_ORDERED_LANES_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,32 +17,32 @@
 #include "relay/state/lanes.h"
 #include "relay/relay.h"
 
-struct series *series_open(struct relay *);
-void series_close(struct series *); /* after the connections and lanes */
+struct ordered_lanes *ordered_open(struct relay *);
+void ordered_close(struct ordered_lanes *); /* after the connections and lanes */
 
 /* Whether an entry of the lane, which is ours and has something, may be taken. One whose turn has not come is wanted (intake.h) when it has. */
-bool series_may_take(struct lane *);
+bool ordered_may_take(struct lane *);
 
 /* The lane became ours, is ours no more, or ends. */
-void series_forget(struct lane *);
+void ordered_forget(struct lane *);
 
 /* TAKE found nothing in this ordered lane: others may have waited for that. */
-void series_emptied(struct lane *);
+void ordered_emptied(struct lane *);
 
 /* Nothing is taken from the lane until it is let go. */
-void series_hold(struct lane *, bool hold);
+void ordered_hold(struct lane *, bool hold);
 
 /* Nothing is taken from the lane for so many seconds. */
-void series_pause(struct lane *, double seconds);
+void ordered_pause(struct lane *, double seconds);
 
 /* An admin changed entries of the lane: its first mail may be due now. */
-void series_look(struct lane *);
+void ordered_look(struct lane *);
 
 /* A mail that came from the head of an ordered lane goes back, and is due again in `left` microseconds (0: it was not its own fault). true: it stays the head, and
  * the lane waits for it; false: it was that for head_hold. */
-bool series_wait_for(struct entry *, int64_t left);
+bool ordered_wait_for(struct entry *, int64_t left);
 
 /* Whether this entry keeps its place in an ordered lane. */
-bool series_keeps(const struct entry *);
+bool ordered_keeps(const struct entry *);
 
 #endif

@@ -1,4 +1,4 @@
-#include "relay/intake/series.h"
+#include "relay/intake/ordered_lanes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,12 +23,12 @@
 #define LOOKS_MOST 500   /* lanes that are looked into in one round; of the others it is only known that they are there */
 #define LONG_WAIT 60.    /* until the log says what a lane waits for */
 
-TAILQ_HEAD(series_list, lane);
+TAILQ_HEAD(ordered_list, lane);
 
-struct series {
+struct ordered_lanes {
     struct relay *relay;
-    struct series_list waiting; /* for their turn, until a round takes them */
-    struct series_list paused;
+    struct ordered_list waiting; /* for their turn, until a round takes them */
+    struct ordered_list paused;
     struct round *round; /* under way, or NULL */
     double began;        /* the last one */
     ev_timer begin;      /* the next one */
@@ -343,22 +343,22 @@ static bool enough(const struct round *r)
 
 /* ---- what comes of it ---- */
 
-static void want_turn(struct series *s, struct lane *lane)
+static void want_turn(struct ordered_lanes *s, struct lane *lane)
 {
     if (lane->waits_turn)
         return;
-    lane->series = s;
+    lane->ordered_lanes = s;
     lane->waits_turn = true;
     TAILQ_INSERT_TAIL(&s->waiting, lane, turn_link);
 }
 
-static void start_tick(struct series *s)
+static void start_tick(struct ordered_lanes *s)
 {
     if (!ev_is_active(&s->tick))
         ev_timer_again(s->relay->loop, &s->tick);
 }
 
-static void begin_in(struct series *s, double wait)
+static void begin_in(struct ordered_lanes *s, double wait)
 {
     double left = s->began + wait - clock_monotonic();
     if (ev_is_active(&s->begin) && ev_timer_remaining(s->relay->loop, &s->begin) <= left)
@@ -380,7 +380,7 @@ static void its_turn(struct lane *lane)
         intake_want(lane->destination);
 }
 
-static void still_waits(struct series *s, struct seek *k, const char *why)
+static void still_waits(struct ordered_lanes *s, struct seek *k, const char *why)
 {
     struct lane *lane = k->lane;
     want_turn(s, lane);
@@ -392,7 +392,7 @@ static void still_waits(struct series *s, struct seek *k, const char *why)
 
 static void end_round(struct round *r)
 {
-    struct series *s = r->relay->series;
+    struct ordered_lanes *s = r->relay->ordered_lanes;
     bool all = enough(r);
     r->over = true;
     s->round = NULL;
@@ -428,7 +428,7 @@ static bool own_is_asked(const struct round *r)
     return false;
 }
 
-static void begin_round(struct series *s)
+static void begin_round(struct ordered_lanes *s)
 {
     size_t n = 0;
     struct lane *lane;
@@ -462,7 +462,7 @@ static void begin_round(struct series *s)
 
 static void on_begin(struct ev_loop *loop, ev_timer *t, int events)
 {
-    struct series *s = t->data;
+    struct ordered_lanes *s = t->data;
     if (!s->round && !TAILQ_EMPTY(&s->waiting) && !s->relay->stopping)
         begin_round(s);
 }
@@ -471,7 +471,7 @@ static void on_begin(struct ev_loop *loop, ev_timer *t, int events)
 
 static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
 {
-    struct series *s = t->data;
+    struct ordered_lanes *s = t->data;
     struct lane *lane, *next;
     double now = clock_monotonic();
     for (lane = TAILQ_FIRST(&s->paused); lane; lane = next) {
@@ -490,37 +490,37 @@ static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
         ev_timer_stop(loop, t);
 }
 
-void series_pause(struct lane *lane, double seconds)
+void ordered_pause(struct lane *lane, double seconds)
 {
-    struct series *s = lane->destination->relay->series;
+    struct ordered_lanes *s = lane->destination->relay->ordered_lanes;
     lane->paused_until = clock_monotonic() + seconds;
     if (lane->paused)
         return;
-    lane->series = s;
+    lane->ordered_lanes = s;
     lane->paused = true;
     TAILQ_INSERT_TAIL(&s->paused, lane, pause_link);
     start_tick(s);
 }
 
-void series_hold(struct lane *lane, bool hold)
+void ordered_hold(struct lane *lane, bool hold)
 {
     lane->held = hold;
     if (!hold && lane->destination && !lane->destination->relay->stopping)
         intake_want(lane->destination);
 }
 
-void series_look(struct lane *lane)
+void ordered_look(struct lane *lane)
 {
     lane->paused_until = 0.;
 }
 
-bool series_keeps(const struct entry *e)
+bool ordered_keeps(const struct entry *e)
 {
     /* What was read and not taken (spill.h) is where it is. */
     return e->lane->parsed.generation && e->lease && !(e->envelope.marks & ENVELOPE_ASIDE);
 }
 
-bool series_wait_for(struct entry *e, int64_t left)
+bool ordered_wait_for(struct entry *e, int64_t left)
 {
     struct lane *lane = e->lane;
     double now = clock_monotonic(), most = (double)e->relay->config->head_hold / 1000., wait = (double)left / 1e6;
@@ -533,15 +533,15 @@ bool series_wait_for(struct entry *e, int64_t left)
     double hold = lane->head_since + most - now;
     if (hold <= 0.)
         return false;
-    series_pause(lane, wait < hold ? wait : hold);
+    ordered_pause(lane, wait < hold ? wait : hold);
     return true;
 }
 
 /* ---- turns ---- */
 
-bool series_may_take(struct lane *lane)
+bool ordered_may_take(struct lane *lane)
 {
-    struct series *s = lane->destination->relay->series;
+    struct ordered_lanes *s = lane->destination->relay->ordered_lanes;
     if (!lane->parsed.generation)
         return true;
     if (lane->held)
@@ -557,26 +557,26 @@ bool series_may_take(struct lane *lane)
     return false;
 }
 
-void series_emptied(struct lane *lane)
+void ordered_emptied(struct lane *lane)
 {
-    struct series *s = lane->destination->relay->series;
+    struct ordered_lanes *s = lane->destination->relay->ordered_lanes;
     if (!TAILQ_EMPTY(&s->waiting))
         begin_in(s, SOON);
 }
 
-void series_forget(struct lane *lane)
+void ordered_forget(struct lane *lane)
 {
     if (lane->waits_turn)
-        TAILQ_REMOVE(&lane->series->waiting, lane, turn_link);
+        TAILQ_REMOVE(&lane->ordered_lanes->waiting, lane, turn_link);
     if (lane->paused)
-        TAILQ_REMOVE(&lane->series->paused, lane, pause_link);
+        TAILQ_REMOVE(&lane->ordered_lanes->paused, lane, pause_link);
     lane->waits_turn = lane->asks_turn = lane->paused = lane->turn = lane->whole = lane->turn_told = false;
     lane->turn_since = lane->head_since = 0.;
 }
 
-struct series *series_open(struct relay *r)
+struct ordered_lanes *ordered_open(struct relay *r)
 {
-    struct series *s = mem_zero(sizeof *s);
+    struct ordered_lanes *s = mem_zero(sizeof *s);
     s->relay = r;
     TAILQ_INIT(&s->waiting);
     TAILQ_INIT(&s->paused);
@@ -586,7 +586,7 @@ struct series *series_open(struct relay *r)
     return s;
 }
 
-void series_close(struct series *s)
+void ordered_close(struct ordered_lanes *s)
 {
     ev_timer_stop(s->relay->loop, &s->begin);
     ev_timer_stop(s->relay->loop, &s->tick);
