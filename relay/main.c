@@ -21,7 +21,7 @@
 #include "relay/heartbeat/membership.h"
 #include "relay/delivery/naming.h"
 #include "relay/heartbeat/notices.h"
-#include "relay/heartbeat/orders.h"
+#include "relay/heartbeat/admin_requests.h"
 #include "relay/owners/owners.h"
 #include "relay/state/poison.h"
 #include "lib/postfix/postfix.h"
@@ -199,7 +199,7 @@ static void open_all(struct relay *r)
     r->stall = stall_open(r);
     r->pressure = pressure_open(r);
     r->spill = spill_open(r);
-    r->orders = orders_open(r);
+    r->admin_requests = admin_requests_open(r);
     r->discover = discover_open(r);
 }
 
@@ -221,7 +221,7 @@ static void close_all(struct relay *r)
     membership_free(r->membership);
     notices_free(r->notices);
     inflight_close(r->inflight);
-    orders_close(r->orders);
+    admin_requests_close(r->admin_requests);
     spill_close(r->spill);
     pressure_close(r->pressure);
     stall_close(r->stall);

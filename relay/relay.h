@@ -7,7 +7,7 @@
  *
  * One thread, one libev loop. lanes.h says what is ours, inflight.h what we have of it, mail.h what becomes of
  * one mail, owners.h tells the nodes, stall.h when not to take. spill.h is the second way out, back into
- * Postfix's own queue; orders.h is what an admin wants here, notices.h
+ * Postfix's own queue; admin_requests.h is what an admin wants here, notices.h
  * what he wants everywhere.
  *
  *   BEATs ─▶ heartbeat ─▶ liveness ─▶ role ─▶ which lanes are ours       resync ─▶ listing, backfill: what other owners hold and we do not
@@ -32,7 +32,7 @@ struct relay {
     bool stopping; /* nothing is taken any more, what is in flight is finished */
 
     struct lanes *lanes;
-    struct orders *orders;
+    struct admin_requests *admin_requests;
     struct poison *poison;
     struct ordered_lanes *ordered_lanes;
     struct pressure *pressure;

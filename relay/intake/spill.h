@@ -12,7 +12,7 @@
  * thing; its next hop may be away, and nothing is taken for it then. In flight it is safe from being delivered beside (inflight.h). An entry without a lease can
  * be revoked, so only those are chosen that no milter can still be revoking.
  *
- * The same looking-through obeys what admins wrote into envelopes, when orders.h says that a lane has such entries: deleted ones go, held
+ * The same looking-through obeys what admins wrote into envelopes, when admin_requests.h says that a lane has such entries: deleted ones go, held
  * ones stop, and those whose schedule was made to end (flush, release) are delivered. */
 #ifndef DOVELANE_RELAY_INTAKE_SPILL_H
 #define DOVELANE_RELAY_INTAKE_SPILL_H

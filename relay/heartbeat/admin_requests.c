@@ -1,4 +1,4 @@
-#include "relay/heartbeat/orders.h"
+#include "relay/heartbeat/admin_requests.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #define TOLD 5000 /* milliseconds for which what was told is believed */
 #define TELL_MOST 100
 
-struct orders {
+struct admin_requests {
     struct relay *relay;
     ev_timer ask;
     unsigned turn;
@@ -25,7 +25,7 @@ struct orders {
 
 static void on_drain(struct wire *w, redisReply *reply, void *arg)
 {
-    struct orders *o = arg;
+    struct admin_requests *o = arg;
     /* No answer changes nothing; the next connection's will. */
     if (reply && (reply->type == REDIS_REPLY_NIL || reply->type == REDIS_REPLY_STRING))
         spill_drain(o->relay, reply->type == REDIS_REPLY_STRING);
@@ -33,7 +33,7 @@ static void on_drain(struct wire *w, redisReply *reply, void *arg)
 
 static void on_looks(struct wire *w, redisReply *reply, void *arg)
 {
-    struct orders *o = arg;
+    struct admin_requests *o = arg;
     for (size_t i = 0; reply && reply->type == REDIS_REPLY_ARRAY && i < reply->elements; i++)
         if (reply->element[i]->type == REDIS_REPLY_STRING)
             spill_look(o->relay, reply->element[i]->str, (size_t)reply->element[i]->len);
@@ -61,7 +61,7 @@ static void on_told(struct wire *w, redisReply *reply, void *arg)
         log_debug("telling the admin's command: %s", reply->str);
 }
 
-static void tell(struct orders *o)
+static void tell(struct admin_requests *o)
 {
     char milliseconds[16];
     struct telling t = {{"EVAL", SIGNAL_FIELDS, "1", SIGNAL_AWAY, milliseconds}, 5};
@@ -76,7 +76,7 @@ static void tell(struct orders *o)
     wire_send(owners_wire(o->relay), on_told, o, t.n, t.v, len);
 }
 
-static void tell_config(struct orders *o)
+static void tell_config(struct admin_requests *o)
 {
     char digest[CONFIG_DIGEST];
     config_digest(o->relay->config, digest);
@@ -85,7 +85,7 @@ static void tell_config(struct orders *o)
 
 static void on_ask(struct ev_loop *loop, ev_timer *timer, int events)
 {
-    struct orders *o = timer->data;
+    struct admin_requests *o = timer->data;
     /* While answers are owed there is no use in asking for more of them. */
     if (o->relay->stopping || !owners_ready(o->relay) || wire_silence(owners_wire(o->relay)) > ASK)
         return;
@@ -97,9 +97,9 @@ static void on_ask(struct ev_loop *loop, ev_timer *timer, int events)
     }
 }
 
-struct orders *orders_open(struct relay *r)
+struct admin_requests *admin_requests_open(struct relay *r)
 {
-    struct orders *o = mem_zero(sizeof *o);
+    struct admin_requests *o = mem_zero(sizeof *o);
     o->relay = r;
     ev_timer_init(&o->ask, on_ask, ASK, ASK);
     o->ask.data = o;
@@ -107,7 +107,7 @@ struct orders *orders_open(struct relay *r)
     return o;
 }
 
-void orders_close(struct orders *o)
+void admin_requests_close(struct admin_requests *o)
 {
     ev_timer_stop(o->relay->loop, &o->ask);
     free(o);
