@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "relay/delivery/destination.h"
-#include "relay/intake/discover.h"
+#include "relay/intake/lane_watch.h"
 #include "relay/intake/intake.h"
 #include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
@@ -105,8 +105,8 @@ static void on_stop_signal(struct ev_loop *loop, ev_signal *w, int events)
     log_info("stopping, %zu mails in hand", inflight_count(r));
     r->stopping = true;
     heartbeat_leave(r);
-    discover_close(r->discover);
-    r->discover = NULL;
+    lane_watch_close(r->lane_watch);
+    r->lane_watch = NULL;
     ev_timer_set(&stop->timer, FINISH, 0.);
     ev_timer_start(loop, &stop->timer);
 }
@@ -178,7 +178,7 @@ static void on_hangup(struct ev_loop *loop, ev_signal *w, int events)
     owners_reload(r);
     heartbeat_reload(r);
     lanes_judge(r);
-    discover_list(r);
+    lane_watch_list(r);
     intake_want_all(r);
 }
 
@@ -200,7 +200,7 @@ static void open_all(struct relay *r)
     r->pressure = pressure_open(r);
     r->spill = spill_open(r);
     r->admin_requests = admin_requests_open(r);
-    r->discover = discover_open(r);
+    r->lane_watch = lane_watch_open(r);
 }
 
 static void close_all(struct relay *r)
@@ -213,8 +213,8 @@ static void close_all(struct relay *r)
     destinations_quit(r);
     membership_close(r->membership);
     notices_close(r->notices);
-    if (r->discover)
-        discover_close(r->discover);
+    if (r->lane_watch)
+        lane_watch_close(r->lane_watch);
     /* The connections first: they answer what is open, and what they answer to must still be there. */
     owners_close(r);
     heartbeat_close(r);

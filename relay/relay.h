@@ -10,9 +10,9 @@
  * Postfix's own queue; admin_requests.h is what an admin wants here, notices.h
  * what he wants everywhere.
  *
- *   BEATs ─▶ heartbeat ─▶ liveness ─▶ role ─▶ which lanes are ours       resync ─▶ listing, backfill: what other owners hold and we do not
+ *   BEATs ─▶ heartbeat ─▶ liveness ─▶ role ─▶ which lanes are ours       resync ─▶ lane_scan, backfill: what other owners hold and we do not
  *
- *                                                                  rereplicate ─▶ listing, backfill: another owner for what a lost node held
+ *                                                                  rereplicate ─▶ lane_scan, backfill: another owner for what a lost node held
  *
  * heartbeat.h hears the other nodes, role.h says what follows from that, resync.h makes this node hold what it promised; membership.h learns which nodes there are. */
 #ifndef DOVELANE_RELAY_RELAY_H
@@ -38,7 +38,7 @@ struct relay {
     struct pressure *pressure;
     struct spill *spill;
     struct destinations *destinations;
-    struct discover *discover;
+    struct lane_watch *lane_watch;
     struct intake *intake;
     struct inflight *inflight;
     struct owners *owners;

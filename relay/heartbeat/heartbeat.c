@@ -6,7 +6,7 @@
 #include <sys/random.h>
 
 #include "lib/base/clock.h"
-#include "relay/intake/discover.h"
+#include "relay/intake/lane_watch.h"
 #include "relay/intake/intake.h"
 #include "relay/state/role.h"
 #include "relay/state/inflight.h"
@@ -301,7 +301,7 @@ static void obey(struct heartbeat *v)
     if (!changed(v))
         return;
     lanes_judge(r);
-    discover_list(r);
+    lane_watch_list(r);
     intake_want_all(r);
 }
 

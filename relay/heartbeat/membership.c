@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/intake/discover.h"
+#include "relay/intake/lane_watch.h"
 #include "relay/intake/intake.h"
 #include "relay/heartbeat/membership_join.h"
 #include "relay/state/lanes.h"
@@ -66,7 +66,7 @@ static void use(struct membership *m)
     owners_reload(r);
     heartbeat_reload(r);
     lanes_judge(r);
-    discover_list(r);
+    lane_watch_list(r);
     intake_want_all(r);
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "relay/delivery/delivery_log.h"
-#include "relay/intake/discover.h"
+#include "relay/intake/lane_watch.h"
 #include "relay/intake/intake.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
@@ -583,7 +583,7 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
         return;
     o->generation++;
     heartbeat_own_server(o->relay, new_life && node_life(node) > 1);
-    discover_list(o->relay);
+    lane_watch_list(o->relay);
     intake_want_all(o->relay);
 }
 

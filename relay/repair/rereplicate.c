@@ -8,7 +8,7 @@
 #include "relay/state/role.h"
 #include "relay/state/inflight.h"
 #include "relay/state/lanes.h"
-#include "relay/repair/listing.h"
+#include "relay/repair/lane_scan.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/base/metrics.h"
@@ -50,7 +50,7 @@ struct aside {
 
 struct rereplicate {
     struct relay *relay;
-    struct listing *listing;
+    struct lane_scan *scan;
     struct job *jobs;
     struct backfill *backfill;
     double not_before, vain; /* seconds until it is tried again */
@@ -252,7 +252,7 @@ static void *on_lane(const char *name, size_t len, const struct lanename *parsed
 }
 
 /* What is younger than settle may be undecided: it comes with the next round. */
-static void on_ids(void *lane, const struct listed *l, size_t n, void *arg)
+static void on_ids(void *lane, const struct scanned_entry *l, size_t n, void *arg)
 {
     struct rereplicate *p = arg;
     struct job *j = lane;
@@ -317,7 +317,7 @@ static void drop_unfit(struct rereplicate *p)
 static void on_listed(const char *trouble, void *arg)
 {
     struct rereplicate *p = arg;
-    p->listing = NULL;
+    p->scan = NULL;
     if (p->closing)
         return;
     if (trouble) {
@@ -640,10 +640,10 @@ static bool anyone_gone(const struct relay *r, double now)
 
 void rereplicate_tick(struct relay *r, double now)
 {
-    static const struct listing_calls calls = {on_lane, on_ids, on_listed};
+    static const struct lane_scan_calls calls = {on_lane, on_ids, on_listed};
     struct rereplicate *p = r->rereplicate;
     struct wire *own = resync_wire(r, (size_t)config_node_index(r->config, r->node));
-    if (p->listing || p->jobs || p->open || p->backfill || now < p->not_before || r->stopping)
+    if (p->scan || p->jobs || p->open || p->backfill || now < p->not_before || r->stopping)
         return;
     if (!own || role_state(r->role) != STATE_ALIVE || !anyone_gone(r, now)) {
         p->not_before = now + NOTHING_DUE;
@@ -652,7 +652,7 @@ void rereplicate_tick(struct relay *r, double now)
         return;
     }
     p->turn = role_turn(r->role);
-    p->listing = listing_open(own, &calls, p);
+    p->scan = lane_scan_open(own, &calls, p);
 }
 
 bool rereplicate_moves(const struct relay *r, const char *lane, size_t len)
@@ -680,8 +680,8 @@ void rereplicate_close(struct rereplicate *p)
     if (p->backfill)
         backfill_close(p->backfill);
     p->backfill = NULL;
-    if (p->listing)
-        listing_close(p->listing);
+    if (p->scan)
+        lane_scan_close(p->scan);
     free_jobs(p);
 }
 

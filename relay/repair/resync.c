@@ -7,7 +7,7 @@
 #include <sys/random.h>
 
 #include "lib/base/clock.h"
-#include "relay/repair/listing.h"
+#include "relay/repair/lane_scan.h"
 #include "lib/base/log.h"
 #include "relay/repair/backfill.h"
 #include "relay/heartbeat/heartbeat.h"
@@ -130,7 +130,7 @@ void resync_site_failed(struct resync *w, size_t site, const char *why)
 
 /* ---- DISCOVER ---- */
 
-static void *discover_lane(const char *name, size_t len, const struct lanename *parsed, void *arg)
+static void *lane_watch_lane(const char *name, size_t len, const struct lanename *parsed, void *arg)
 {
     struct site *site = arg;
     struct set *s = resync_set_of_lane(site->w, parsed);
@@ -154,12 +154,12 @@ static void on_discovered(const char *trouble, void *arg)
 
 static void discover(struct resync *w)
 {
-    static const struct listing_calls calls = {discover_lane, NULL, on_discovered};
+    static const struct lane_scan_calls calls = {lane_watch_lane, NULL, on_discovered};
     for (struct set *s = w->sets; s; s = s->next)
         s->seen = s->lanes_here = false;
     for (size_t i = 0; i < w->nsites; i++) {
         struct site *site = &w->site[i];
-        site->failed = !node_ready(site->node) || !listing_open(node_wire(site->node), &calls, site);
+        site->failed = !node_ready(site->node) || !lane_scan_open(node_wire(site->node), &calls, site);
         w->open += !site->failed;
     }
     if (w->site[w->self].failed)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/repair/listing.h"
+#include "relay/repair/lane_scan.h"
 #include "relay/state/namehash.h"
 #include "relay/repair/backfill.h"
 
@@ -75,7 +75,7 @@ static bool no_id(const unsigned char id[ENTRYID_LEN])
     return !memcmp(id, none, ENTRYID_LEN);
 }
 
-static void here_ids(void *lane, const struct listed *l, size_t n, void *arg)
+static void here_ids(void *lane, const struct scanned_entry *l, size_t n, void *arg)
 {
     struct resync *w = ((struct site *)arg)->w;
     struct own_lane *h = lane;
@@ -105,9 +105,9 @@ static void on_listed(const char *trouble, void *arg)
 
 void resync_list_here(struct resync *w)
 {
-    static const struct listing_calls calls = {here_lane, here_ids, on_listed};
+    static const struct lane_scan_calls calls = {here_lane, here_ids, on_listed};
     struct site *own = &w->site[w->self];
-    if (node_ready(own->node) && listing_open(node_wire(own->node), &calls, own))
+    if (node_ready(own->node) && lane_scan_open(node_wire(own->node), &calls, own))
         w->open++;
     else
         w->abandoned = true;
@@ -134,7 +134,7 @@ static void *there_lane(const char *name, size_t len, const struct lanename *par
     return t;
 }
 
-static void there_ids(void *lane, const struct listed *l, size_t n, void *arg)
+static void there_ids(void *lane, const struct scanned_entry *l, size_t n, void *arg)
 {
     struct other_lane *t = lane;
     for (size_t i = 0; i < n; i++) {
@@ -164,7 +164,7 @@ static void there_ids(void *lane, const struct listed *l, size_t n, void *arg)
 
 void resync_list_there(struct resync *w)
 {
-    static const struct listing_calls calls = {there_lane, there_ids, on_listed};
+    static const struct lane_scan_calls calls = {there_lane, there_ids, on_listed};
     for (size_t i = 0; i < w->nsites; i++) {
         struct site *site = &w->site[i];
         bool needed = false;
@@ -173,7 +173,7 @@ void resync_list_there(struct resync *w)
         site->listed = false;
         if (!needed)
             continue;
-        if (node_ready(site->node) && listing_open(node_wire(site->node), &calls, site))
+        if (node_ready(site->node) && lane_scan_open(node_wire(site->node), &calls, site))
             w->open++;
         else
             resync_site_failed(w, i, "the connection was lost");

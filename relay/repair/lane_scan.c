@@ -1,4 +1,4 @@
-#include "relay/repair/listing.h"
+#include "relay/repair/lane_scan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +10,9 @@
 #define IDS 10000  /* in one answer to IDS */
 #define RECORD 32
 
-struct listing {
+struct lane_scan {
     struct wire *wire;
-    struct listing_calls calls;
+    struct lane_scan_calls calls;
     void *arg;
     size_t open;      /* requests */
     bool closed;      /* nobody wants it any more */
@@ -23,15 +23,15 @@ struct listing {
 
 /* One IDS under way. */
 struct asked {
-    struct listing *listing;
+    struct lane_scan *scan;
     void *lane;
     size_t len;
     char name[];
 };
 
-static bool list(struct listing *);
+static bool list(struct lane_scan *);
 
-static void fail(struct listing *l, const char *why)
+static void fail(struct lane_scan *l, const char *why)
 {
     if (!l->failed)
         snprintf(l->trouble, sizeof l->trouble, "%s", why);
@@ -39,7 +39,7 @@ static void fail(struct listing *l, const char *why)
 }
 
 /* After every answer. */
-static void go_on(struct listing *l)
+static void go_on(struct lane_scan *l)
 {
     if (l->open)
         return;
@@ -65,7 +65,7 @@ static bool ask_ids(struct asked *, long long from);
 
 static void read_ids(struct asked *a, const redisReply *records)
 {
-    static struct listed page[IDS];
+    static struct scanned_entry page[IDS];
     size_t n = records->len / RECORD;
     const unsigned char *p = (const unsigned char *)records->str;
     for (size_t i = 0; i < n && i < IDS; i++, p += RECORD) {
@@ -74,13 +74,13 @@ static void read_ids(struct asked *a, const redisReply *records)
         page[i].revision = (uint32_t)little(p + 24, 4);
         page[i].age = (uint32_t)little(p + 28, 4);
     }
-    a->listing->calls.ids(a->lane, page, n, a->listing->arg);
+    a->scan->calls.ids(a->lane, page, n, a->scan->arg);
 }
 
 static void on_ids(struct wire *w, redisReply *reply, void *arg)
 {
     struct asked *a = arg;
-    struct listing *l = a->listing;
+    struct lane_scan *l = a->scan;
     l->open--;
     if (!reply) {
         fail(l, "the connection was lost");
@@ -101,13 +101,13 @@ static void on_ids(struct wire *w, redisReply *reply, void *arg)
 
 static bool ask_ids(struct asked *a, long long from)
 {
-    if (!wire_sendf(a->listing->wire, on_ids, a, "LANE.IDS %b %lld COUNT %d", a->name, a->len, from, IDS))
+    if (!wire_sendf(a->scan->wire, on_ids, a, "LANE.IDS %b %lld COUNT %d", a->name, a->len, from, IDS))
         return false;
-    a->listing->open++;
+    a->scan->open++;
     return true;
 }
 
-static void look_at(struct listing *l, const char *name, size_t len)
+static void look_at(struct lane_scan *l, const char *name, size_t len)
 {
     struct lanename parsed;
     if (!lanename_parse(name, len, &parsed))
@@ -127,7 +127,7 @@ static void look_at(struct listing *l, const char *name, size_t len)
 
 static void on_list(struct wire *w, redisReply *reply, void *arg)
 {
-    struct listing *l = arg;
+    struct lane_scan *l = arg;
     bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[1]->type == REDIS_REPLY_ARRAY &&
                 reply->element[0]->type == REDIS_REPLY_INTEGER;
     if (good) {
@@ -144,7 +144,7 @@ static void on_list(struct wire *w, redisReply *reply, void *arg)
     go_on(l);
 }
 
-static bool list(struct listing *l)
+static bool list(struct lane_scan *l)
 {
     if (!wire_sendf(l->wire, on_list, l, "LANE.LIST %s MATCH " LANENAME_PREFIX "* COUNT %d", l->cursor, LANES))
         return false;
@@ -152,9 +152,9 @@ static bool list(struct listing *l)
     return true;
 }
 
-struct listing *listing_open(struct wire *w, const struct listing_calls *calls, void *arg)
+struct lane_scan *lane_scan_open(struct wire *w, const struct lane_scan_calls *calls, void *arg)
 {
-    struct listing *l = mem_zero(sizeof *l);
+    struct lane_scan *l = mem_zero(sizeof *l);
     l->wire = w;
     l->calls = *calls;
     l->arg = arg;
@@ -165,7 +165,7 @@ struct listing *listing_open(struct wire *w, const struct listing_calls *calls, 
     return NULL;
 }
 
-void listing_close(struct listing *l)
+void lane_scan_close(struct lane_scan *l)
 {
     l->closed = true;
 }

@@ -1,4 +1,4 @@
-#include "relay/intake/discover.h"
+#include "relay/intake/lane_watch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #define AGAIN 1.    /* seconds after an error */
 #define PAGE 1000
 
-struct discover {
+struct lane_watch {
     struct relay *relay;
     struct node *node;
     char cursor[32];
@@ -22,7 +22,7 @@ struct discover {
     bool asked;
 };
 
-static void ask(struct discover *);
+static void ask(struct lane_watch *);
 
 /* Cursors are numbers, and clients give back what they got. */
 static bool copy_cursor(const redisReply *reply, char *out, size_t size)
@@ -37,7 +37,7 @@ static bool copy_cursor(const redisReply *reply, char *out, size_t size)
     return true;
 }
 
-static void arm(struct discover *d, double seconds)
+static void arm(struct lane_watch *d, double seconds)
 {
     ev_timer_stop(d->relay->loop, &d->patience);
     ev_timer_set(&d->patience, seconds, 0.);
@@ -46,7 +46,7 @@ static void arm(struct discover *d, double seconds)
 
 static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
 {
-    struct discover *d = t->data;
+    struct lane_watch *d = t->data;
     if (d->asked)
         node_drop(d->node, "READY was not answered in time");
     else
@@ -55,7 +55,7 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
 
 static void on_ready(struct wire *w, redisReply *reply, void *arg)
 {
-    struct discover *d = arg;
+    struct lane_watch *d = arg;
     d->asked = false;
     if (!reply)
         return;
@@ -73,7 +73,7 @@ static void on_ready(struct wire *w, redisReply *reply, void *arg)
     ask(d);
 }
 
-static void ask(struct discover *d)
+static void ask(struct lane_watch *d)
 {
     if (d->asked || d->relay->stopping || !node_ready(d->node))
         return;
@@ -86,7 +86,7 @@ static void ask(struct discover *d)
 
 static void on_state(struct node *node, bool ready, bool new_life, void *arg)
 {
-    struct discover *d = arg;
+    struct lane_watch *d = arg;
     if (!ready)
         ev_timer_stop(d->relay->loop, &d->patience);
     if (ready && new_life)
@@ -95,9 +95,9 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
         ask(d);
 }
 
-struct discover *discover_open(struct relay *r)
+struct lane_watch *lane_watch_open(struct relay *r)
 {
-    struct discover *d = mem_zero(sizeof *d);
+    struct lane_watch *d = mem_zero(sizeof *d);
     d->relay = r;
     snprintf(d->cursor, sizeof d->cursor, "0");
     ev_timer_init(&d->patience, on_patience, 0., 0.);
@@ -112,7 +112,7 @@ struct discover *discover_open(struct relay *r)
     return d;
 }
 
-void discover_close(struct discover *d)
+void lane_watch_close(struct lane_watch *d)
 {
     ev_timer_stop(d->relay->loop, &d->patience);
     node_close(d->node);
@@ -151,7 +151,7 @@ static void list_page(struct relay *r, const char *cursor)
                    PAGE);
 }
 
-void discover_list(struct relay *r)
+void lane_watch_list(struct relay *r)
 {
     if (!r->stopping)
         list_page(r, "0");

@@ -1,0 +1,16 @@
+/* lane_watch - which lanes of the own node have something: LANE.READY on a connection of its own, which may
+ * block, and LANE.LIST where news are not enough (a new connection, another owner died by the config). */
+#ifndef DOVELANE_RELAY_INTAKE_LANE_WATCH_H
+#define DOVELANE_RELAY_INTAKE_LANE_WATCH_H
+
+#include "relay/relay.h"
+
+struct lane_watch;
+
+struct lane_watch *lane_watch_open(struct relay *);
+void lane_watch_close(struct lane_watch *);
+
+/* Goes through all lanes of the server once. */
+void lane_watch_list(struct relay *);
+
+#endif
