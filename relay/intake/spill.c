@@ -31,17 +31,17 @@
 #define REFUSED_FOR 60.  /* seconds for which that counts */
 #define LIST_PAGE 1000
 
-enum why {
-    WHY_ROUND,  /* every few seconds */
-    WHY_ASKED,  /* by an admin */
-    WHY_YOUNG,  /* the same, for what was too young then */
-    WHY_MARKED, /* an admin's mark could not be obeyed then */
+enum job_reason {
+    JOB_ROUND,  /* every few seconds */
+    JOB_ASKED,  /* by an admin */
+    JOB_YOUNG,  /* the same, for what was too young then */
+    JOB_MARKED, /* an admin's mark could not be obeyed then */
 };
 
 /* A lane to be looked through. */
 struct job {
     TAILQ_ENTRY(job) next;
-    enum why why;
+    enum job_reason reason;
     double not_before; /* clock_monotonic */
     size_t len;
     char name[];
@@ -95,20 +95,20 @@ bool spill_draining(const struct relay *r)
 
 /* ---- jobs ---- */
 
-static void add_job(struct spill *s, const char *name, size_t len, enum why why, double not_before)
+static void add_job(struct spill *s, const char *name, size_t len, enum job_reason why, double not_before)
 {
     struct job *j;
     /* A round lists each lane once. What was too young must be looked at after its own time. */
     TAILQ_FOREACH(j, &s->jobs, next)
-        if ((why == WHY_ASKED || why == WHY_MARKED) && j->why == why && j->len == len && !memcmp(j->name, name, len))
+        if ((why == JOB_ASKED || why == JOB_MARKED) && j->reason == why && j->len == len && !memcmp(j->name, name, len))
             return;
     j = mem_alloc(sizeof *j + len + 1);
-    j->why = why;
+    j->reason = why;
     j->not_before = not_before;
     j->len = len;
     memcpy(j->name, name, len);
     j->name[len] = '\0';
-    if (why != WHY_ROUND) {
+    if (why != JOB_ROUND) {
         TAILQ_INSERT_HEAD(&s->jobs, j, next);
     } else {
         TAILQ_INSERT_TAIL(&s->jobs, j, next);
@@ -126,9 +126,9 @@ static void end_job(struct spill *s)
 {
     /* What was too young is looked at again when it is old enough, once: what comes later was not marked by that command. */
     if (s->job && s->young)
-        add_job(s, s->job->name, s->job->len, WHY_YOUNG, clock_monotonic() + (double)settled(s->relay->config) / 1000. + TICK);
+        add_job(s, s->job->name, s->job->len, JOB_YOUNG, clock_monotonic() + (double)settled(s->relay->config) / 1000. + TICK);
     s->young = false;
-    s->round -= s->job && s->job->why == WHY_ROUND;
+    s->round -= s->job && s->job->reason == JOB_ROUND;
     if (s->lane)
         s->lane->commands--;
     free(s->job);
@@ -151,7 +151,7 @@ static void begin_job(struct spill *s)
         s->at = 1;
         if (s->lane->ownership != OWNERSHIP_OURS || !s->lane->destination)
             end_job(s);
-        else if (s->job->why == WHY_ASKED)
+        else if (s->job->reason == JOB_ASKED)
             destination_probe(s->lane->destination);
     }
 }
@@ -201,8 +201,8 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
     *reason = SPILL_NONE;
     /* In order of age: those behind are younger still. */
     if (age < settled(c)) {
-        s->young |= s->job->why == WHY_ASKED;
-        return s->job->why != WHY_ROUND ? CHOICE_NO : CHOICE_END;
+        s->young |= s->job->reason == JOB_ASKED;
+        return s->job->reason != JOB_ROUND ? CHOICE_NO : CHOICE_END;
     }
     if (env->marks & ENVELOPE_DELETED)
         return s->in_flight + s->nchosen < IN_HAND && s->nchosen < FETCH ? CHOICE_YES : CHOICE_LATER;
@@ -216,13 +216,13 @@ static enum choice choose(struct spill *s, const redisReply *r, const struct env
         *reason = SPILL_LANE_TIME, limited = true;
     else if (pressure_on(s->relay, s->lane))
         *reason = SPILL_MEMORY, limited = true;
-    else if (s->job->why == WHY_ROUND)
+    else if (s->job->reason == JOB_ROUND)
         return CHOICE_END;
     else if (strcmp(r->element[7]->str, "delayed") || s->lane->destination->down || !mail_due(s->relay, (unsigned char *)r->element[1]->str, env))
         return CHOICE_NO;
     if (*reason && !able)
-        return s->job->why != WHY_ROUND ? CHOICE_NO : CHOICE_END;
-    if (*reason && s->job->why != WHY_ASKED && refused_lately(s, r->element[1]->str))
+        return s->job->reason != JOB_ROUND ? CHOICE_NO : CHOICE_END;
+    if (*reason && s->job->reason != JOB_ASKED && refused_lately(s, r->element[1]->str))
         return CHOICE_NO;
     if (!room(s, limited) || (!*reason && s->lane->destination->in_flight + s->nchosen >= (size_t)c->destination_in_flight))
         return CHOICE_LATER;
@@ -390,7 +390,7 @@ static void on_list(struct wire *w, redisReply *reply, void *arg)
     const redisReply *lanes = reply->element[1];
     for (size_t i = 0; i + 2 < lanes->elements; i += 3)
         if (lanes->element[i]->type == REDIS_REPLY_STRING && lanes->element[i + 1]->integer > 0)
-            add_job(s, lanes->element[i]->str, (size_t)lanes->element[i]->len, WHY_ROUND, 0.);
+            add_job(s, lanes->element[i]->str, (size_t)lanes->element[i]->len, JOB_ROUND, 0.);
     if (reply->element[0]->type == REDIS_REPLY_INTEGER)
         snprintf(cursor, sizeof cursor, "%lld", reply->element[0]->integer);
     else if (reply->element[0]->str)
@@ -505,14 +505,14 @@ void spill_released(const struct entry *e)
 
 void spill_look(struct relay *r, const char *lane, size_t len)
 {
-    add_job(r->spill, lane, len, WHY_ASKED, 0.);
+    add_job(r->spill, lane, len, JOB_ASKED, 0.);
     ordered_look(lanes_get(r, lane, len));
     go_on(r->spill);
 }
 
 void spill_look_again(const struct entry *e)
 {
-    add_job(e->relay->spill, e->lane->name, e->lane->name_len, WHY_MARKED, clock_monotonic() + AGAIN);
+    add_job(e->relay->spill, e->lane->name, e->lane->name_len, JOB_MARKED, clock_monotonic() + AGAIN);
 }
 
 void spill_drain(struct relay *r, bool on)
