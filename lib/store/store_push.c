@@ -1,7 +1,7 @@
 /* LANE.PUSH: what was submitted in one turn of the loop goes to each node in as few commands as possible.
  *
  * Every connection has its own session, so numbers never have to be carried over a lost connection: what was unanswered is sent again in a
- * new session, and the server knows the ids it holds or let go within `settle` (which is longer than any deadline of ours, config.c checks it). */
+ * new session, and the server knows the ids it holds or removed within `settle` (which is longer than any deadline of ours, config.c checks it). */
 #include "lib/store/store_work.h"
 
 #include <inttypes.h>

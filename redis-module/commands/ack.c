@@ -5,7 +5,7 @@
 
 #include "redis-module/commands/commands.h"
 #include "redis-module/keyspace/holder.h"
-#include "redis-module/keyspace/letgo.h"
+#include "redis-module/keyspace/tombstones.h"
 
 struct acking {
     struct lane *lane;
@@ -35,7 +35,7 @@ static void going(void *arg, uint64_t from, uint64_t to)
 static void going_id(void *arg, const uint8_t *id)
 {
     struct acking *a = arg;
-    letgo_remember(a->hash, id, LETGO_ACKED, a->now);
+    tombstone_remember(a->hash, id, TOMBSTONE_ACKED, a->now);
 }
 
 static void ack_entry(void *arg, const struct lane_entry *e)
@@ -57,7 +57,7 @@ static void ack_range(void *arg, uint64_t from, uint64_t to)
 static void ack_absent(void *arg, const uint8_t *id)
 {
     struct acking *a = arg;
-    letgo_remember(a->hash, id, LETGO_ACKED, a->now);
+    tombstone_remember(a->hash, id, TOMBSTONE_ACKED, a->now);
     a->n.absent++;
 }
 
@@ -147,13 +147,13 @@ static const char *revoke(struct lane_key *k, uint64_t hash, const uint8_t *id, 
         }
         ranges_add(gone, e.seq);
         lane_remove(lane, e.seq);
-        letgo_remember(hash, id, LETGO_REVOKED, now);
+        tombstone_remember(hash, id, TOMBSTONE_REVOKED, now);
         return "REMOVED";
     }
-    switch (letgo_find(hash, id, now)) {
-    case LETGO_ACKED: return "GONE";
-    case LETGO_REVOKED: letgo_remember(hash, id, LETGO_REVOKED, now); return "REMOVED";
-    default: letgo_remember(hash, id, LETGO_REVOKED, now); return "ABSENT";
+    switch (tombstone_find(hash, id, now)) {
+    case TOMBSTONE_ACKED: return "GONE";
+    case TOMBSTONE_REVOKED: tombstone_remember(hash, id, TOMBSTONE_REVOKED, now); return "REMOVED";
+    default: tombstone_remember(hash, id, TOMBSTONE_REVOKED, now); return "ABSENT";
     }
 }
 

@@ -7,7 +7,7 @@
 #include "redis-module/propagate/effect.h"
 #include "redis-module/keyspace/farewell.h"
 #include "redis-module/keyspace/holder.h"
-#include "redis-module/keyspace/letgo.h"
+#include "redis-module/keyspace/tombstones.h"
 #include "redis-module/keyspace/sessions.h"
 #include "redis-module/keyspace/value.h"
 
@@ -242,7 +242,7 @@ static int server_info(RedisModuleCtx *ctx)
     field(ctx, "bytes", server.bytes);
     field(ctx, "leased", server.leased);
     field(ctx, "sessions", sessions_count());
-    field(ctx, "remembered", letgo_count(now));
+    field(ctx, "remembered", tombstone_count(now));
     field(ctx, "settle-ms", (uint64_t)server.settle_ms);
     server_number(ctx, info, "uptime-s", "uptime_in_seconds");
     field(ctx, "clock-ms", (uint64_t)now);

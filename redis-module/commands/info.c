@@ -1,7 +1,7 @@
 /* info - see info.h. */
 #include "redis-module/commands/info.h"
 
-#include "redis-module/keyspace/letgo.h"
+#include "redis-module/keyspace/tombstones.h"
 #include "redis-module/server/server.h"
 #include "redis-module/keyspace/sessions.h"
 
@@ -19,7 +19,7 @@ static void section(RedisModuleInfoCtx *info, int for_crash_report)
     RedisModule_InfoAddFieldULongLong(info, "sessions", sessions_count());
     /* A crash report must not change memory. */
     if (!for_crash_report)
-        RedisModule_InfoAddFieldULongLong(info, "remembered", letgo_count(now_ms()));
+        RedisModule_InfoAddFieldULongLong(info, "remembered", tombstone_count(now_ms()));
 }
 
 int info_register(RedisModuleCtx *ctx)

@@ -4,7 +4,7 @@
 #include "redis-module/commands/commands.h"
 #include "redis-module/keyspace/giveback.h"
 #include "redis-module/keyspace/holder.h"
-#include "redis-module/keyspace/letgo.h"
+#include "redis-module/keyspace/tombstones.h"
 #include "redis-module/commands/selector.h"
 
 struct moving {
@@ -41,7 +41,7 @@ static void move_entry(void *arg, const struct lane_entry *e)
         return;
     /* The id is remembered while the view of it is good; should the move fail for want of memory, the lane
      * still holds the id, and what a lane holds is asked first. */
-    letgo_remember(m->from.value->hash, e->id, LETGO_MOVED, now_ms());
+    tombstone_remember(m->from.value->hash, e->id, TOMBSTONE_MOVED, now_ms());
     enum lane_result result = lane_hand_over(m->from.value->lane, seq, m->to.value->lane, &there);
     if (result == LANE_HELD) {
         lane_remove(m->from.value->lane, seq);

@@ -92,7 +92,7 @@ struct lane_entry {
     int64_t expires; /* 0: never */
     uint64_t lease;  /* number of the lease, 0 when not leased */
     enum lane_state state;
-    bool revoked; /* leased, and to be let go when the lease ends */
+    bool revoked; /* leased, and to be removed when the lease ends */
 };
 
 /* What is to be stored. The strings are copied. */

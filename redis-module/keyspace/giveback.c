@@ -3,16 +3,16 @@
 
 #include <string.h>
 
-#include "redis-module/keyspace/letgo.h"
+#include "redis-module/keyspace/tombstones.h"
 
 /* So many leases end, and so many entries expire, in one look at a lane: about a millisecond's work. The rest at
  * the next, which follows at once. */
 #define OVERDUE_PER_LOOK 1000
 
-static void let_go(struct giveback *g, const struct lane_entry *e, enum letgo what)
+static void remove_leased(struct giveback *g, const struct lane_entry *e, enum tombstone what)
 {
     uint64_t seq = e->seq;
-    letgo_remember(g->key->value->hash, e->id, what, now_ms());
+    tombstone_remember(g->key->value->hash, e->id, what, now_ms());
     lane_remove(g->key->value->lane, seq);
     ranges_add(&g->gone, seq);
     g->dead++;
@@ -36,13 +36,13 @@ void giveback_entry(struct giveback *g, const struct lane_entry *e)
     bool dies = g->how == GIVEBACK_FATAL || (attempt && most && e->attempts + 1 >= most) ||
                 (e->expires && e->expires <= now_ms());
     if (e->revoked) {
-        let_go(g, e, LETGO_REVOKED);
+        remove_leased(g, e, TOMBSTONE_REVOKED);
     } else if (!dies) {
         ranges_add(&g->back, e->seq);
         lane_put_back(v->lane, e->seq, attempt, g->delay ? now_ms() + g->delay : 0);
         g->given++;
     } else if (!v->dead) {
-        let_go(g, e, LETGO_MOVED);
+        remove_leased(g, e, TOMBSTONE_MOVED);
     } else {
         /* The dead expire no more, nor does what cannot be buried. */
         uint64_t seq = e->seq;
@@ -92,7 +92,7 @@ static void bury(struct giveback *g, struct lane_key *grave, uint64_t seq, struc
         stay(g, seq);
         return;
     }
-    letgo_remember(g->key->value->hash, has_id ? id : NULL, LETGO_MOVED, now_ms());
+    tombstone_remember(g->key->value->hash, has_id ? id : NULL, TOMBSTONE_MOVED, now_ms());
     ranges_add(&g->gone, seq);
     g->dead++;
 }

@@ -1,8 +1,8 @@
 /* giveback - what was leased comes back: by NACK, because its connection ended, or because its time is over.
  *
  *    RETRY counts an attempt, KEEP does not: the entry waits where it stood, or is delayed.
- *    FATAL, or an attempt that reaches MAXATTEMPTS: to the dead-letter lane; without one it is let go.
- *    An entry that was revoked while it was leased is let go, whatever ends its lease. One whose time to expire
+ *    FATAL, or an attempt that reaches MAXATTEMPTS: to the dead-letter lane; without one it is removed.
+ *    An entry that was revoked while it was leased is removed, whatever ends its lease. One whose time to expire
  *    has come goes the way of FATAL. */
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_GIVEBACK_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_GIVEBACK_H

@@ -1,7 +1,7 @@
 /* store - see store.h. */
 #include "redis-module/keyspace/store.h"
 
-#include "redis-module/keyspace/letgo.h"
+#include "redis-module/keyspace/tombstones.h"
 
 /* Used memory is looked at again after that much was stored. */
 #define LOOK_AGAIN 65536
@@ -42,7 +42,7 @@ static int64_t refuse_policy(struct store *s, int64_t answer)
     return answer;
 }
 
-/* What the lane holds is asked before any refusal. Revoked while it is delivered: it is let go unless it is
+/* What the lane holds is asked before any refusal. Revoked while it is delivered: it is removed unless it is
  * acked, so nobody may count it as a copy. */
 static int64_t held_or(const struct lane_key *k, const struct lane_new *e, int64_t answer)
 {
@@ -58,9 +58,9 @@ int64_t store_entry(struct store *s, struct lane_key *k, uint64_t lane, struct l
     e->born = s->now;
     e->due = s->delay ? s->now + s->delay : 0;
     e->expires = s->expire ? s->now + s->expire : 0;
-    enum letgo gone = e->id ? letgo_find(lane, e->id, s->now) : LETGO_NOT;
-    if (gone != LETGO_NOT)
-        return held_or(k, e, gone == LETGO_REVOKED ? ANSWER_REVOKED : ANSWER_DONE);
+    enum tombstone gone = e->id ? tombstone_find(lane, e->id, s->now) : TOMBSTONE_NONE;
+    if (gone != TOMBSTONE_NONE)
+        return held_or(k, e, gone == TOMBSTONE_REVOKED ? ANSWER_REVOKED : ANSWER_DONE);
     if (s->flags & REDISMODULE_CTX_FLAGS_EVICT)
         return refuse_policy(s, held_or(k, e, ANSWER_POLICY));
     if (!memory_left(s, e->meta_len + e->body_len) || !lane_key_make(s->ctx, k))

@@ -1,4 +1,4 @@
-/* store - storing one entry in a lane for PUSH and PUT: what is held or was let go is not stored again, and
+/* store - storing one entry in a lane for PUSH and PUT: what is held or was removed is not stored again, and
  * memory is looked at. */
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_STORE_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_STORE_H

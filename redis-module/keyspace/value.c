@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "redis-module/keyspace/farewell.h"
-#include "redis-module/keyspace/letgo.h"
+#include "redis-module/keyspace/tombstones.h"
 #include "redis-module/commands/ready.h"
 #include "redis-module/keyspace/wake.h"
 
@@ -243,7 +243,7 @@ void ahead_add(struct ahead *a, const uint8_t *id)
 
 void ahead_fetch(struct ahead *a)
 {
-    letgo_ahead(a->lane, a->hash, a->n);
+    tombstone_ahead(a->lane, a->hash, a->n);
     if (a->value)
         lane_ahead(a->value->lane, a->hash, a->n);
     a->n = 0;

@@ -20,7 +20,7 @@ struct value {
     int db;
     char *name;
     size_t name_len;
-    uint64_t hash;          /* of database and name, for letgo.h */
+    uint64_t hash;          /* of database and name, for tombstones.h */
     uint64_t listed, ready; /* numbers on the rolls, 0: not on it */
     bool takeable;          /* what was last told */
     bool expired_ahead;     /* a TAKE met entries whose time is over: it gets nothing until giveback_overdue was here */

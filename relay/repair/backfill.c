@@ -150,7 +150,7 @@ static void look_again(struct backfill *r, struct late *l)
     end_late(l);
 }
 
-/* Answers of PUSH, 8 bytes each: stored; -1 held or let go before; -2 revoked; the rest are refusals. */
+/* Answers of PUSH, 8 bytes each: stored; -1 held or removed before; -2 revoked; the rest are refusals. */
 static void on_pushed(struct wire *w, redisReply *reply, void *arg)
 {
     static const char *const words[] = {"", "", "", "FULL", "MEMORY", "POLICY", "WRONGTYPE"};

@@ -275,7 +275,7 @@ static void pause_for(struct rereplicate *p, bool vain)
     p->vain = !vain ? 0. : p->vain > 0. ? 2 * p->vain : settle(p);
     if (p->vain > 60.)
         p->vain = 60.;
-    /* An id that a node let go is not stored there again before settle is over. */
+    /* An id that a node removed is not stored there again before settle is over. */
     p->not_before = clock_monotonic() + (p->vain > settle(p) ? p->vain : settle(p));
     ev_timer_stop(p->relay->loop, &p->rest);
     ev_timer_stop(p->relay->loop, &p->late);

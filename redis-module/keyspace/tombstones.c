@@ -1,4 +1,4 @@
-/* letgo - a hash table whose records die of age: extendible hashing over small tables.
+/* tombstones - a hash table whose records die of age: extendible hashing over small tables.
  *
  *    by the top `depth` bits of the hash     a table, of 160 bytes to 4 KB
  *      00 ----> | head | tags: a byte for each place | records: id ^ lane, time, what |
@@ -10,7 +10,7 @@
  * memory that is not at hand, one that is remembered two, however many there are. Those over time are thrown out
  * when their table is full, and by a hand that goes round; a table left with few gets smaller. No step costs more
  * than a table. */
-#include "redis-module/keyspace/letgo.h"
+#include "redis-module/keyspace/tombstones.h"
 
 #include <string.h>
 
@@ -258,7 +258,7 @@ static void turn(int64_t now)
         step(now);
 }
 
-void letgo_remember(uint64_t lane, const uint8_t *id, enum letgo what, int64_t now)
+void tombstone_remember(uint64_t lane, const uint8_t *id, enum tombstone what, int64_t now)
 {
     if (!id || server.settle_ms == 0)
         return;
@@ -278,20 +278,20 @@ void letgo_remember(uint64_t lane, const uint8_t *id, enum letgo what, int64_t n
     *record_at(t, i) = r;
 }
 
-enum letgo letgo_find(uint64_t lane, const uint8_t *id, int64_t now)
+enum tombstone tombstone_find(uint64_t lane, const uint8_t *id, int64_t now)
 {
     turn(now);
     if (!memory.n)
-        return LETGO_NOT;
+        return TOMBSTONE_NONE;
     struct record r = record_of(lane, id);
     struct table *t = memory.place[place_of(r.hash)].table;
     if (!t)
-        return LETGO_NOT;
+        return TOMBSTONE_NONE;
     uint32_t i = seek(t, &r);
-    return t->tag[i] && !over(record_at(t, i), now) ? (enum letgo)record_at(t, i)->what : LETGO_NOT;
+    return t->tag[i] && !over(record_at(t, i), now) ? (enum tombstone)record_at(t, i)->what : TOMBSTONE_NONE;
 }
 
-void letgo_ahead(uint64_t lane, const uint64_t *hash, size_t n)
+void tombstone_ahead(uint64_t lane, const uint64_t *hash, size_t n)
 {
     if (memory.n < AHEAD_FROM)
         return;
@@ -306,7 +306,7 @@ void letgo_ahead(uint64_t lane, const uint64_t *hash, size_t n)
     }
 }
 
-uint64_t letgo_count(int64_t now)
+uint64_t tombstone_count(int64_t now)
 {
     for (int i = 0; i < STEPS_PER_COUNT && memory.place; i++)
         step(now);
