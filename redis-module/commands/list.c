@@ -1,4 +1,4 @@
-/* list - LANE.LIST: all lanes of the selected database, a page at a time. The cursor is a number on the roll
+/* list - LANE.LIST: all lanes of the selected database, a page at a time. The cursor is a number on the cursor list
  * of all lanes, which a lane keeps as long as it lives: what is there from the first page to the last is told
  * exactly once. */
 #include <string.h>
@@ -57,7 +57,7 @@ int list_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     if (!read_listing(&a, &l))
         return REDISMODULE_OK;
     int db = RedisModule_GetSelectedDb(ctx);
-    size_t begin = roll_after(&all_lanes, l.cursor), end = begin;
+    size_t begin = cursor_list_after(&all_lanes, l.cursor), end = begin;
     uint64_t n = 0;
     for (uint64_t looks = 0; end < all_lanes.end && n < l.count && looks < LOOKS_PER_LANE * l.count;
          end++, looks++)

@@ -1,4 +1,4 @@
-/* ready - LANE.READY. A cursor is a number on the roll of lanes with something to take. */
+/* ready - LANE.READY. A cursor is a number on the cursor list of lanes with something to take. */
 #include "redis-module/commands/ready.h"
 
 #include "redis-module/server/args.h"
@@ -52,7 +52,7 @@ static bool read_request(struct args *a, struct request *r)
 
 static int reply(RedisModuleCtx *ctx, const struct request *r)
 {
-    size_t i = roll_after(&ready_lanes, r->cursor);
+    size_t i = cursor_list_after(&ready_lanes, r->cursor);
     uint64_t n = 0, cursor = ready_lanes.last;
     for (size_t j = i; j < ready_lanes.end; j++) {
         if (!ready_lanes.item[j].value)
@@ -128,7 +128,7 @@ int ready_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         return RedisModule_WrongArity(ctx);
     if (!read_request(&a, &r))
         return REDISMODULE_OK;
-    size_t next = roll_after(&ready_lanes, r.cursor);
+    size_t next = cursor_list_after(&ready_lanes, r.cursor);
     if (!r.blocks || next < ready_lanes.end || !may_block(ctx))
         return reply(ctx, &r);
     struct waiting *w = must_alloc(sizeof *w);

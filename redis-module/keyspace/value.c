@@ -9,7 +9,7 @@
 #include "redis-module/commands/ready.h"
 #include "redis-module/keyspace/wake.h"
 
-struct roll all_lanes, ready_lanes;
+struct cursor_list all_lanes, ready_lanes;
 
 static int reply_about_key(RedisModuleCtx *ctx, const char *before, RedisModuleString *key, const char *behind)
 {
@@ -104,7 +104,7 @@ void value_attach(struct value *v, int db, const char *name, size_t len)
     v->hash = name_hash(db, name, len);
     v->attached = true;
     farewell_cancel(v);
-    v->listed = roll_add(&all_lanes, v);
+    v->listed = cursor_list_add(&all_lanes, v);
     server.lanes++;
     value_changed(NULL, v, NULL);
 }
@@ -132,9 +132,9 @@ void value_detach(struct value *v)
         return;
     value_end_leases(v);
     wake_at(v, LANE_NEVER);
-    roll_remove(&all_lanes, v->listed);
+    cursor_list_remove(&all_lanes, v->listed);
     if (v->ready)
-        roll_remove(&ready_lanes, v->ready);
+        cursor_list_remove(&ready_lanes, v->ready);
     tell_totals(v, 0, 0, 0);
     server.lanes--;
     v->listed = v->ready = 0;
@@ -155,14 +155,14 @@ void value_changed(RedisModuleCtx *ctx, struct value *v, RedisModuleString *name
     v->takeable = takeable;
     if (!takeable) {
         if (v->ready)
-            roll_remove(&ready_lanes, v->ready);
+            cursor_list_remove(&ready_lanes, v->ready);
         v->ready = 0;
         return;
     }
     if (ctx && name)
         RedisModule_SignalKeyAsReady(ctx, name);
     if (v->db == 0) {
-        v->ready = roll_add(&ready_lanes, v);
+        v->ready = cursor_list_add(&ready_lanes, v);
         ready_wake();
     }
 }

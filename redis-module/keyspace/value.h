@@ -2,13 +2,13 @@
  * way to it by key.
  *
  * A value is *attached* while the module knows its database and key: from its creation, loading or copying
- * until it is unlinked. Only an attached value is on rolls, has leases or a wake time, and counts in the
+ * until it is unlinked. Only an attached value is on cursor lists, has leases or a wake time, and counts in the
  * totals. RENAME and MOVE unlink the value and keep it: it is attached again by their event, or at the latest
  * by the next command on it. What is not attached may be freed on any thread. */
 #ifndef DOVELANE_REDIS_MODULE_KEYSPACE_VALUE_H
 #define DOVELANE_REDIS_MODULE_KEYSPACE_VALUE_H
 
-#include "redis-module/keyspace/roll.h"
+#include "redis-module/keyspace/cursor_list.h"
 #include "redis-module/server/server.h"
 
 struct value {
@@ -21,7 +21,7 @@ struct value {
     char *name;
     size_t name_len;
     uint64_t hash;          /* of database and name, for tombstones.h */
-    uint64_t listed, ready; /* numbers on the rolls, 0: not on it */
+    uint64_t listed, ready; /* numbers on the cursor lists, 0: not on it */
     bool takeable;          /* what was last told */
     bool expired_ahead;     /* a TAKE met entries whose time is over: it gets nothing until giveback_overdue was here */
     int64_t wake;           /* LANE_NEVER: not in the wake heap */
@@ -37,7 +37,7 @@ struct lane_key {
     bool write;
 };
 
-extern struct roll all_lanes, ready_lanes;
+extern struct cursor_list all_lanes, ready_lanes;
 
 struct value *value_create(void); /* NULL: no memory */
 void value_free(struct value *);

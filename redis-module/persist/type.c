@@ -131,9 +131,9 @@ static void on_flush(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, 
         return;
     if (info->dbnum == -1 || info->dbnum == 0)
         whole_lost();
-    /* Detaching may sweep the roll, so each step begins where the last one was. */
+    /* Detaching may sweep the list, so each step begins where the last one was. */
     uint64_t no = 0, lanes = 0, entries = 0, bytes = 0;
-    for (size_t i; (i = roll_after(&all_lanes, no)) < all_lanes.end;) {
+    for (size_t i; (i = cursor_list_after(&all_lanes, no)) < all_lanes.end;) {
         struct value *v = all_lanes.item[i].value;
         no = all_lanes.item[i].no;
         if (!v || (info->dbnum != -1 && info->dbnum != v->db))
@@ -153,7 +153,7 @@ static void on_swap(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, v
     if (info->dbnum_first == 0 || info->dbnum_second == 0)
         whole_lost();
     uint64_t no = 0, last = all_lanes.last; /* what is attached again gets a higher number */
-    for (size_t i; (i = roll_after(&all_lanes, no)) < all_lanes.end && all_lanes.item[i].no <= last;) {
+    for (size_t i; (i = cursor_list_after(&all_lanes, no)) < all_lanes.end && all_lanes.item[i].no <= last;) {
         struct value *v = all_lanes.item[i].value;
         no = all_lanes.item[i].no;
         if (!v || (v->db != info->dbnum_first && v->db != info->dbnum_second))
