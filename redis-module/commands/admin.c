@@ -5,7 +5,7 @@
 #include "redis-module/server/args.h"
 #include "redis-module/commands/commands.h"
 #include "redis-module/propagate/effect.h"
-#include "redis-module/keyspace/farewell.h"
+#include "redis-module/keyspace/loss_log.h"
 #include "redis-module/keyspace/holder.h"
 #include "redis-module/keyspace/tombstones.h"
 #include "redis-module/keyspace/sessions.h"
@@ -132,7 +132,7 @@ int reset_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     uint64_t bytes = k.value ? lane_counts(k.value->lane).bytes : 0;
     long long n = k.value ? (long long)value_empty(k.value) : 0;
     if (n) {
-        farewell_reset(ctx, k.value, (uint64_t)n, bytes);
+        loss_log_reset(ctx, k.value, (uint64_t)n, bytes);
         effect_clear(ctx, argv[1]);
         lane_event(ctx, "lane.reset", argv[1]);
     }

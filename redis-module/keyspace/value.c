@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "redis-module/keyspace/farewell.h"
+#include "redis-module/keyspace/loss_log.h"
 #include "redis-module/keyspace/tombstones.h"
 #include "redis-module/commands/ready.h"
 #include "redis-module/keyspace/wake.h"
@@ -103,7 +103,7 @@ void value_attach(struct value *v, int db, const char *name, size_t len)
     v->db = db;
     v->hash = name_hash(db, name, len);
     v->attached = true;
-    farewell_cancel(v);
+    loss_log_cancel(v);
     v->listed = cursor_list_add(&all_lanes, v);
     server.lanes++;
     value_changed(NULL, v, NULL);

@@ -1,7 +1,7 @@
 /* wake - see wake.h. */
 #include "redis-module/keyspace/wake.h"
 
-#include "redis-module/keyspace/farewell.h"
+#include "redis-module/keyspace/loss_log.h"
 #include "redis-module/keyspace/giveback.h"
 #include "redis-module/keyspace/holder.h"
 
@@ -113,7 +113,7 @@ static void fire(RedisModuleCtx *ctx, void *data)
     for (int i = 0; i < LANES_PER_TURN && heap.n && heap.item[0]->wake <= now && now_ms() <= now + 1; i++)
         look_at(ctx, heap.item[0]);
     bool more = lane_sweep(&server.env, LEASES_PER_TURN);
-    farewell_flush(ctx);
+    loss_log_flush(ctx);
     heap.running = false;
     if (more || holders_gone())
         arm(now);

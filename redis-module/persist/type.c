@@ -9,7 +9,7 @@
 
 #include "redis-module/commands/beat.h"
 #include "redis-module/propagate/effect.h"
-#include "redis-module/keyspace/farewell.h"
+#include "redis-module/keyspace/loss_log.h"
 #include "redis-module/keyspace/holder.h"
 
 /* ---- Methods ---- */
@@ -28,7 +28,7 @@ static void free_value(void *value)
 static void unlink_value(RedisModuleKeyOptCtx *key, const void *value)
 {
     struct value *v = (struct value *)(uintptr_t)value;
-    farewell_note(v);
+    loss_log_note(v);
     value_detach(v);
 }
 
@@ -144,7 +144,7 @@ static void on_flush(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, 
         bytes += n.bytes;
         value_detach(v);
     }
-    farewell_all(ctx, info->dbnum, lanes, entries, bytes);
+    loss_log_all(ctx, info->dbnum, lanes, entries, bytes);
 }
 
 static void on_swap(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, void *data)
@@ -212,7 +212,7 @@ static int on_key(RedisModuleCtx *ctx, int type, const char *event, RedisModuleS
     if (strcmp(event, "rename_to") == 0 || strcmp(event, "move_to") == 0)
         if (lane_key_open(ctx, key, false, &k)) /* attaches it */
             lane_key_close(ctx, &k);
-    farewell_event(ctx, event, key);
+    loss_log_event(ctx, event, key);
     return REDISMODULE_OK;
 }
 

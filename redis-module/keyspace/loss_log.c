@@ -1,5 +1,5 @@
-/* farewell - see farewell.h. */
-#include "redis-module/keyspace/farewell.h"
+/* loss_log - see loss_log.h. */
+#include "redis-module/keyspace/loss_log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,17 +7,17 @@
 #include "redis-module/commands/beat.h"
 #include "redis-module/keyspace/wake.h"
 
-struct farewell {
+struct loss {
     const struct value *value; /* only ever compared: it may be freed by now */
     int db;
     uint64_t entries, bytes;
     size_t shown;
     uint64_t hash; /* of database and name */
     char name[NAME_SHOWN];
-    struct farewell *next;
+    struct loss *next;
 };
 
-static struct farewell *open_ones;
+static struct loss *open_ones;
 
 static void say(RedisModuleCtx *ctx, const char *how, int db, const char *name, size_t shown, uint64_t entries,
                 uint64_t bytes)
@@ -26,20 +26,20 @@ static void say(RedisModuleCtx *ctx, const char *how, int db, const char *name, 
                     (unsigned long long)entries, (unsigned long long)bytes, (int)shown, name, db, how);
 }
 
-static void say_and_free(RedisModuleCtx *ctx, struct farewell *f, const char *how)
+static void say_and_free(RedisModuleCtx *ctx, struct loss *f, const char *how)
 {
     say(ctx, how, f->db, f->name, f->shown, f->entries, f->bytes);
     RedisModule_Free(f);
 }
 
-void farewell_note(const struct value *v)
+void loss_log_note(const struct value *v)
 {
     struct lane_counts n = lane_counts(v->lane);
     if (!n.length || !v->attached)
         return;
     whole_lost_with(v); /* also by a RENAME: nobody finds them under the name that they had */
-    struct farewell *f = must_alloc(sizeof *f);
-    *f = (struct farewell){.value = v,
+    struct loss *f = must_alloc(sizeof *f);
+    *f = (struct loss){.value = v,
                            .db = v->db,
                            .entries = n.length,
                            .bytes = n.bytes,
@@ -50,10 +50,10 @@ void farewell_note(const struct value *v)
     wake_soon();
 }
 
-void farewell_cancel(const struct value *v)
+void loss_log_cancel(const struct value *v)
 {
-    for (struct farewell **at = &open_ones; *at;) {
-        struct farewell *f = *at;
+    for (struct loss **at = &open_ones; *at;) {
+        struct loss *f = *at;
         if (f->value != v) {
             at = &f->next;
             continue;
@@ -72,7 +72,7 @@ static const char *meaning(const char *event)
     return NULL;
 }
 
-void farewell_event(RedisModuleCtx *ctx, const char *event, RedisModuleString *key)
+void loss_log_event(RedisModuleCtx *ctx, const char *event, RedisModuleString *key)
 {
     const char *how = open_ones ? meaning(event) : NULL;
     size_t len;
@@ -80,25 +80,25 @@ void farewell_event(RedisModuleCtx *ctx, const char *event, RedisModuleString *k
         return;
     const char *name = RedisModule_StringPtrLen(key, &len);
     uint64_t hash = name_hash(RedisModule_GetSelectedDb(ctx), name, len);
-    for (struct farewell **at = &open_ones; *at; at = &(*at)->next)
+    for (struct loss **at = &open_ones; *at; at = &(*at)->next)
         if ((*at)->hash == hash) {
-            struct farewell *f = *at;
+            struct loss *f = *at;
             *at = f->next;
             say_and_free(ctx, f, how);
             return;
         }
 }
 
-void farewell_flush(RedisModuleCtx *ctx)
+void loss_log_flush(RedisModuleCtx *ctx)
 {
     while (open_ones) {
-        struct farewell *f = open_ones;
+        struct loss *f = open_ones;
         open_ones = f->next;
         say_and_free(ctx, f, "overwritten by something else");
     }
 }
 
-void farewell_all(RedisModuleCtx *ctx, int db, uint64_t lanes, uint64_t entries, uint64_t bytes)
+void loss_log_all(RedisModuleCtx *ctx, int db, uint64_t lanes, uint64_t entries, uint64_t bytes)
 {
     if (!entries)
         return;
@@ -109,7 +109,7 @@ void farewell_all(RedisModuleCtx *ctx, int db, uint64_t lanes, uint64_t entries,
                     (unsigned long long)entries, (unsigned long long)bytes, (unsigned long long)lanes, which);
 }
 
-void farewell_reset(RedisModuleCtx *ctx, const struct value *v, uint64_t entries, uint64_t bytes)
+void loss_log_reset(RedisModuleCtx *ctx, const struct value *v, uint64_t entries, uint64_t bytes)
 {
     char name[NAME_SHOWN];
     whole_lost_with(v);
