@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "redis-module/commands/commands.h"
-#include "redis-module/keyspace/giveback.h"
+#include "redis-module/keyspace/lease_end.h"
 #include "redis-module/keyspace/holder.h"
 #include "redis-module/keyspace/tombstones.h"
 #include "redis-module/commands/selector.h"

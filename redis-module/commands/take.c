@@ -1,6 +1,6 @@
 /* take - LANE.TAKE, LANE.NACK, LANE.EXTEND: leasing entries and giving them back. */
 #include "redis-module/commands/commands.h"
-#include "redis-module/keyspace/giveback.h"
+#include "redis-module/keyspace/lease_end.h"
 #include "redis-module/keyspace/holder.h"
 #include "redis-module/commands/selector.h"
 
@@ -101,10 +101,10 @@ static void take_all(RedisModuleCtx *ctx, struct take *t, bool overdue)
         if (!lane_key_open(ctx, t->keys[i], true, &k))
             continue;
         if (k.value && overdue)
-            giveback_overdue(ctx, &k);
+            lease_end_overdue(ctx, &k);
         /* One that stood behind many others, or that nobody looked at since its lease ended with all others. */
         if (k.value && overdue && lane_candidate(k.value->lane, NULL, &e) && e.expires && e.expires <= now_ms())
-            giveback_overdue(ctx, &k);
+            lease_end_overdue(ctx, &k);
         if (k.value)
             take_from(ctx, t, &k, holder);
         lane_key_close(ctx, &k);
@@ -168,8 +168,8 @@ int take_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 /* ---- NACK and EXTEND ---- */
 
 struct leased {
-    struct giveback give; /* NACK */
-    struct lane *lane;    /* EXTEND */
+    struct lease_end give; /* NACK */
+    struct lane *lane;     /* EXTEND */
     int64_t until;
     uint64_t extended, absent;
 };
@@ -177,7 +177,7 @@ struct leased {
 static void nack_entry(void *arg, const struct lane_entry *e)
 {
     struct leased *l = arg;
-    giveback_entry(&l->give, e);
+    lease_end_entry(&l->give, e);
 }
 
 static void extend_entry(void *arg, const struct lane_entry *e)
@@ -193,14 +193,14 @@ static void count_absent(void *arg, const uint8_t *id)
     l->absent++;
 }
 
-static bool read_how(struct args *a, enum giveback_how *how)
+static bool read_how(struct args *a, enum lease_end_how *how)
 {
     if (args_word(a, "RETRY"))
-        *how = GIVEBACK_RETRY;
+        *how = LEASE_END_RETRY;
     else if (args_word(a, "KEEP"))
-        *how = GIVEBACK_KEEP;
+        *how = LEASE_END_KEEP;
     else if (args_word(a, "FATAL"))
-        *how = GIVEBACK_FATAL;
+        *how = LEASE_END_FATAL;
     else
         return args_expected(a, "RETRY, KEEP or FATAL");
     return true;
@@ -226,7 +226,7 @@ int nack_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     selector_each_leased(&s, k.value ? k.value->lane : NULL, lease,
                          &(struct selector_calls){nack_entry, count_absent, &l});
     if (k.value)
-        giveback_end(&l.give);
+        lease_end_finish(&l.give);
     if (l.give.given)
         lane_event(ctx, "lane.nack", argv[1]);
     lane_key_close(ctx, &k);

@@ -1,7 +1,7 @@
 /* holder - a hash table from client to holder, chained; and the list of those whose connection is gone. */
 #include "redis-module/keyspace/holder.h"
 
-#include "redis-module/keyspace/giveback.h"
+#include "redis-module/keyspace/lease_end.h"
 #include "redis-module/keyspace/wake.h"
 
 struct holder {
@@ -87,7 +87,7 @@ static uint64_t end_lease(RedisModuleCtx *ctx, struct lane_holder *held, uint64_
         lane_lease_forget(lease);
         return 1;
     }
-    uint64_t n = giveback_lost(ctx, lease, most);
+    uint64_t n = lease_end_lost(ctx, lease, most);
     /* The key holds another lane by now: this one can only be told silently. */
     if (n == 0 && held->first == lease) {
         lane = lane_lease_lane(lease); /* it may have been freed: its key had expired */

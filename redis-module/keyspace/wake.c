@@ -2,7 +2,7 @@
 #include "redis-module/keyspace/wake.h"
 
 #include "redis-module/keyspace/loss_log.h"
-#include "redis-module/keyspace/giveback.h"
+#include "redis-module/keyspace/lease_end.h"
 #include "redis-module/keyspace/holder.h"
 
 /* A turn looks at that many lanes at most, and for about a millisecond, so that ten thousand lanes, or a million
@@ -92,7 +92,7 @@ static void look_at(RedisModuleCtx *ctx, struct value *v)
     RedisModule_SelectDb(ctx, v->db);
     if (lane_key_open(ctx, name, true, &k)) {
         if (k.value == v)
-            giveback_overdue(ctx, &k);
+            lease_end_overdue(ctx, &k);
         lane_key_close(ctx, &k);
     }
     RedisModule_FreeString(ctx, name);

@@ -1,20 +1,20 @@
-/* giveback - what was leased comes back: by NACK, because its connection ended, or because its time is over.
+/* lease_end - what was leased comes back: by NACK, because its connection ended, or because its time is over.
  *
  *    RETRY counts an attempt, KEEP does not: the entry waits where it stood, or is delayed.
  *    FATAL, or an attempt that reaches MAXATTEMPTS: to the dead-letter lane; without one it is removed.
  *    An entry that was revoked while it was leased is removed, whatever ends its lease. One whose time to expire
  *    has come goes the way of FATAL. */
-#ifndef DOVELANE_REDIS_MODULE_KEYSPACE_GIVEBACK_H
-#define DOVELANE_REDIS_MODULE_KEYSPACE_GIVEBACK_H
+#ifndef DOVELANE_REDIS_MODULE_KEYSPACE_LEASE_END_H
+#define DOVELANE_REDIS_MODULE_KEYSPACE_LEASE_END_H
 
 #include "redis-module/propagate/effect.h"
 
-enum giveback_how { GIVEBACK_RETRY, GIVEBACK_KEEP, GIVEBACK_FATAL };
+enum lease_end_how { LEASE_END_RETRY, LEASE_END_KEEP, LEASE_END_FATAL };
 
-struct giveback {
+struct lease_end {
     RedisModuleCtx *ctx;
     struct lane_key *key; /* open for writing */
-    enum giveback_how how;
+    enum lease_end_how how;
     int64_t delay; /* milliseconds, 0: waits at once */
     uint64_t given, dead;
     /* collected for the end */
@@ -23,13 +23,13 @@ struct giveback {
     size_t ndying, room;
 };
 
-void giveback_entry(struct giveback *, const struct lane_entry *); /* a leased one */
-void giveback_end(struct giveback *); /* moves the dead ones and sends the effects */
+void lease_end_entry(struct lease_end *, const struct lane_entry *); /* a leased one */
+void lease_end_finish(struct lease_end *); /* moves the dead ones and sends the effects */
 
 /* What a lease of a lost connection still holds, up to so many entries; returns how many they were. */
-uint64_t giveback_lost(RedisModuleCtx *, struct lane_lease *, uint64_t most);
+uint64_t lease_end_lost(RedisModuleCtx *, struct lane_lease *, uint64_t most);
 
 /* What expires goes; what is due waits; what is leased for too long comes back. */
-void giveback_overdue(RedisModuleCtx *, struct lane_key *);
+void lease_end_overdue(RedisModuleCtx *, struct lane_key *);
 
 #endif

@@ -1,5 +1,5 @@
-/* giveback - see giveback.h. */
-#include "redis-module/keyspace/giveback.h"
+/* lease_end - see lease_end.h. */
+#include "redis-module/keyspace/lease_end.h"
 
 #include <string.h>
 
@@ -9,7 +9,7 @@
  * the next, which follows at once. */
 #define OVERDUE_PER_LOOK 1000
 
-static void remove_leased(struct giveback *g, const struct lane_entry *e, enum tombstone what)
+static void remove_leased(struct lease_end *g, const struct lane_entry *e, enum tombstone what)
 {
     uint64_t seq = e->seq;
     tombstone_remember(g->key->value->hash, e->id, what, now_ms());
@@ -18,7 +18,7 @@ static void remove_leased(struct giveback *g, const struct lane_entry *e, enum t
     g->dead++;
 }
 
-static void die_later(struct giveback *g, uint64_t seq)
+static void die_later(struct lease_end *g, uint64_t seq)
 {
     if (g->ndying == g->room) {
         size_t room = g->room ? 2 * g->room : 16;
@@ -28,12 +28,12 @@ static void die_later(struct giveback *g, uint64_t seq)
     g->dying[g->ndying++] = seq;
 }
 
-void giveback_entry(struct giveback *g, const struct lane_entry *e)
+void lease_end_entry(struct lease_end *g, const struct lane_entry *e)
 {
     struct value *v = g->key->value;
     uint32_t most = lane_settings(v->lane)->maxattempts;
-    bool attempt = g->how == GIVEBACK_RETRY;
-    bool dies = g->how == GIVEBACK_FATAL || (attempt && most && e->attempts + 1 >= most) ||
+    bool attempt = g->how == LEASE_END_RETRY;
+    bool dies = g->how == LEASE_END_FATAL || (attempt && most && e->attempts + 1 >= most) ||
                 (e->expires && e->expires <= now_ms());
     if (e->revoked) {
         remove_leased(g, e, TOMBSTONE_REVOKED);
@@ -54,7 +54,7 @@ void giveback_entry(struct giveback *g, const struct lane_entry *e)
 
 /* Another lane than the one it leaves, and a lane: else the dead stay where they are. A mail is rather tried
  * for ever than lost. */
-static bool open_grave(struct giveback *g, RedisModuleString *name, struct lane_key *grave)
+static bool open_grave(struct lease_end *g, RedisModuleString *name, struct lane_key *grave)
 {
     if (!lane_key_open(g->ctx, name, true, grave))
         return false;
@@ -64,14 +64,14 @@ static bool open_grave(struct giveback *g, RedisModuleString *name, struct lane_
     return false;
 }
 
-static void stay(struct giveback *g, uint64_t seq)
+static void stay(struct lease_end *g, uint64_t seq)
 {
     lane_put_back(g->key->value->lane, seq, false, g->delay ? now_ms() + g->delay : 0);
     ranges_add(&g->back, seq);
     g->given++;
 }
 
-static void bury(struct giveback *g, struct lane_key *grave, uint64_t seq, struct chunk *chunk)
+static void bury(struct lease_end *g, struct lane_key *grave, uint64_t seq, struct chunk *chunk)
 {
     struct lane *from = g->key->value->lane, *to = grave->value->lane;
     struct lane_entry e;
@@ -97,7 +97,7 @@ static void bury(struct giveback *g, struct lane_key *grave, uint64_t seq, struc
     g->dead++;
 }
 
-static void bury_all(struct giveback *g)
+static void bury_all(struct lease_end *g)
 {
     struct value *v = g->key->value;
     struct lane_key grave;
@@ -121,18 +121,18 @@ static void bury_all(struct giveback *g)
     RedisModule_FreeString(g->ctx, name);
 }
 
-void giveback_end(struct giveback *g)
+void lease_end_finish(struct lease_end *g)
 {
     if (g->ndying)
         bury_all(g);
-    effect_back(g->ctx, g->key->name, &g->back, g->how == GIVEBACK_RETRY, g->delay);
+    effect_back(g->ctx, g->key->name, &g->back, g->how == LEASE_END_RETRY, g->delay);
     effect_del(g->ctx, g->key->name, &g->gone);
     if (g->dying)
         RedisModule_Free(g->dying);
     g->dying = NULL;
 }
 
-uint64_t giveback_lost(RedisModuleCtx *ctx, struct lane_lease *lease, uint64_t most)
+uint64_t lease_end_lost(RedisModuleCtx *ctx, struct lane_lease *lease, uint64_t most)
 {
     struct value *v = *lane_owner(lane_lease_lane(lease));
     int db = RedisModule_GetSelectedDb(ctx);
@@ -148,14 +148,14 @@ uint64_t giveback_lost(RedisModuleCtx *ctx, struct lane_lease *lease, uint64_t m
      * then. */
     if (lane_key_open(ctx, name, true, &k)) {
         if (k.value == v && number) {
-            struct giveback g = {.ctx = ctx, .key = &k, .how = GIVEBACK_RETRY};
+            struct lease_end g = {.ctx = ctx, .key = &k, .how = LEASE_END_RETRY};
             for (; seq && n < most; n++) {
                 uint64_t after = lane_lease_next(lease, seq);
                 lane_get(v->lane, seq, &e);
-                giveback_entry(&g, &e);
+                lease_end_entry(&g, &e);
                 seq = after;
             }
-            giveback_end(&g);
+            lease_end_finish(&g);
         }
         lane_key_close(ctx, &k);
     }
@@ -168,24 +168,24 @@ uint64_t giveback_lost(RedisModuleCtx *ctx, struct lane_lease *lease, uint64_t m
 static void expire(RedisModuleCtx *ctx, struct lane_key *k, int64_t now)
 {
     struct lane *lane = k->value->lane;
-    struct giveback g = {.ctx = ctx, .key = k, .how = GIVEBACK_KEEP};
+    struct lease_end g = {.ctx = ctx, .key = k, .how = LEASE_END_KEEP};
     uint64_t seq;
     struct lane_entry e;
     if (lane_expiry(lane) > now || is_replica(ctx))
         return;
     for (int i = 0; i < OVERDUE_PER_LOOK && (seq = lane_expired(lane, now)); i++) {
         lane_get(lane, seq, &e);
-        giveback_entry(&g, &e);
+        lease_end_entry(&g, &e);
     }
-    giveback_end(&g);
+    lease_end_finish(&g);
     if (g.dead)
         lane_event(ctx, "lane.expired", k->name);
 }
 
-void giveback_overdue(RedisModuleCtx *ctx, struct lane_key *k)
+void lease_end_overdue(RedisModuleCtx *ctx, struct lane_key *k)
 {
     struct lane *lane = k->value->lane;
-    struct giveback g = {.ctx = ctx, .key = k, .how = GIVEBACK_RETRY};
+    struct lease_end g = {.ctx = ctx, .key = k, .how = LEASE_END_RETRY};
     int64_t now = now_ms();
     uint64_t seq;
     struct lane_entry e;
@@ -194,7 +194,7 @@ void giveback_overdue(RedisModuleCtx *ctx, struct lane_key *k)
     lane_due(lane, now);
     for (int i = 0; i < OVERDUE_PER_LOOK && (seq = lane_overdue(lane, now)); i++) {
         lane_get(lane, seq, &e);
-        giveback_entry(&g, &e);
+        lease_end_entry(&g, &e);
     }
-    giveback_end(&g);
+    lease_end_finish(&g);
 }
