@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "redis-module/commands/commands.h"
-#include "redis-module/keyspace/holder.h"
+#include "redis-module/keyspace/lease_holder.h"
 #include "redis-module/keyspace/tombstones.h"
 
 struct acking {
@@ -123,7 +123,7 @@ int ack_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         return RedisModule_WrongArity(ctx);
     if (!args_selector(&a, &s) || !args_end(&a))
         return REDISMODULE_OK;
-    holders_settle(ctx);
+    lease_holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &k))
         return REDISMODULE_OK;
     struct acked n = ack_in(ctx, &k, &s);
@@ -169,7 +169,7 @@ int revoke_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     while (a.at < argc)
         if (!args_id(&a, false, &id))
             return REDISMODULE_OK;
-    holders_settle(ctx);
+    lease_holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &k))
         return REDISMODULE_OK;
     int64_t now = now_ms();
@@ -254,7 +254,7 @@ int meta_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         return RedisModule_WrongArity(ctx);
     if (!check_metas(&a, &n))
         return REDISMODULE_OK;
-    holders_settle(ctx);
+    lease_holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &k))
         return REDISMODULE_OK;
     struct changes c = {.records = must_alloc(n * 16), .meta = must_alloc(n * sizeof(RedisModuleString *))};

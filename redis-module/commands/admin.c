@@ -6,7 +6,7 @@
 #include "redis-module/commands/commands.h"
 #include "redis-module/propagate/effect.h"
 #include "redis-module/keyspace/loss_log.h"
-#include "redis-module/keyspace/holder.h"
+#include "redis-module/keyspace/lease_holder.h"
 #include "redis-module/keyspace/tombstones.h"
 #include "redis-module/keyspace/sessions.h"
 #include "redis-module/keyspace/value.h"
@@ -80,7 +80,7 @@ int create_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     /* Once to check the arguments before anything is made, once on top of what the lane has. */
     if (!read_settings(&a, &s) || !check_dead(&a, argv[1], s.dead))
         return REDISMODULE_OK;
-    holders_settle(ctx);
+    lease_holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &k))
         return REDISMODULE_OK;
     /* It stays when it is empty: lanes without end would be memory without end. */
@@ -126,7 +126,7 @@ int reset_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     struct lane_key k;
     if (argc != 2)
         return RedisModule_WrongArity(ctx);
-    holders_settle(ctx);
+    lease_holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &k))
         return REDISMODULE_OK;
     uint64_t bytes = k.value ? lane_counts(k.value->lane).bytes : 0;

@@ -3,7 +3,7 @@
 
 #include "redis-module/commands/commands.h"
 #include "redis-module/keyspace/lease_end.h"
-#include "redis-module/keyspace/holder.h"
+#include "redis-module/keyspace/lease_holder.h"
 #include "redis-module/keyspace/tombstones.h"
 #include "redis-module/commands/selector.h"
 
@@ -107,7 +107,7 @@ int move_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         return reply_late(ctx);
     if (same(argv[1], argv[2]))
         return args_bad_value(&a, "to-key", argv[2], "another lane than from-key"), REDISMODULE_OK;
-    holders_settle(ctx);
+    lease_holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &m.from))
         return REDISMODULE_OK;
     if (!lane_key_open_or_reply(ctx, argv[2], true, &m.to)) {

@@ -11,7 +11,7 @@
 
 #include "redis-module/commands/ack.h"
 #include "redis-module/commands/commands.h"
-#include "redis-module/keyspace/holder.h"
+#include "redis-module/keyspace/lease_holder.h"
 #include "redis-module/propagate/packed.h"
 #include "redis-module/keyspace/store.h"
 
@@ -478,7 +478,7 @@ int push_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         return REDISMODULE_OK;
     reserve_answers(p.n);
     p.answer = answers;
-    holders_settle(ctx);
+    lease_holders_settle(ctx);
     uint64_t acked = p.acks < argc ? run_acks(&p) : 0;
     store_begin(&p.store, ctx, (int64_t)p.delay, (int64_t)p.expire);
     for (uint64_t i = 0; i < p.n;)
@@ -506,7 +506,7 @@ int put_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         e.meta = RedisModule_StringPtrLen(argv[4], &e.meta_len);
     if ((argc > 3 && !args_id(&a, true, &e.id)) || !check_lengths(ctx, e.meta_len, e.body_len))
         return REDISMODULE_OK;
-    holders_settle(ctx);
+    lease_holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &k))
         return REDISMODULE_OK;
     size_t len;
@@ -534,7 +534,7 @@ int mput_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         return REDISMODULE_OK;
     reserve_answers(p.n + 1);
     p.answer = answers + 1;
-    holders_settle(ctx);
+    lease_holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &p.key))
         return REDISMODULE_OK;
     p.open = 1;

@@ -1,7 +1,7 @@
 /* take - LANE.TAKE, LANE.NACK, LANE.EXTEND: leasing entries and giving them back. */
 #include "redis-module/commands/commands.h"
 #include "redis-module/keyspace/lease_end.h"
-#include "redis-module/keyspace/holder.h"
+#include "redis-module/keyspace/lease_holder.h"
 #include "redis-module/commands/selector.h"
 
 #define COUNT_MAX 1000000
@@ -94,7 +94,7 @@ static void take_from(RedisModuleCtx *ctx, struct take *t, struct lane_key *k, s
 
 static void take_all(RedisModuleCtx *ctx, struct take *t, bool overdue)
 {
-    struct lane_holder *holder = holder_of(RedisModule_GetClientId(ctx));
+    struct lane_holder *holder = lease_holder_of(RedisModule_GetClientId(ctx));
     struct lane_entry e;
     for (uint64_t i = 0; i < t->nkeys && t->taken < t->count; i++) {
         struct lane_key k;
@@ -152,7 +152,7 @@ int take_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         return REDISMODULE_OK;
     if (is_replica(ctx))
         return RedisModule_ReplyWithError(ctx, "READONLY a replica leases nothing, its primary does");
-    holders_settle(ctx);
+    lease_holders_settle(ctx);
     if (!check_types(ctx, &t))
         return REDISMODULE_OK;
     take_all(ctx, &t, true);
@@ -219,7 +219,7 @@ int nack_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     if (!args_number(&a, "lease", 1, INT64_MAX, &lease) || !read_how(&a, &l.give.how) ||
         !args_number(&a, "delay", 0, TIME_MAX, &delay) || !args_selector(&a, &s) || !args_end(&a))
         return REDISMODULE_OK;
-    holders_settle(ctx);
+    lease_holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &k))
         return REDISMODULE_OK;
     l.give.delay = (int64_t)delay;
@@ -249,7 +249,7 @@ int extend_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     if (!args_number(&a, "lease", 1, INT64_MAX, &lease) || !args_number(&a, "ms", 0, TIME_MAX, &ms) ||
         !args_selector(&a, &s) || !args_end(&a))
         return REDISMODULE_OK;
-    holders_settle(ctx);
+    lease_holders_settle(ctx);
     if (!lane_key_open_or_reply(ctx, argv[1], true, &k))
         return REDISMODULE_OK;
     l.lane = k.value ? k.value->lane : NULL;

@@ -3,7 +3,7 @@
 
 #include "redis-module/keyspace/loss_log.h"
 #include "redis-module/keyspace/lease_end.h"
-#include "redis-module/keyspace/holder.h"
+#include "redis-module/keyspace/lease_holder.h"
 
 /* A turn looks at that many lanes at most, and for about a millisecond, so that ten thousand lanes, or a million
  * entries, due at once do not stop the server. */
@@ -109,13 +109,13 @@ static void fire(RedisModuleCtx *ctx, void *data)
         return;
     }
     heap.running = true;
-    holders_settle(ctx);
+    lease_holders_settle(ctx);
     for (int i = 0; i < LANES_PER_TURN && heap.n && heap.item[0]->wake <= now && now_ms() <= now + 1; i++)
         look_at(ctx, heap.item[0]);
     bool more = lane_sweep(&server.env, LEASES_PER_TURN);
     loss_log_flush(ctx);
     heap.running = false;
-    if (more || holders_gone())
+    if (more || lease_holders_gone())
         arm(now);
     else if (heap.n)
         arm(heap.item[0]->wake);

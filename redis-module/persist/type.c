@@ -10,7 +10,7 @@
 #include "redis-module/commands/beat.h"
 #include "redis-module/propagate/effect.h"
 #include "redis-module/keyspace/loss_log.h"
-#include "redis-module/keyspace/holder.h"
+#include "redis-module/keyspace/lease_holder.h"
 
 /* ---- Methods ---- */
 
@@ -121,7 +121,7 @@ static void digest(RedisModuleDigest *md, void *value)
 static void on_client(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, void *data)
 {
     if (sub == REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED)
-        holder_gone(((RedisModuleClientInfo *)data)->id);
+        lease_holder_gone(((RedisModuleClientInfo *)data)->id);
 }
 
 static void on_flush(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub, void *data)

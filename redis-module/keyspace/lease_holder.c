@@ -1,28 +1,28 @@
-/* holder - a hash table from client to holder, chained; and the list of those whose connection is gone. */
-#include "redis-module/keyspace/holder.h"
+/* lease_holder - a hash table from client to holder, chained; and the list of those whose connection is gone. */
+#include "redis-module/keyspace/lease_holder.h"
 
 #include "redis-module/keyspace/lease_end.h"
 #include "redis-module/keyspace/wake.h"
 
-struct holder {
-    struct lane_holder held; /* its number is the client's id */
-    struct holder *next;     /* of the bucket, or of the gone */
+struct lease_holder {
+    struct lane_holder held;   /* its number is the client's id */
+    struct lease_holder *next; /* of the bucket, or of the gone */
 };
 
 static struct {
-    struct holder **bucket;
+    struct lease_holder **bucket;
     size_t n, room; /* room: 0 or a power of two */
 } table;
 
-static struct holder *gone;
+static struct lease_holder *gone;
 
 /* So many leased entries come back in one go; a million of them would stop the server. */
 #define ENDED_AT_ONCE 1000
 
 /* Client ids count up, so their low bits spread by themselves. */
-static struct holder **find(uint64_t client)
+static struct lease_holder **find(uint64_t client)
 {
-    struct holder **at = &table.bucket[client & (table.room - 1)];
+    struct lease_holder **at = &table.bucket[client & (table.room - 1)];
     while (*at && (*at)->held.number != client)
         at = &(*at)->next;
     return at;
@@ -30,15 +30,15 @@ static struct holder **find(uint64_t client)
 
 static void grow(void)
 {
-    struct holder **old = table.bucket;
+    struct lease_holder **old = table.bucket;
     size_t n = table.room;
     table.room = n ? 2 * n : 64;
     table.bucket = must_alloc(table.room * sizeof *table.bucket);
     for (size_t i = 0; i < table.room; i++)
         table.bucket[i] = NULL;
     for (size_t i = 0; i < n; i++)
-        for (struct holder *h = old[i], *next; h; h = next) {
-            struct holder **at = &table.bucket[h->held.number & (table.room - 1)];
+        for (struct lease_holder *h = old[i], *next; h; h = next) {
+            struct lease_holder **at = &table.bucket[h->held.number & (table.room - 1)];
             next = h->next;
             h->next = *at;
             *at = h;
@@ -47,24 +47,24 @@ static void grow(void)
         RedisModule_Free(old);
 }
 
-struct lane_holder *holder_of(uint64_t client)
+struct lane_holder *lease_holder_of(uint64_t client)
 {
     if (table.n >= table.room)
         grow();
-    struct holder **at = find(client);
+    struct lease_holder **at = find(client);
     if (!*at) {
         *at = must_alloc(sizeof **at);
-        **at = (struct holder){.held = {.number = client}};
+        **at = (struct lease_holder){.held = {.number = client}};
         table.n++;
     }
     return &(*at)->held;
 }
 
-void holder_gone(uint64_t client)
+void lease_holder_gone(uint64_t client)
 {
     if (!table.n)
         return;
-    struct holder **at = find(client), *h = *at;
+    struct lease_holder **at = find(client), *h = *at;
     if (!h)
         return;
     *at = h->next;
@@ -99,11 +99,11 @@ static uint64_t end_lease(RedisModuleCtx *ctx, struct lane_holder *held, uint64_
     return n + 1;
 }
 
-void holders_settle(RedisModuleCtx *ctx)
+void lease_holders_settle(RedisModuleCtx *ctx)
 {
     uint64_t left = ENDED_AT_ONCE;
     while (gone) {
-        struct holder *h = gone;
+        struct lease_holder *h = gone;
         while (h->held.first && left) {
             uint64_t n = end_lease(ctx, &h->held, left);
             left -= n < left ? n : left;
@@ -117,7 +117,7 @@ void holders_settle(RedisModuleCtx *ctx)
     }
 }
 
-bool holders_gone(void)
+bool lease_holders_gone(void)
 {
     return gone != NULL;
 }
