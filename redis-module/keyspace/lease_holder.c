@@ -2,7 +2,7 @@
 #include "redis-module/keyspace/lease_holder.h"
 
 #include "redis-module/keyspace/lease_end.h"
-#include "redis-module/keyspace/wake.h"
+#include "redis-module/keyspace/lane_timer.h"
 
 struct lease_holder {
     struct lane_holder held;   /* its number is the client's id */
@@ -75,7 +75,7 @@ void lease_holder_gone(uint64_t client)
     }
     h->next = gone;
     gone = h;
-    wake_soon();
+    lane_timer_soon();
 }
 
 /* One lease of a connection that is gone; returns about how many entries that was work for. */
@@ -109,7 +109,7 @@ void lease_holders_settle(RedisModuleCtx *ctx)
             left -= n < left ? n : left;
         }
         if (h->held.first) {
-            wake_soon();
+            lane_timer_soon();
             return;
         }
         gone = h->next;

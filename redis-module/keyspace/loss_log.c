@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "redis-module/commands/beat.h"
-#include "redis-module/keyspace/wake.h"
+#include "redis-module/keyspace/lane_timer.h"
 
 struct loss {
     const struct value *value; /* only ever compared: it may be freed by now */
@@ -47,7 +47,7 @@ void loss_log_note(const struct value *v)
                            .next = open_ones};
     f->shown = name_show(f->name, v->name, v->name_len);
     open_ones = f;
-    wake_soon();
+    lane_timer_soon();
 }
 
 void loss_log_cancel(const struct value *v)

@@ -7,7 +7,7 @@
 #include "redis-module/keyspace/loss_log.h"
 #include "redis-module/keyspace/tombstones.h"
 #include "redis-module/commands/ready.h"
-#include "redis-module/keyspace/wake.h"
+#include "redis-module/keyspace/lane_timer.h"
 
 struct cursor_list all_lanes, ready_lanes;
 
@@ -56,7 +56,7 @@ uint64_t value_empty(struct value *v)
     if (old)
         free_aside(old);
     if (server.env.over)
-        wake_soon();
+        lane_timer_soon();
     struct lane_entry e;
     while (n && lane_next(v->lane, 0, &e)) /* there was no memory to do it at once */
         lane_remove(v->lane, e.seq);
@@ -123,7 +123,7 @@ void value_end_leases(struct value *v)
 {
     lane_end_leases(v->lane);
     if (server.env.over)
-        wake_soon();
+        lane_timer_soon();
 }
 
 void value_detach(struct value *v)
@@ -131,7 +131,7 @@ void value_detach(struct value *v)
     if (!v->attached)
         return;
     value_end_leases(v);
-    wake_at(v, LANE_NEVER);
+    lane_timer_set(v, LANE_NEVER);
     cursor_list_remove(&all_lanes, v->listed);
     if (v->ready)
         cursor_list_remove(&ready_lanes, v->ready);
@@ -148,7 +148,7 @@ void value_changed(RedisModuleCtx *ctx, struct value *v, RedisModuleString *name
     int64_t wake = lane_wake(v->lane);
     if (n.expiring && lane_expiry(v->lane) < wake && !is_replica(server.ctx))
         wake = lane_expiry(v->lane);
-    wake_at(v, wake);
+    lane_timer_set(v, wake);
     bool takeable = lane_takeable(v->lane) && !v->expired_ahead;
     if (takeable == v->takeable)
         return;

@@ -24,7 +24,7 @@ struct value {
     uint64_t listed, ready; /* numbers on the cursor lists, 0: not on it */
     bool takeable;          /* what was last told */
     bool expired_ahead;     /* a TAKE met entries whose time is over: it gets nothing until lease_end_overdue was here */
-    int64_t wake;           /* LANE_NEVER: not in the wake heap */
+    int64_t wake;           /* LANE_NEVER: not in the lane timer's heap */
     size_t wake_place;
     uint64_t told_entries, told_bytes, told_leased; /* its part of the totals */
 };

@@ -1,5 +1,5 @@
-/* wake - see wake.h. */
-#include "redis-module/keyspace/wake.h"
+/* lane_timer - see lane_timer.h. */
+#include "redis-module/keyspace/lane_timer.h"
 
 #include "redis-module/keyspace/loss_log.h"
 #include "redis-module/keyspace/lease_end.h"
@@ -54,7 +54,7 @@ static void arm(int64_t when)
     heap.timer = RedisModule_CreateTimer(server.ctx, when > now ? when - now : 0, fire, NULL);
 }
 
-void wake_at(struct value *v, int64_t when)
+void lane_timer_set(struct value *v, int64_t when)
 {
     if (when == v->wake)
         return;
@@ -78,7 +78,7 @@ void wake_at(struct value *v, int64_t when)
     arm(when);
 }
 
-void wake_soon(void)
+void lane_timer_soon(void)
 {
     arm(0);
 }
@@ -88,7 +88,7 @@ static void look_at(RedisModuleCtx *ctx, struct value *v)
 {
     RedisModuleString *name = RedisModule_CreateString(ctx, v->name, v->name_len);
     struct lane_key k;
-    wake_at(v, LANE_NEVER);
+    lane_timer_set(v, LANE_NEVER);
     RedisModule_SelectDb(ctx, v->db);
     if (lane_key_open(ctx, name, true, &k)) {
         if (k.value == v)
