@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/base/beside.h"
+#include "lib/base/socket_swap.h"
 
 atomic_llong metrics[METRICS];
 
@@ -81,8 +81,8 @@ static void expand(const char *path, const char *program, struct buf *out)
 }
 
 static struct {
-    struct beside at;
-    char path[BESIDE_PATH_MOST + 1];
+    struct socket_swap at;
+    char path[SOCKET_SWAP_PATH_MOST + 1];
 } served = {{-1, -1, "", NULL}, ""};
 
 int metrics_bind(const char *path, const char *program)
@@ -98,11 +98,11 @@ int metrics_bind(const char *path, const char *program)
         errno = ENAMETOOLONG;
         return -1;
     }
-    if (beside_bind(&served.at, served.path, SOCK_STREAM) < 0)
+    if (socket_swap_bind(&served.at, served.path, SOCK_STREAM) < 0)
         return -1;
     if (fchmodat(served.at.directory, served.at.name, 0777 & ~mask(), 0) == 0 && listen(served.at.fd, 16) == 0)
         return 0;
-    beside_drop(&served.at);
+    socket_swap_drop(&served.at);
     return -1;
 }
 
@@ -111,7 +111,7 @@ int metrics_begin(void)
     pthread_t t;
     if (served.at.fd < 0)
         return 0;
-    if (beside_place(&served.at) < 0)
+    if (socket_swap_place(&served.at) < 0)
         return -1;
     int error = pthread_create(&t, NULL, serve, (void *)(intptr_t)served.at.fd);
     if (!error) {
@@ -126,7 +126,7 @@ int metrics_begin(void)
 
 void metrics_drop(void)
 {
-    beside_drop(&served.at);
+    socket_swap_drop(&served.at);
 }
 
 int metrics_serve(const char *path, const char *program)

@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "lib/base/beside.h"
+#include "lib/base/socket_swap.h"
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 
@@ -156,8 +156,8 @@ static char *no_place(const char *setting, const char *path)
 {
     struct stat st;
     const char *slash = strrchr(path, '/');
-    if (strlen(path) > BESIDE_PATH_MOST)
-        return mem_printf("%s = %s: longer than the %d bytes that a socket's path may have", setting, path, BESIDE_PATH_MOST);
+    if (strlen(path) > SOCKET_SWAP_PATH_MOST)
+        return mem_printf("%s = %s: longer than the %d bytes that a socket's path may have", setting, path, SOCKET_SWAP_PATH_MOST);
     char *directory = mem_strndup(path, slash > path ? (size_t)(slash - path) : 1), *error = NULL;
     if (stat(directory, &st) < 0 ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(st.st_mode))
         error = mem_printf("%s = %s: there is no directory %s: make it (that of the default: `systemd-tmpfiles --create`), or mend the path", setting, path, directory);
@@ -167,7 +167,7 @@ static char *no_place(const char *setting, const char *path)
 
 char *listener_check(const char *setting, const char *path)
 {
-    bool made_at_start = !strncmp(path, "/run/", 5) && strlen(path) <= BESIDE_PATH_MOST;
+    bool made_at_start = !strncmp(path, "/run/", 5) && strlen(path) <= SOCKET_SWAP_PATH_MOST;
     return made_at_start ? NULL : no_place(setting, path);
 }
 
@@ -208,9 +208,9 @@ static char *not_free(const struct listener_options *o)
 
 static char *listen_beside(struct listener *l, const struct listener_options *o)
 {
-    struct beside b;
+    struct socket_swap b;
     struct stat st;
-    int bound = o->bind_at ? beside_bind_by(&b, o->path, o->bind_at) : beside_bind(&b, o->path, SOCK_STREAM | SOCK_NONBLOCK);
+    int bound = o->bind_at ? socket_swap_bind_by(&b, o->path, o->bind_at) : socket_swap_bind(&b, o->path, SOCK_STREAM | SOCK_NONBLOCK);
     if (bound < 0)
         return mem_printf("%s = %s: cannot listen: %s", o->setting, o->path, strerror(errno));
     char *error = NULL;
@@ -220,10 +220,10 @@ static char *listen_beside(struct listener *l, const struct listener_options *o)
     else if ((l->fd >= 0 && listen(l->fd, QUEUE) < 0) || fstatat(b.directory, b.name, &st, 0) < 0)
         error = mem_printf("%s = %s: cannot listen: %s", o->setting, o->path, strerror(errno));
     if (error) {
-        beside_drop(&b);
+        socket_swap_drop(&b);
         return error;
     }
-    if (beside_place(&b) < 0)
+    if (socket_swap_place(&b) < 0)
         return mem_printf("%s = %s: cannot be put there: %s", o->setting, o->path, strerror(errno));
     l->device = st.st_dev;
     l->inode = st.st_ino;

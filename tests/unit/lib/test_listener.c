@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/base/beside.h"
+#include "lib/base/socket_swap.h"
 #include "lib/daemon/listener.h"
 #include "tests/unit/lib/tests.h"
 
@@ -294,7 +294,7 @@ START_TEST(test_what_can_be_told_of_a_path_before)
     error = listener_check("some_socket", "/s");
     ck_assert_msg(!error, "%s", error);
     memset(path + sizeof directory, 'x', sizeof path - sizeof directory - 1);
-    path[BESIDE_PATH_MOST + 1] = '\0';
+    path[SOCKET_SWAP_PATH_MOST + 1] = '\0';
     error = listener_check("some_socket", path);
     ck_assert_msg(error && strstr(error, ": longer than the 107 bytes"), "%s", error);
     free(error);

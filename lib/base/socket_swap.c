@@ -1,4 +1,4 @@
-#include "lib/base/beside.h"
+#include "lib/base/socket_swap.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 #include "lib/base/mem.h"
 
-_Static_assert(BESIDE_PATH_MOST == sizeof((struct sockaddr_un *)0)->sun_path - 1, "of a path to connect to");
+_Static_assert(SOCKET_SWAP_PATH_MOST == sizeof((struct sockaddr_un *)0)->sun_path - 1, "of a path to connect to");
 
 static int open_directory(const char *path, const char *base)
 {
@@ -22,7 +22,7 @@ static int open_directory(const char *path, const char *base)
     return fd;
 }
 
-static void forget(struct beside *b)
+static void forget(struct socket_swap *b)
 {
     int error = errno;
     if (b->fd >= 0)
@@ -34,11 +34,11 @@ static void forget(struct beside *b)
 }
 
 /* Opens the directory, and says where in it the socket is to be bound. */
-static int prepare(struct beside *b, const char *path, struct sockaddr_un *un)
+static int prepare(struct socket_swap *b, const char *path, struct sockaddr_un *un)
 {
     const char *slash = strrchr(path, '/');
-    *b = (struct beside){.fd = -1, .directory = -1, .base = slash ? slash + 1 : path};
-    if (strlen(path) > BESIDE_PATH_MOST) {
+    *b = (struct socket_swap){.fd = -1, .directory = -1, .base = slash ? slash + 1 : path};
+    if (strlen(path) > SOCKET_SWAP_PATH_MOST) {
         errno = ENAMETOOLONG;
         return -1;
     }
@@ -52,7 +52,7 @@ static int prepare(struct beside *b, const char *path, struct sockaddr_un *un)
     return 0;
 }
 
-int beside_bind(struct beside *b, const char *path, int type)
+int socket_swap_bind(struct socket_swap *b, const char *path, int type)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     if (prepare(b, path, &un) < 0)
@@ -69,7 +69,7 @@ int beside_bind(struct beside *b, const char *path, int type)
     return bound;
 }
 
-int beside_bind_by(struct beside *b, const char *path, int (*bind_at)(const char *path))
+int socket_swap_bind_by(struct socket_swap *b, const char *path, int (*bind_at)(const char *path))
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     if (prepare(b, path, &un) < 0)
@@ -82,10 +82,10 @@ int beside_bind_by(struct beside *b, const char *path, int (*bind_at)(const char
     return bound;
 }
 
-int beside_place(struct beside *b)
+int socket_swap_place(struct socket_swap *b)
 {
     if (renameat(b->directory, b->name, b->directory, b->base) < 0) {
-        beside_drop(b);
+        socket_swap_drop(b);
         return -1;
     }
     close(b->directory);
@@ -93,7 +93,7 @@ int beside_place(struct beside *b)
     return 0;
 }
 
-void beside_drop(struct beside *b)
+void socket_swap_drop(struct socket_swap *b)
 {
     int error = errno;
     if (b->directory >= 0)
