@@ -17,7 +17,7 @@
 #include "lib/mail/lanename.h"
 #include "lib/base/mem.h"
 #include "ctl/out.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 
 #define HELP                                                                                                                              \
     "usage: dovelane acl [--site NAME] > users.acl\n"                                                                                     \
@@ -29,7 +29,7 @@
  * (milter, proxy) may write nothing else: no beat, no script, no word of an admin's. */
 #define CONNECTION "+ping +client|setname +lane.info"
 #define MAIL(how) how "~dovelane:lmtp:* " how "~dovelane:smtp:* " how "~dovelane:relay:*"
-#define STORES CONNECTION " +lane.push +lane.revoke +lane.beats " MAIL("%W") " (%R~" SIGNAL_DIVERT " %R~" SIGNAL_HOLDS " %R~" SIGNAL_NODES " +get)"
+#define STORES CONNECTION " +lane.push +lane.revoke +lane.beats " MAIL("%W") " (%R~" CONTROL_DIVERT " %R~" CONTROL_HOLDS " %R~" CONTROL_NODES " +get)"
 
 static const struct rights {
     const char *program, *may;
@@ -37,10 +37,10 @@ static const struct rights {
     {"dovelane-milter", STORES},
     {"dovelane-proxy", STORES},
     {"dovelane-relay", CONNECTION " +lane.push +lane.take +lane.ack +lane.nack +lane.extend +lane.meta +lane.read +lane.get +lane.ids +lane.len +lane.list +lane.ready "
-                       "+lane.move +multi +exec +lane.beat +lane.whole " MAIL("") " ~dovelane:order (~" SIGNAL_DRAIN " +get) (~" SIGNAL_LOOK " +spop) (~" SIGNAL_DIVERT " ~" SIGNAL_HOLDS " ~" SIGNAL_NODES " +get +set +eval) (~" SIGNAL_AWAY " ~" SIGNAL_CONFIG
+                       "+lane.move +multi +exec +lane.beat +lane.whole " MAIL("") " ~dovelane:order (~" CONTROL_DRAIN " +get) (~" CONTROL_LOOK " +spop) (~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_NODES " +get +set +eval) (~" CONTROL_AWAY " ~" CONTROL_CONFIG
                        " +eval +del +hset +pexpire)"},
     {"dovelane", CONNECTION " +lane.read +lane.get +lane.ack +lane.meta +lane.list +lane.beats +lane.whole " MAIL("") " +client|list +config|get +info +time +acl|getuser "
-                 "(~" SIGNAL_DIVERT " ~" SIGNAL_HOLDS " ~" SIGNAL_NODES " ~" SIGNAL_DRAIN " ~" SIGNAL_LOOK " ~" SIGNAL_AWAY " ~" SIGNAL_CONFIG " ~" SIGNAL_GROUP
+                 "(~" CONTROL_DIVERT " ~" CONTROL_HOLDS " ~" CONTROL_NODES " ~" CONTROL_DRAIN " ~" CONTROL_LOOK " ~" CONTROL_AWAY " ~" CONTROL_CONFIG " ~" CONTROL_GROUP
                  " +get +set +del +exists +sadd +hget +hgetall +eval)"},
     {"dovelane-replicator", CONNECTION " +lane.create +lane.push +lane.take +lane.ack +lane.len +lane.ready ~dovelane:replica:*"},
 };

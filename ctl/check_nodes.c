@@ -8,7 +8,7 @@
 
 #include "lib/redis/endpoint.h"
 #include "lib/base/mem.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 
 #define MB (1 << 20)
 #define CERTIFICATE_DAYS 30 /* so long before its end it is time for a new one */
@@ -141,7 +141,7 @@ static void compare(struct ctl *ctl, const char *who, const char *digest)
 static void check_relay(struct ctl *ctl, struct conn *c)
 {
     char who[80];
-    redisReply *r = conn_call(c, "HGET " SIGNAL_CONFIG " relay");
+    redisReply *r = conn_call(c, "HGET " CONTROL_CONFIG " relay");
     snprintf(who, sizeof who, "relay of %s", c->name);
     if (r && r->type == REDIS_REPLY_STRING)
         compare(ctl, who, r->str);
@@ -149,12 +149,12 @@ static void check_relay(struct ctl *ctl, struct conn *c)
         check_say(ctl, FINDING_CRITICAL, FOUND_RELAY_MISSING, who, "start dovelane-relay there", "is not connected: nobody delivers what %s owns first", c->name);
     if (r)
         freeReplyObject(r);
-    r = conn_call(c, "EXISTS " SIGNAL_DRAIN);
+    r = conn_call(c, "EXISTS " CONTROL_DRAIN);
     if (r && r->type == REDIS_REPLY_INTEGER && r->integer)
         check_say(ctl, FINDING_WARNING, FOUND_DRAINING, who, "wait for the end of `dovelane drain`, or end it", "is being drained into Postfix's queue");
     if (r)
         freeReplyObject(r);
-    r = conn_call(c, "HGETALL " SIGNAL_AWAY);
+    r = conn_call(c, "HGETALL " CONTROL_AWAY);
     for (size_t i = 0; r && r->type == REDIS_REPLY_ARRAY && i + 1 < r->elements; i += 2)
         if (r->element[i]->str && r->element[i + 1]->str)
             check_say(ctl, FINDING_WARNING, FOUND_HOP_AWAY, who, strstr(r->element[i + 1]->str, "TLS") ? "the next hop, or tls, tls_name, tls_ca_file, ... in its destination section" : "the next hop",

@@ -11,7 +11,7 @@
 #include "lib/base/mem.h"
 #include "lib/postfix/ourname.h"
 #include "lib/postfix/postconf.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 #include "lib/base/units.h"
 
 #define MAPS_PATIENCE 5.  /* seconds that asking maps may take (lib/postfix/maps.h) */

@@ -12,7 +12,7 @@
 #include "lib/base/mem.h"
 #include "ctl/notice.h"
 #include "ctl/out.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 
 #define PATIENCE 3. /* seconds for all milters to obey; they need a quarter of one */
 
@@ -92,7 +92,7 @@ static void read_picture(struct ctl *ctl, struct picture *p)
         struct said one = {.on = true};
         if (!conn_up(&ctl->conn[i]))
             continue;
-        redisReply *r = conn_call(&ctl->conn[i], "GET " SIGNAL_DIVERT);
+        redisReply *r = conn_call(&ctl->conn[i], "GET " CONTROL_DIVERT);
         up++;
         if (r && r->type == REDIS_REPLY_STRING && !parse(r->str, &one))
             one = (struct said){.on = true};
@@ -123,7 +123,7 @@ static void say(struct ctl *ctl, bool on)
     struct picture before = {0};
     char *caller = ctl_caller();
     read_picture(ctl, &before);
-    notice_write(ctl, SIGNAL_DIVERT, before.said.serial, on, "", false);
+    notice_write(ctl, CONTROL_DIVERT, before.said.serial, on, "", false);
     ctl_log(ctl, "divert %s by %s", on ? "on" : "off", caller);
     free(caller);
     free(before.milter);

@@ -1,6 +1,6 @@
 /* dovelane drain --to-postfix - empties every lane into Postfix's own queue.
  *
- * The relays do it (relay/intake/spill.h): while SIGNAL_DRAIN stands in their Redis they deliver nothing and give everything to reinject_port instead, acked after its
+ * The relays do it (relay/intake/spill.h): while CONTROL_DRAIN stands in their Redis they deliver nothing and give everything to reinject_port instead, acked after its
  * 250. This command turns diverting off, keeps that key alive, and watches. The key ends by itself a few seconds after we do, so a drain that was interrupted,
  * however, leaves nothing but some mail in Postfix's queue and the rest in its lanes, to be delivered as before. */
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include "lib/base/log.h"
 #include "ctl/out.h"
 #include "ctl/pick.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 
 #define KEEP "15000"  /* milliseconds that the key outlives us; longer than a node that hangs can hold us up */
 #define LOOK 0.5      /* seconds between two looks */
@@ -92,7 +92,7 @@ static long long count_mails(struct ctl *ctl, bool *all_r)
 static void keep(struct ctl *ctl, bool on)
 {
     for (size_t i = 0; i < ctl->nconns; i++) {
-        redisReply *r = on ? conn_call(&ctl->conn[i], "EVAL %s 1 " SIGNAL_DRAIN " " KEEP, SIGNAL_KEEP) : conn_call(&ctl->conn[i], "DEL " SIGNAL_DRAIN);
+        redisReply *r = on ? conn_call(&ctl->conn[i], "EVAL %s 1 " CONTROL_DRAIN " " KEEP, CONTROL_KEEP) : conn_call(&ctl->conn[i], "DEL " CONTROL_DRAIN);
         if (r)
             freeReplyObject(r);
     }

@@ -10,7 +10,7 @@
 #include "lib/base/mem.h"
 #include "lib/cluster/members.h"
 #include "ctl/out.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 
 #define LANES 500 /* in one answer */
 
@@ -25,7 +25,7 @@ static void needs_learned(const struct ctl *ctl, const char *option)
 static void read_tables(struct ctl *ctl, struct members *table)
 {
     for (size_t i = 0; i < ctl->nconns; i++) {
-        redisReply *r = conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "GET " SIGNAL_NODES) : NULL;
+        redisReply *r = conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "GET " CONTROL_NODES) : NULL;
         if (r && r->type == REDIS_REPLY_STRING && r->len <= MEMBERS_TEXT_MOST)
             members_read(table, r->str);
         if (r)
@@ -39,7 +39,7 @@ static void write_tables(struct ctl *ctl, const struct members *table)
     size_t told = 0;
     members_write(table, &text);
     for (size_t i = 0; i < ctl->nconns; i++) {
-        redisReply *r = conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "EVAL %s 1 " SIGNAL_NODES " %b", SIGNAL_SET, text.data, text.len) : NULL;
+        redisReply *r = conn_up(&ctl->conn[i]) ? conn_call(&ctl->conn[i], "EVAL %s 1 " CONTROL_NODES " %b", CONTROL_SET, text.data, text.len) : NULL;
         if (r) {
             told++;
             freeReplyObject(r);
@@ -276,7 +276,7 @@ static void refuse_while_needed(struct ctl *ctl, const char *node, bool joining,
 static void say(struct members *table, const struct member *m)
 {
     if (!members_say(table, m))
-        ctl_usage("node %s: the table of nodes takes no record of it (at most %d, with serials up to %llu): look at the key " SIGNAL_NODES " of each node's Redis", m->name, MEMBERS_MOST,
+        ctl_usage("node %s: the table of nodes takes no record of it (at most %d, with serials up to %llu): look at the key " CONTROL_NODES " of each node's Redis", m->name, MEMBERS_MOST,
                   MEMBERS_SERIAL_MOST);
 }
 

@@ -7,7 +7,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/mem.h"
 #include "ctl/out.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 
 char *notice_read(struct ctl *ctl, const char *key, unsigned long long *serial_r)
 {
@@ -41,7 +41,7 @@ unsigned long long notice_write(struct ctl *ctl, const char *key, unsigned long 
     for (size_t i = 0; i < ctl->nconns && !overtaken; i++) {
         struct conn *c = &ctl->conn[i];
         bool up = conn_up(c);
-        redisReply *r = conn_call(c, "EVAL %s 1 %s %s %s %s %s", SIGNAL_NEWER, key, text, serial, on ? "on" : "off", most);
+        redisReply *r = conn_call(c, "EVAL %s 1 %s %s %s %s %s", CONTROL_NEWER, key, text, serial, on ? "on" : "off", most);
         overtaken = made_from && r && (r->type != REDIS_REPLY_STRING || strcmp(r->str, text));
         if (r)
             freeReplyObject(r);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "ctl/out.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 
 #define PAGE 500
 #define LANES 1000
@@ -148,7 +148,7 @@ static bool read_node(struct conn *conn, struct index *x, struct queue *q)
 /* The relays say which next hops they cannot reach; what waits for those was not tried, so its envelopes say nothing. */
 static void read_away(struct conn *conn, struct queue *q)
 {
-    redisReply *r = conn_call(conn, "HGETALL " SIGNAL_AWAY);
+    redisReply *r = conn_call(conn, "HGETALL " CONTROL_AWAY);
     for (size_t i = 0; r && r->type == REDIS_REPLY_ARRAY && i + 1 < r->elements; i += 2)
         for (size_t k = 0; r->element[i]->str && r->element[i + 1]->str && k < q->n; k++) {
             struct item *item = &q->item[k];

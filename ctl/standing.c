@@ -9,7 +9,7 @@
 #include "ctl/divert.h"
 #include "ctl/notice.h"
 #include "ctl/out.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 
 #define MOST 60000 /* bytes of all rules */
 #define TRIES 100  /* against other admins */
@@ -17,7 +17,7 @@
 /* The rules as match_print writes them, an empty line between two; without the first line. malloc'd. */
 static char *read_rules(struct ctl *ctl, unsigned long long *serial)
 {
-    char *text = notice_read(ctl, SIGNAL_HOLDS, serial), *rules = text ? strchr(text, '\n') : NULL;
+    char *text = notice_read(ctl, CONTROL_HOLDS, serial), *rules = text ? strchr(text, '\n') : NULL;
     rules = mem_strdup(rules ? rules + 1 : "");
     free(text);
     return rules;
@@ -56,7 +56,7 @@ static void print_rules(const char *rules)
 /* False when another admin was faster. */
 static bool write_rules(struct ctl *ctl, unsigned long long before, const char *rules, const char *what)
 {
-    unsigned long long serial = notice_write(ctl, SIGNAL_HOLDS, before, true, rules, true);
+    unsigned long long serial = notice_write(ctl, CONTROL_HOLDS, before, true, rules, true);
     if (!serial)
         return false;
     char *caller = ctl_caller();

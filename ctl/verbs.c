@@ -17,7 +17,7 @@
 #include "ctl/mailq.h"
 #include "ctl/out.h"
 #include "ctl/pick.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 #include "ctl/standing.h"
 
 #define SURE 1000 /* more mails than this want --yes; not to flush them, which harms none */
@@ -208,7 +208,7 @@ static void ring(struct ctl *ctl, const struct queue *q)
         if (i && !strcmp(q->item[i].lane, q->item[i - 1].lane))
             continue;
         for (size_t k = 0; k < ctl->nconns; k++) {
-            redisReply *r = conn_call(&ctl->conn[k], "EVAL %s 1 " SIGNAL_LOOK " %b", SIGNAL_ADD, q->item[i].lane, q->item[i].lane_len);
+            redisReply *r = conn_call(&ctl->conn[k], "EVAL %s 1 " CONTROL_LOOK " %b", CONTROL_ADD, q->item[i].lane, q->item[i].lane_len);
             if (r)
                 freeReplyObject(r);
         }

@@ -3,7 +3,7 @@
  *
  * A table has one record per name. Each relay writes its own node's; `dovelane nodes --forget` and `--join` write one in another's name. Of two records of one
  * name the one of the higher epoch counts (how often the node was taken in again after it was taken out), of one epoch the higher serial, so that tables can be united in any order. They
- * are kept in every node's Redis (SIGNAL_NODES) and in a file of each program that uses them. As text, a line per record; "/<epoch>" follows the serial, but for the first, 0:
+ * are kept in every node's Redis (CONTROL_NODES) and in a file of each program that uses them. As text, a line per record; "/<epoch>" follows the serial, but for the first, 0:
  *
  *     <serial> node <name> <redis> <standby or -> <tls or -> <tls_name or ->
  *     <serial> joining <name> <redis> <standby or -> <tls or -> <tls_name or ->

@@ -1,4 +1,4 @@
-/* said - what an admin said by `dovelane divert` or `dovelane hold --add`, as it is kept in every node's Redis (SIGNAL_DIVERT, SIGNAL_HOLDS) and in files:
+/* said - what an admin said by `dovelane divert` or `dovelane hold --add`, as it is kept in every node's Redis (CONTROL_DIVERT, CONTROL_HOLDS) and in files:
  * "<serial> on|off <who>", and lines behind it. The highest serial counts, and of two with one number, off. */
 #ifndef DOVELANE_LIB_CLUSTER_SAID_H
 #define DOVELANE_LIB_CLUSTER_SAID_H

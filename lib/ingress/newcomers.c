@@ -13,7 +13,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/cluster/members.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 
 #define LOOK 1.    /* seconds between two looks into one node */
 #define AGAIN 600. /* seconds until a reload that came to nothing is tried again */
@@ -123,7 +123,7 @@ void newcomers_look(struct newcomers *n, size_t node, struct wire *w)
         return;
     struct server *s = &n->server[node];
     s->asked = now;
-    s->open += wire_sendf(w, on_table, s, "GET " SIGNAL_NODES);
+    s->open += wire_sendf(w, on_table, s, "GET " CONTROL_NODES);
     s->open += wire_sendf(w, on_beats, s, beat_reader_command(&s->reader));
 }
 

@@ -13,7 +13,7 @@
 #include "lib/base/mem.h"
 #include "lib/ingress/newcomers.h"
 #include "lib/cluster/said.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 #include "lib/redis/wire.h"
 
 #define LOOK 0.25       /* seconds between two looks into a node */
@@ -52,7 +52,7 @@ static struct {
     atomic_size_t heard; /* answers to a first question */
     struct ev_loop *loop;
     struct newcomers *newcomers;
-} sw = {.notice = {{.key = SIGNAL_DIVERT, .what = "divert"}, {.key = SIGNAL_HOLDS, .what = "holds"}}};
+} sw = {.notice = {{.key = CONTROL_DIVERT, .what = "divert"}, {.key = CONTROL_HOLDS, .what = "holds"}}};
 
 bool switch_on(void)
 {

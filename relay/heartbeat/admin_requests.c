@@ -7,7 +7,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "relay/owners/owners.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 #include "relay/intake/spill.h"
 
 #define ASK 0.25  /* seconds */
@@ -20,7 +20,7 @@ struct admin_requests {
     struct relay *relay;
     ev_timer ask;
     unsigned turn;
-    bool told; /* something stands in SIGNAL_AWAY */
+    bool told; /* something stands in CONTROL_AWAY */
 };
 
 static void on_drain(struct wire *w, redisReply *reply, void *arg)
@@ -64,7 +64,7 @@ static void on_told(struct wire *w, redisReply *reply, void *arg)
 static void tell(struct admin_requests *o)
 {
     char milliseconds[16];
-    struct telling t = {{"EVAL", SIGNAL_FIELDS, "1", SIGNAL_AWAY, milliseconds}, 5};
+    struct telling t = {{"EVAL", CONTROL_FIELDS, "1", CONTROL_AWAY, milliseconds}, 5};
     size_t len[sizeof t.v / sizeof *t.v];
     snprintf(milliseconds, sizeof milliseconds, "%d", TOLD);
     destinations_each(o->relay, tell_one, &t);
@@ -80,7 +80,7 @@ static void tell_config(struct admin_requests *o)
 {
     char digest[CONFIG_DIGEST];
     config_digest(o->relay->config, digest);
-    wire_sendf(owners_wire(o->relay), on_told, o, "EVAL %s 1 " SIGNAL_CONFIG " %d relay %s", SIGNAL_FIELDS, TOLD, digest);
+    wire_sendf(owners_wire(o->relay), on_told, o, "EVAL %s 1 " CONTROL_CONFIG " %d relay %s", CONTROL_FIELDS, TOLD, digest);
 }
 
 static void on_ask(struct ev_loop *loop, ev_timer *timer, int events)
@@ -89,8 +89,8 @@ static void on_ask(struct ev_loop *loop, ev_timer *timer, int events)
     /* While answers are owed there is no use in asking for more of them. */
     if (o->relay->stopping || !owners_ready(o->relay) || wire_silence(owners_wire(o->relay)) > ASK)
         return;
-    wire_sendf(owners_wire(o->relay), on_drain, o, "GET " SIGNAL_DRAIN);
-    wire_sendf(owners_wire(o->relay), on_looks, o, "SPOP " SIGNAL_LOOK " %d", LOOKS);
+    wire_sendf(owners_wire(o->relay), on_drain, o, "GET " CONTROL_DRAIN);
+    wire_sendf(owners_wire(o->relay), on_looks, o, "SPOP " CONTROL_LOOK " %d", LOOKS);
     if (o->turn++ % TELL == 0) {
         tell(o);
         tell_config(o);

@@ -13,7 +13,7 @@
 #include "lib/base/mem.h"
 #include "lib/cluster/members.h"
 #include "relay/owners/owners.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 #include "relay/heartbeat/heartbeat.h"
 
 #define LOOK 1. /* seconds */
@@ -196,13 +196,13 @@ static void tells_again(struct membership *m, const char *node)
 static void refused(struct membership *m, const struct asked *a, const char *why)
 {
     const char *out = !strncmp(why, "NOPERM", 6)      ? "its users are older than membership = learned: `dovelane acl` again, into its aclfile, and ACL LOAD there"
-                      : !strncmp(why, "WRONGTYPE", 9) ? "something else wrote that key: DEL " SIGNAL_NODES " there"
+                      : !strncmp(why, "WRONGTYPE", 9) ? "something else wrote that key: DEL " CONTROL_NODES " there"
                                                       : "it is asked again every second";
     if (find_refused(m, a->node) || !strncmp(why, "LOADING", 7) || !strncmp(why, "BUSY", 4))
         return;
     m->refused = mem_grow(m->refused, (m->nrefused + 1) * sizeof *m->refused);
     m->refused[m->nrefused++] = mem_strdup(a->node);
-    log_error("node %s does not tell which nodes there are (the key " SIGNAL_NODES "): %s: %s. %s", a->node, why, out,
+    log_error("node %s does not tell which nodes there are (the key " CONTROL_NODES "): %s: %s. %s", a->node, why, out,
               a->own ? "Until then nothing is taken here after a start" : "Until then nobody who joins is learned of from it");
 }
 
@@ -226,7 +226,7 @@ static void on_table(struct wire *w, redisReply *reply, void *arg)
     struct buf ours = {0};
     members_write(&m->table, &ours);
     if (ours.len && strcmp(ours.data, text))
-        wire_sendf(w, on_told, m, "EVAL %s 1 " SIGNAL_NODES " %b", SIGNAL_SET, ours.data, ours.len);
+        wire_sendf(w, on_told, m, "EVAL %s 1 " CONTROL_NODES " %b", CONTROL_SET, ours.data, ours.len);
     buf_free(&ours);
 }
 
@@ -236,7 +236,7 @@ static void ask(const char *node, struct wire *w, void *arg)
     struct asked *a = mem_alloc(sizeof *a);
     *a = (struct asked){.m = m, .own = !strcmp(node, m->relay->node)};
     snprintf(a->node, sizeof a->node, "%s", node);
-    if (wire_silence(w) > LOOK || !wire_sendf(w, on_table, a, "GET " SIGNAL_NODES))
+    if (wire_silence(w) > LOOK || !wire_sendf(w, on_table, a, "GET " CONTROL_NODES))
         free(a);
     else
         m->open++;

@@ -10,7 +10,7 @@
 #include "lib/base/mem.h"
 #include "relay/owners/owners.h"
 #include "lib/cluster/said.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 
 #define LOOK 0.25  /* seconds */
 #define REFUSED 30. /* seconds until a node is asked again when one has refused: its users are older */
@@ -93,7 +93,7 @@ static void tell(struct notices *all, struct wire *w, const struct notice *n)
 {
     char serial[24];
     snprintf(serial, sizeof serial, "%llu", n->said.serial);
-    wire_sendf(w, on_told, all, "EVAL %s 1 %s %s %s %s", SIGNAL_NEWER, n->key, n->said.text, serial, n->said.on ? "on" : "off");
+    wire_sendf(w, on_told, all, "EVAL %s 1 %s %s %s %s", CONTROL_NEWER, n->key, n->said.text, serial, n->said.on ? "on" : "off");
 }
 
 static void on_value(struct wire *w, redisReply *reply, void *arg)
@@ -139,8 +139,8 @@ struct notices *notices_open(struct relay *r)
 {
     struct notices *all = mem_zero(sizeof *all);
     all->relay = r;
-    all->notice[DIVERT] = (struct notice){.key = SIGNAL_DIVERT, .what = "divert", .said.on = true};
-    all->notice[HOLDS] = (struct notice){.key = SIGNAL_HOLDS, .what = "holds", .said.on = true};
+    all->notice[DIVERT] = (struct notice){.key = CONTROL_DIVERT, .what = "divert", .said.on = true};
+    all->notice[HOLDS] = (struct notice){.key = CONTROL_HOLDS, .what = "holds", .said.on = true};
     for (size_t i = 0; i < NOTICES; i++)
         load(&all->notice[i], r->config->state_directory);
     ev_timer_init(&all->look, on_look, 0.2, LOOK);

@@ -13,7 +13,7 @@
 #define DOVELANE_RELAY_STATE_POISON_H
 
 #include "lib/mail/entryid.h"
-#include "lib/redis/signals.h"
+#include "lib/redis/control_keys.h"
 #include "relay/relay.h"
 
 enum poison_verdict { POISON_NO, POISON_ALONE, POISON_HOLD, POISON_LEAVE };

@@ -1,4 +1,4 @@
-/* signals - the few small keys beside the lanes by which the admin's command and the programs hear of each other, in every node's Redis.
+/* control_keys - the few small keys beside the lanes by which the admin's command and the programs hear of each other, in every node's Redis.
  *
  *   key               type     who writes            who reads          what
  *   dovelane.divert   string   ctl, relays           milters, relays    "<serial> on|off <who>": the highest serial counts, off before on
@@ -11,41 +11,41 @@
  *   dovelane.group*   string   hosts' root           hosts' root        the group's description and certificates (provision/distribute.py)
  *
  * Written by scripts that Redis executes above maxmemory, too (allow-oom, since 7.0): a full node is when an admin needs them. */
-#ifndef DOVELANE_LIB_REDIS_SIGNALS_H
-#define DOVELANE_LIB_REDIS_SIGNALS_H
+#ifndef DOVELANE_LIB_REDIS_CONTROL_KEYS_H
+#define DOVELANE_LIB_REDIS_CONTROL_KEYS_H
 
-#define SIGNAL_DIVERT "dovelane.divert"
-#define SIGNAL_HOLDS "dovelane.holds"
-#define SIGNAL_NODES "dovelane.nodes"
-#define SIGNAL_DRAIN "dovelane.drain"
-#define SIGNAL_LOOK "dovelane.look"
-#define SIGNAL_AWAY "dovelane.away"
-#define SIGNAL_CONFIG "dovelane.config"
-#define SIGNAL_GROUP "dovelane.group*"
+#define CONTROL_DIVERT "dovelane.divert"
+#define CONTROL_HOLDS "dovelane.holds"
+#define CONTROL_NODES "dovelane.nodes"
+#define CONTROL_DRAIN "dovelane.drain"
+#define CONTROL_LOOK "dovelane.look"
+#define CONTROL_AWAY "dovelane.away"
+#define CONTROL_CONFIG "dovelane.config"
+#define CONTROL_GROUP "dovelane.group*"
 
 /* The name with which a relay greets reinject_port when what comes is to be held there (relay/state/poison.h): smtpd_helo_restrictions know it. */
 #define POISON_HELO "dovelane-hold.invalid"
 
-#define SIGNAL_SCRIPT "#!lua flags=allow-oom\n"
+#define CONTROL_SCRIPT "#!lua flags=allow-oom\n"
 
 /* EVAL ... 1 key value */
-#define SIGNAL_SET SIGNAL_SCRIPT "return redis.call('SET', KEYS[1], ARGV[1])"
+#define CONTROL_SET CONTROL_SCRIPT "return redis.call('SET', KEYS[1], ARGV[1])"
 
 /* EVAL ... 1 key milliseconds: the key is there for so long. */
-#define SIGNAL_KEEP SIGNAL_SCRIPT "return redis.call('SET', KEYS[1], 'on', 'PX', ARGV[1])"
+#define CONTROL_KEEP CONTROL_SCRIPT "return redis.call('SET', KEYS[1], 'on', 'PX', ARGV[1])"
 
 /* EVAL ... 1 key member... */
-#define SIGNAL_ADD SIGNAL_SCRIPT "return redis.call('SADD', KEYS[1], unpack(ARGV))"
+#define CONTROL_ADD CONTROL_SCRIPT "return redis.call('SADD', KEYS[1], unpack(ARGV))"
 
 /* EVAL ... 1 key milliseconds (field value)...: the hash is these fields, for so long; without fields it goes. */
-#define SIGNAL_FIELDS                                                                                                                          \
-    SIGNAL_SCRIPT "redis.call('DEL', KEYS[1]) if #ARGV < 2 then return 0 end "                                                                \
+#define CONTROL_FIELDS                                                                                                                          \
+    CONTROL_SCRIPT "redis.call('DEL', KEYS[1]) if #ARGV < 2 then return 0 end "                                                                \
                   "redis.call('HSET', KEYS[1], unpack(ARGV, 2)) return redis.call('PEXPIRE', KEYS[1], ARGV[1])"
 
 /* EVAL ... 1 key value serial on|off [most]: unless what is there counts more, or its serial is above most: somebody else changed meanwhile what
  * value was made from. Answers what is there then. */
-#define SIGNAL_NEWER                                                                                                                           \
-    SIGNAL_SCRIPT "local old = redis.call('GET', KEYS[1]) or '' "                                                                             \
+#define CONTROL_NEWER                                                                                                                           \
+    CONTROL_SCRIPT "local old = redis.call('GET', KEYS[1]) or '' "                                                                             \
                   "local serial, word = string.match(old, '^(%d+) (%a+)') serial = tonumber(serial) or -1 local new = tonumber(ARGV[2]) "      \
                   "if ARGV[4] and serial > tonumber(ARGV[4]) then return old end "                                                                    \
                   "if new > serial or (new == serial and ARGV[3] == 'off' and word ~= 'off') then redis.call('SET', KEYS[1], ARGV[1]) return ARGV[1] end " \
