@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "lib/base/mem.h"
-#include "lib/base/run.h"
+#include "lib/base/subprocess.h"
 
 #define PATIENCE 3000  /* milliseconds */
 #define GREETING 10000 /* of a server that is busy */
@@ -133,7 +133,7 @@ static void check_hop(struct ctl *ctl, const char *destination)
 static void check_concurrency(struct ctl *ctl)
 {
     const char *const argv[] = {"doveconf", "-h", "lmtp_user_concurrency_limit", NULL};
-    struct run_result r = run(argv, NULL, 0, 10 * PATIENCE);
+    struct subprocess_result r = subprocess_run(argv, NULL, 0, 10 * PATIENCE);
     long long limit = r.status == 0 && r.out.data ? atoll(r.out.data) : 0;
     if (r.status < 0 || r.status == 127)
         check_good(ctl, "dovecot", "is not on this host");
@@ -142,7 +142,7 @@ static void check_concurrency(struct ctl *ctl)
                   "lmtp_user_concurrency_limit is %lld, destination_concurrency %lld: a burst for one user is answered 451", limit, (long long)ctl->config->destination_concurrency);
     else
         check_good(ctl, "dovecot", "takes enough deliveries at a time");
-    run_free(&r);
+    subprocess_free(&r);
 }
 
 void check_dovecot(struct ctl *ctl)

@@ -17,7 +17,7 @@
 
 #include "lib/redis/endpoint.h"
 #include "lib/base/mem.h"
-#include "lib/base/run.h"
+#include "lib/base/subprocess.h"
 
 #define SYSTEMCTL 10000 /* milliseconds */
 #define LITTLE 5        /* percent of a file system */
@@ -391,14 +391,14 @@ static void judge_unit(struct ctl *ctl, const char *unit, const char *text)
 static void check_unit(struct ctl *ctl, const char *unit)
 {
     const char *const argv[] = {"systemctl", "show", "-p", "LoadState,ActiveState,SubState,UnitFileState,NRestarts,PIDFile,ExecStartPost", unit, NULL};
-    struct run_result r = run(argv, NULL, 0, SYSTEMCTL);
+    struct subprocess_result r = subprocess_run(argv, NULL, 0, SYSTEMCTL);
     if (!r.status && r.out.data) { /* else there is no systemd */
         char *loaded = property(r.out.data, "LoadState");
         if (!strcmp(loaded, "loaded"))
             judge_unit(ctl, unit, r.out.data);
         free(loaded);
     }
-    run_free(&r);
+    subprocess_free(&r);
 }
 
 /* ---- all ---- */

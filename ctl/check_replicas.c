@@ -7,7 +7,7 @@
 
 #include "lib/redis/endpoint.h"
 #include "lib/base/mem.h"
-#include "lib/base/run.h"
+#include "lib/base/subprocess.h"
 
 #define PATIENCE 30000 /* milliseconds, for doveconf */
 #define OWN_FILES "replica_user_file = \"/etc/dovelane/dovelane-replicator/%r.user\", a file for each replica (replication guide, \"TLS and users\")"
@@ -57,9 +57,9 @@ static char *user_of_service(const char *text)
 char *check_replicator_user(void)
 {
     const char *const argv[] = {"doveconf", "-n", NULL};
-    struct run_result r = run(argv, NULL, 0, PATIENCE);
+    struct subprocess_result r = subprocess_run(argv, NULL, 0, PATIENCE);
     char *user = r.status == 0 && r.out.data ? user_of_service(r.out.data) : NULL;
-    run_free(&r);
+    subprocess_free(&r);
     return user;
 }
 

@@ -69,7 +69,7 @@ int main(int argc, char **argv)
     program_start(&p, "dovelane-milter", false, check, argc, argv);
     milter.config = p.config;
     milter.engine = p.config->milter_engine == MILTER_ENGINE_LIBMILTER ? &engine_libmilter : &engine_own;
-    milter.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/base/run.c) */
+    milter.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/base/subprocess.c) */
     if (!milter.loop)
         log_fatal("libev finds no way to wait for events");
     struct leaving leaving = {milter.loop, &milter.store, &listener, begin_leaving, end_sessions};

@@ -153,7 +153,7 @@ int main(int argc, char **argv)
     if ((error = check(p.config)))
         log_fatal("%s", error);
     proxy.config = p.config;
-    proxy.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/base/run.c) */
+    proxy.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK); /* the default one would wait for the children of other threads (lib/base/subprocess.c) */
     if (!proxy.loop)
         log_fatal("libev finds no way to wait for events");
     proxy.route = route_new(p.config);

@@ -263,7 +263,7 @@ int main(int argc, char **argv)
     program_start(&program, NAME, true, check, argc, argv);
     program_metrics(&program);
     struct relay r = {.config_path = program.config_path, .node = program.node, .config = program.config};
-    /* A watcher lets its signal through. Not libev's default loop, which would wait for the children of other threads (lib/base/run.c). */
+    /* A watcher lets its signal through. Not libev's default loop, which would wait for the children of other threads (lib/base/subprocess.c). */
     r.loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOSIGMASK);
     if (!r.loop)
         log_fatal("libev finds no way to wait for events");

@@ -19,7 +19,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/daemon/notify.h"
-#include "lib/base/run.h"
+#include "lib/base/subprocess.h"
 
 #define READY_FD "DOVELANE_READY_FD"
 #define START_WITHIN 20000 /* ms; the watchdog of our unit waits for 30 s */
@@ -87,13 +87,13 @@ static bool new_file_is_good(void)
     for (size_t i = 1; i < n; i++)
         argv[i] = arguments[i];
     argv[n] = "-t";
-    struct run_result r = run(argv, NULL, 0, START_WITHIN);
+    struct subprocess_result r = subprocess_run(argv, NULL, 0, START_WITHIN);
     if (r.err.data)
         r.err.data[strcspn(r.err.data, "\n")] = '\0';
     if (r.status != 0)
         log_error("reload: nothing is changed: %s", r.failure ? r.failure : r.err.data ? r.err.data : "the new program ended without a word");
     bool good = r.status == 0;
-    run_free(&r);
+    subprocess_free(&r);
     free(argv);
     return good;
 }

@@ -10,7 +10,7 @@
 
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
-#include "lib/base/run.h"
+#include "lib/base/subprocess.h"
 
 #define KEPT_FOR 60 /* s */
 #define PATIENCE 5000 /* ms, for one mail */
@@ -149,7 +149,7 @@ static bool complains(const struct buf *err)
 }
 
 /* What an admin would look at first. */
-static void say(const struct map *map, const struct run_result *r, int64_t left)
+static void say(const struct map *map, const struct subprocess_result *r, int64_t left)
 {
     if (r->late)
         log_warning("%s: %s did not answer within %lld ms, what was left of the %d s that one mail's questions may take: that mail goes to Postfix's queue; "
@@ -164,7 +164,7 @@ static void say(const struct map *map, const struct run_result *r, int64_t left)
 }
 
 /* Once a minute and map. */
-static void complain(struct maps *m, struct map *map, const struct run_result *r, int64_t left)
+static void complain(struct maps *m, struct map *map, const struct subprocess_result *r, int64_t left)
 {
     pthread_mutex_lock(&m->lock);
     bool due = map->complained < 0 || now() - map->complained >= 60;
@@ -181,7 +181,7 @@ static char *ask(struct maps *m, struct map *map, const char *address, int64_t l
     const char *argv[] = {"postmap", "-c", m->directory, "-q", "-", map->table, NULL};
     struct buf keys = {0};
     keys_of(m, address, map->whole, &keys);
-    struct run_result r = run(argv, keys.data, keys.len, (int)left);
+    struct subprocess_result r = subprocess_run(argv, keys.data, keys.len, (int)left);
     char *detail = NULL;
     if (r.status == 0 && r.out.len) {
         detail = mem_printf("%s %s", map->parameter, map->table);
@@ -190,7 +190,7 @@ static char *ask(struct maps *m, struct map *map, const char *address, int64_t l
         detail = mem_printf("%s %s: %s", map->parameter, map->table, r.late ? "slow" : "error");
         *cut_short = r.late && left < PATIENCE / 2;
     }
-    run_free(&r);
+    subprocess_free(&r);
     buf_free(&keys);
     return detail;
 }

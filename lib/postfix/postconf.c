@@ -9,7 +9,7 @@
 #include <strings.h>
 
 #include "lib/base/mem.h"
-#include "lib/base/run.h"
+#include "lib/base/subprocess.h"
 
 struct setting {
     char *name; /* "header_checks", "smtp/inet/smtpd_milters" */
@@ -69,7 +69,7 @@ static void take_services(struct postconf *p, char *text)
 }
 
 /* Its output is left in r. False: there is none, and *error_r says why, if that is wrong. directory: NULL for Postfix's own. */
-static bool ask(const char *directory, const char *const *how, struct run_result *r, char **error_r)
+static bool ask(const char *directory, const char *const *how, struct subprocess_result *r, char **error_r)
 {
     const char *argv[8] = {"postconf"};
     size_t n = 1;
@@ -79,7 +79,7 @@ static bool ask(const char *directory, const char *const *how, struct run_result
     }
     while (*how)
         argv[n++] = *how++;
-    *r = run(argv, NULL, 0, 20000);
+    *r = subprocess_run(argv, NULL, 0, 20000);
     if (r->status == 0 && r->out.data)
         return true;
     if (r->status == 0) /* no -o in all of master.cf */
@@ -108,10 +108,10 @@ struct postconf *postconf_read(const char *directory, char **error_r)
     if (directory) /* asked for it alone, postconf of Postfix 3.10 forgets its -c */
         p->directory = mem_strdup(directory);
     for (size_t i = p->directory ? 1 : 0; i < sizeof part / sizeof *part && !*error_r; i++) {
-        struct run_result r;
+        struct subprocess_result r;
         if (ask(directory, part[i].how, &r, error_r))
             part[i].take(p, r.out.data);
-        run_free(&r);
+        subprocess_free(&r);
     }
     if (*error_r) {
         postconf_free(p);

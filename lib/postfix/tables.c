@@ -13,7 +13,7 @@
 
 #include "lib/base/mem.h"
 #include "lib/postfix/postconf.h"
-#include "lib/base/run.h"
+#include "lib/base/subprocess.h"
 
 #define NESTED_MOST 8 /* tables in results of tables */
 
@@ -168,7 +168,7 @@ static void look_at_patterns(struct look *l, const char *table, const char *name
 static void look_at_index(struct look *l, const char *table, const char *name)
 {
     const char *argv[] = {"postmap", "-c", l->directory, "-s", table, NULL};
-    struct run_result r = run(argv, NULL, 0, 20000);
+    struct subprocess_result r = subprocess_run(argv, NULL, 0, 20000);
     struct buf text = {0};
     if (r.status == 0) {
         for (char *save, *line = r.out.data ? strtok_r(r.out.data, "\n", &save) : NULL; line && !l->found; line = strtok_r(NULL, "\n", &save)) {
@@ -185,7 +185,7 @@ static void look_at_index(struct look *l, const char *table, const char *name)
     } else {
         l->found = mem_printf("%s cannot be looked into (postmap -s failed, and there is no readable %s)", table, name);
     }
-    run_free(&r);
+    subprocess_free(&r);
     buf_free(&text);
 }
 

@@ -1,5 +1,5 @@
-/* run - see run.h. posix_spawn, because the callers have threads. */
-#include "lib/base/run.h"
+/* subprocess - see subprocess.h. posix_spawn, because the callers have threads. */
+#include "lib/base/subprocess.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ static bool drain(int fd, struct buf *to)
 }
 
 /* Feeds and reads until all ends are closed. False when the time is over. */
-static bool talk(int in, int out, int err, const char *input, size_t len, long long until, struct run_result *r)
+static bool talk(int in, int out, int err, const char *input, size_t len, long long until, struct subprocess_result *r)
 {
     if (!len)
         shut(&in);
@@ -108,9 +108,9 @@ static int spawn(pid_t *pid, const char *const *argv, int in, int out, int err)
     return failed;
 }
 
-struct run_result run(const char *const *argv, const char *input, size_t input_len, int timeout_ms)
+struct subprocess_result subprocess_run(const char *const *argv, const char *input, size_t input_len, int timeout_ms)
 {
-    struct run_result r = {.status = -1};
+    struct subprocess_result r = {.status = -1};
     int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, status = 0;
     pid_t pid;
     long long until = now_ms() + timeout_ms;
@@ -144,7 +144,7 @@ struct run_result run(const char *const *argv, const char *input, size_t input_l
     return r;
 }
 
-void run_free(struct run_result *r)
+void subprocess_free(struct subprocess_result *r)
 {
     buf_free(&r->out);
     buf_free(&r->err);
