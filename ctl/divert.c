@@ -25,7 +25,7 @@ struct said {
 struct milter {
     char host[80];
     bool on;
-    unsigned long long serial, rules; /* of the switch, of the standing rules */
+    unsigned long long serial, rules; /* of the switch, of the hold rules */
     size_t nodes; /* that it is connected to */
 };
 

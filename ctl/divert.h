@@ -10,7 +10,7 @@ bool divert_say(struct ctl *, bool on);
 /* What was said last, as far as the nodes that answer know. */
 bool divert_is_on(struct ctl *);
 
-/* Waits until every milter that is connected has standing rules of at least that serial. False when one has not in time, or none is connected. */
+/* Waits until every milter that is connected has hold rules of at least that serial. False when one has not in time, or none is connected. */
 bool divert_rules_obeyed(struct ctl *, unsigned long long serial);
 
 #endif

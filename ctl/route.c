@@ -18,7 +18,7 @@
 #include "lib/ingress/reasons.h"
 #include "ctl/rewrite.h"
 #include "lib/ingress/route.h"
-#include "ctl/standing.h"
+#include "ctl/hold_rules.h"
 
 static const char help[] =
     "usage: dovelane route [--sender ADDRESS] [--proxy] [--postfix-config DIR] ADDRESS\n"
@@ -131,7 +131,7 @@ static void print_holds(struct route_query *q)
 {
     struct recipient to = {.address = mem_strdup(q->address)};
     struct envelope e = {.sender = mem_strdup(q->sender), .recipient = &to, .nrecipients = 1};
-    standing_explain(q->ctl, &(struct match_facts){.envelope = &e, .destination = q->destination});
+    hold_rules_explain(q->ctl, &(struct match_facts){.envelope = &e, .destination = q->destination});
     free(to.address);
     free(e.sender);
 }

@@ -18,7 +18,7 @@
 #include "ctl/out.h"
 #include "ctl/pick.h"
 #include "lib/redis/control_keys.h"
-#include "ctl/standing.h"
+#include "ctl/hold_rules.h"
 
 #define SURE 1000 /* more mails than this want --yes; not to flush them, which harms none */
 #define SURE_TEXT "1000"
@@ -330,9 +330,9 @@ static void verb_command(struct ctl *ctl, const struct verb *v, int argc, char *
     if (list || remove) {
         ctl_connect(ctl);
         if (remove)
-            standing_remove(ctl, remove);
+            hold_rules_remove(ctl, remove);
         else
-            standing_list(ctl);
+            hold_rules_list(ctl);
         match_free(&pick);
         return;
     }
@@ -344,7 +344,7 @@ static void verb_command(struct ctl *ctl, const struct verb *v, int argc, char *
         ctl_usage("reinject_port is empty in %s: there is no way back into Postfix's queue (admin guide, \"Postfix: two settings and two ports\")", ctl->config_path);
     if (add) {
         ctl_connect(ctl);
-        standing_add(ctl, &pick);
+        hold_rules_add(ctl, &pick);
     } else {
         run(ctl, v, &pick, dry, yes);
     }

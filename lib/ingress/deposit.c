@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "lib/ingress/holds.h"
+#include "lib/ingress/hold_rules.h"
 #include "lib/base/log.h"
 
 void mail_recipient_free(struct mail_recipient *r)
@@ -38,7 +38,7 @@ static void encode_entry(struct deposit *d, const struct envelope *envelope, con
         if (!recipient[i].again && recipient[i].destination && !strcmp(recipient[i].destination, destination))
             e.recipient[e.nrecipients++] = recipient[i].r;
     const char *unfit = envelope_unfit(&e);
-    if (holds_fit(&(struct match_facts){.envelope = &e, .destination = destination, .arg = d, .message = message_of})) {
+    if (hold_rules_fit(&(struct match_facts){.envelope = &e, .destination = destination, .arg = d, .message = message_of})) {
         e.marks |= ENVELOPE_HELD;
         d->held++;
     }

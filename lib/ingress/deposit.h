@@ -23,7 +23,7 @@ struct deposit {
     struct store_request request;
     struct buf *meta;  /* per entry */
     const char *unfit; /* why the mail cannot be kept, or NULL */
-    size_t held;       /* entries that a standing rule holds (holds.h) */
+    size_t held;       /* entries that a hold rule holds (hold_rules.h) */
 };
 
 /* Makes the entries of the recipients that have a destination. Everything is borrowed until deposit_free; the envelope's own recipients are not looked at. */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/ingress/holds.h"
+#include "lib/ingress/hold_rules.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/ingress/newcomers.h"
@@ -86,7 +86,7 @@ static void obey(struct notice *n)
     if (n == &sw.notice[DIVERT])
         atomic_store(&sw.on, n->said.on);
     else
-        holds_set(rules ? rules + 1 : "");
+        hold_rules_set(rules ? rules + 1 : "");
 }
 
 static void adopt(struct notice *n, struct said *s, const char *node)

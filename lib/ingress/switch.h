@@ -1,4 +1,4 @@
-/* switch - `dovelane divert on|off`: whether this program (the milter, the proxy) diverts at all; and the standing rules of `dovelane hold`, which travel the same way.
+/* switch - `dovelane divert on|off`: whether this program (the milter, the proxy) diverts at all; and the rules of `dovelane hold`, which travel the same way.
  *
  * What was said last is kept in every node's Redis (CONTROL_DIVERT, CONTROL_HOLDS) and in files of every milter's host (in state_directory), with a serial
  * number (said.h). A milter looks into every node that it reaches four times a second, and only looks: it may change nothing there. What a Redis that was

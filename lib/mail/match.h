@@ -1,4 +1,4 @@
-/* match - which mails are meant: the admin's selectors, on mail in lanes (the command `dovelane`) and on mail that comes in (the milter, for standing
+/* match - which mails are meant: the admin's selectors, on mail in lanes (the command `dovelane`) and on mail that comes in (the milter, for hold
  * rules). Of one kind one must fit, of different kinds all must. Nothing depends on case. */
 #ifndef DOVELANE_LIB_MAIL_MATCH_H
 #define DOVELANE_LIB_MAIL_MATCH_H

@@ -2,7 +2,7 @@
  *
  *   key               type     who writes            who reads          what
  *   dovelane.divert   string   ctl, relays           milters, relays    "<serial> on|off <who>": the highest serial counts, off before on
- *   dovelane.holds    string   ctl, relays           milters, relays    "<serial> on <who>", then the standing rules of `dovelane hold` (lib/ingress/holds.h)
+ *   dovelane.holds    string   ctl, relays           milters, relays    "<serial> on <who>", then the rules of `dovelane hold` (lib/ingress/hold_rules.h)
  *   dovelane.nodes    string   relays, ctl           relays, milters    the nodes of the group that joined or were taken out (lib/cluster/members.h)
  *   dovelane.drain    string   ctl, for seconds      that node's relay  there: everything goes to Postfix's queue
  *   dovelane.look     set      ctl                   that node's relay  lanes of which entries were marked (a hint: the marks are in the entries)

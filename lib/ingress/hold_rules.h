@@ -1,16 +1,16 @@
-/* holds - standing rules of `dovelane hold --add`: mail that fits one is stored as held. (A HOLD result of Postfix's own tables never reaches a diverted
+/* hold_rules - the rules of `dovelane hold --add`: mail that fits one is stored as held. (A HOLD result of Postfix's own tables never reaches a diverted
  * mail.) What the rules are is heard as the switch is (switch.h); of two hosts that heard at different times, one may hold what the other delivers. */
-#ifndef DOVELANE_LIB_INGRESS_HOLDS_H
-#define DOVELANE_LIB_INGRESS_HOLDS_H
+#ifndef DOVELANE_LIB_INGRESS_HOLD_RULES_H
+#define DOVELANE_LIB_INGRESS_HOLD_RULES_H
 
 #include <stdbool.h>
 
 #include "lib/mail/match.h"
 
 /* The rules from now on: lines as match_print writes them, an empty line between two rules. A rule that cannot be read is logged and left out. */
-void holds_set(const char *text);
+void hold_rules_set(const char *text);
 
 /* From any thread. */
-bool holds_fit(const struct match_facts *);
+bool hold_rules_fit(const struct match_facts *);
 
 #endif

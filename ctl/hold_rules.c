@@ -1,4 +1,4 @@
-#include "ctl/standing.h"
+#include "ctl/hold_rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static bool write_rules(struct ctl *ctl, unsigned long long before, const char *
     return true;
 }
 
-void standing_list(struct ctl *ctl)
+void hold_rules_list(struct ctl *ctl)
 {
     unsigned long long serial;
     char *rules = read_rules(ctl, &serial);
@@ -97,7 +97,7 @@ static bool add(struct ctl *ctl, const struct match *m)
     return written;
 }
 
-void standing_add(struct ctl *ctl, const struct match *m)
+void hold_rules_add(struct ctl *ctl, const struct match *m)
 {
     static const enum match_kind never[] = {MATCH_ID, MATCH_AGE, MATCH_ERROR};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
@@ -108,7 +108,7 @@ void standing_add(struct ctl *ctl, const struct match *m)
             ctl_usage("hold --add: others change the rules all the time; nothing was added");
 }
 
-void standing_remove(struct ctl *ctl, const char *number)
+void hold_rules_remove(struct ctl *ctl, const char *number)
 {
     unsigned long long serial;
     char *rules = read_rules(ctl, &serial), *end, *what = NULL;
@@ -137,7 +137,7 @@ void standing_remove(struct ctl *ctl, const char *number)
     free(what);
 }
 
-void standing_explain(struct ctl *ctl, const struct match_facts *facts)
+void hold_rules_explain(struct ctl *ctl, const struct match_facts *facts)
 {
     static const enum match_kind more[] = {MATCH_SASL_USER, MATCH_CLIENT, MATCH_SIZE, MATCH_HEADER};
     unsigned long long serial;

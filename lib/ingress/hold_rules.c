@@ -1,4 +1,4 @@
-#include "lib/ingress/holds.h"
+#include "lib/ingress/hold_rules.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static void add(struct match **rule, size_t *n, const char *text, size_t len)
     (*rule)[(*n)++] = m;
 }
 
-void holds_set(const char *text)
+void hold_rules_set(const char *text)
 {
     struct match *rule = NULL, *old;
     size_t n = 0, nold;
@@ -48,7 +48,7 @@ void holds_set(const char *text)
     free(old);
 }
 
-bool holds_fit(const struct match_facts *f)
+bool hold_rules_fit(const struct match_facts *f)
 {
     bool fits = false;
     pthread_rwlock_rdlock(&holds.lock);
