@@ -7,7 +7,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "lib/postfix/bypassed.h"
+#include "lib/postfix/features.h"
 #include "lib/base/mem.h"
 #include "lib/postfix/ourname.h"
 #include "lib/postfix/postconf.h"
@@ -142,11 +142,11 @@ static bool check_milters(struct look *l)
 
 /* ---- what a diverted mail would miss ---- */
 
-static void say_bypassed(void *arg, const struct bypassed *b)
+static void say_feature(void *arg, const struct postfix_feature *b)
 {
     struct look *l = arg;
     char mend[300];
-    if (b->kind == BYPASSED_FOR_SENDERS || b->kind == BYPASSED_FOR_RECIPIENTS) {
+    if (b->kind == FEATURE_FOR_SENDERS || b->kind == FEATURE_FOR_RECIPIENTS) {
         if (b->ignored)
             check_good(l->ctl, l->about, "%s = %s: diverted mail misses it, as `ignore` says it may", b->parameter, b->what);
         else if (*l->ctl->config->postfix_config)
@@ -155,7 +155,7 @@ static void say_bypassed(void *arg, const struct bypassed *b)
             check_say(l->ctl, FINDING_WARNING, FOUND_MAPS_UNSEEN, l->about, "postfix_config = \"/etc/postfix\"", "%s = %s: postfix_config is empty, so nobody looks whether it would change a mail", b->parameter, b->what);
     } else if (b->ignored) {
         check_good(l->ctl, l->about, "%s = %s: diverted mail misses it, as `ignore` says it may", b->parameter, b->what);
-    } else if (b->kind == BYPASSED_RESULT) {
+    } else if (b->kind == FEATURE_RESULT) {
         snprintf(mend, sizeof mend, "REJECT or DISCARD instead%s, or ignore = { \"%s\" } if diverted mail may miss it",
                  b->in_cleanup ? ", a cleanup_service_name of its own without that table" : "", b->parameter);
         check_say(l->ctl, FINDING_CRITICAL, FOUND_TABLE_RESULT, l->about, mend, "%s: %s: diverted mail would escape it, so diverting is off", b->parameter, b->what);
@@ -285,7 +285,7 @@ void check_postfix(struct ctl *ctl, const char *directory)
         if (!check_milters(&l))
             continue;
         users++;
-        bypassed_by_service(l.conf, l.service->key, &ctl->config->ignore, say_bypassed, any_word, &l);
+        features_of_service(l.conf, l.service->key, &ctl->config->ignore, say_feature, any_word, &l);
         if (!strcmp(l.service->name, "submission") || !strcmp(l.service->name, "submissions") || !strcmp(l.service->name, "smtps"))
             check_say(ctl, FINDING_WARNING, FOUND_OWN_USERS, l.about, "-o smtpd_milters without ours", "mail of your own users is diverted, too; their bounces and notices are then the relay's matter");
     }
@@ -293,13 +293,13 @@ void check_postfix(struct ctl *ctl, const char *directory)
     if (behind) {
         users++;
         snprintf(l.about, sizeof l.about, "behind the proxy: service %.80s", behind->name);
-        bypassed_by_service(l.conf, behind->key, &ctl->config->ignore, say_bypassed, any_word, &l);
+        features_of_service(l.conf, behind->key, &ctl->config->ignore, say_feature, any_word, &l);
     }
     if (!users)
         check_say(ctl, FINDING_WARNING, FOUND_MILTER_UNUSED, "master.cf", "-o { smtpd_milters = { unix:dovelane/milter.sock, default_action=accept, ... } } for port 25", "no smtpd uses the milter at %s: nothing is diverted (right until the guide's step for Postfix)", ctl->config->milter_socket);
     if (users) {
         snprintf(l.about, sizeof l.about, "main.cf");
-        bypassed_by_delivery(l.conf, &ctl->config->ignore, say_bypassed, &l);
+        features_of_delivery(l.conf, &ctl->config->ignore, say_feature, &l);
     }
     check_port(&l, "bounce_port", ctl->config->bounce_port, true);
     check_port(&l, "reinject_port", ctl->config->reinject_port, false);

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/postfix/bypassed.h"
+#include "lib/postfix/features.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/postfix/postconf.h"
@@ -84,13 +84,13 @@ static uint64_t state_of(const struct facts *f)
     return hash;
 }
 
-static void take(void *arg, const struct bypassed *b)
+static void take(void *arg, const struct postfix_feature *b)
 {
     struct facts *f = arg;
     if (b->ignored)
         return;
-    if (b->kind == BYPASSED_FOR_SENDERS || b->kind == BYPASSED_FOR_RECIPIENTS)
-        maps_add(f->maps, b->kind == BYPASSED_FOR_SENDERS ? MAPS_SENDER : MAPS_RECIPIENT, b->parameter, b->what);
+    if (b->kind == FEATURE_FOR_SENDERS || b->kind == FEATURE_FOR_RECIPIENTS)
+        maps_add(f->maps, b->kind == FEATURE_FOR_SENDERS ? MAPS_SENDER : MAPS_RECIPIENT, b->parameter, b->what);
     else
         add_text(&f->finding, &f->nfindings, mem_printf("%s = %.200s", b->parameter, b->what));
 }
@@ -205,18 +205,18 @@ static void take_service(struct facts *f, const struct postconf *conf)
     if (postfix.way == POSTFIX_PROXY) {
         s = postconf_listener(conf, c->proxy_next);
         f->named = s != NULL;
-        bypassed_by_service(conf, s ? s->key : NULL, &c->ignore, take, note_file, f);
+        features_of_service(conf, s ? s->key : NULL, &c->ignore, take, note_file, f);
         take_behind_proxy(f, conf, s ? s->key : "smtp/inet");
         return;
     }
     for (size_t i = 0; (s = postconf_service(conf, i)); i++) {
         if (!strcmp(s->command, "smtpd") && strstr(postconf_get(conf, s->key, "smtpd_milters"), last_two(c->milter_socket))) {
             f->named = true;
-            bypassed_by_service(conf, s->key, &c->ignore, take, note_file, f);
+            features_of_service(conf, s->key, &c->ignore, take, note_file, f);
         }
     }
     if (!f->named)
-        bypassed_by_service(conf, NULL, &c->ignore, take, note_file, f);
+        features_of_service(conf, NULL, &c->ignore, take, note_file, f);
 }
 
 static struct facts *read_facts(void)
@@ -234,7 +234,7 @@ static struct facts *read_facts(void)
     f->maps = maps_new(c->postfix_config, f->delimiter);
     if (conf) {
         take_service(f, conf);
-        bypassed_by_delivery(conf, &c->ignore, take, f);
+        features_of_delivery(conf, &c->ignore, take, f);
     } else {
         add_text(&f->finding, &f->nfindings, mem_printf("postfix_config = %s: %s", c->postfix_config, error));
         f->named = true; /* one complaint is enough */

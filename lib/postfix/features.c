@@ -1,5 +1,5 @@
-/* bypassed - see bypassed.h. */
-#include "lib/postfix/bypassed.h"
+/* features - see features.h. */
+#include "lib/postfix/features.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,25 +17,25 @@ static const char *const checks[] = {"header_checks", "mime_header_checks", "nes
 static const char *const restrictions[] = {"smtpd_client_restrictions", "smtpd_helo_restrictions", "smtpd_sender_restrictions", "smtpd_relay_restrictions",
                                            "smtpd_recipient_restrictions", "smtpd_data_restrictions", "smtpd_end_of_data_restrictions"};
 static const struct {
-    enum bypassed_kind kind;
+    enum feature_kind kind;
     const char *parameter;
-} of_addresses[] = {{BYPASSED_FOR_RECIPIENTS, "virtual_alias_maps"}, {BYPASSED_FOR_RECIPIENTS, "recipient_canonical_maps"}, {BYPASSED_FOR_RECIPIENTS, "canonical_maps"},
-                    {BYPASSED_FOR_RECIPIENTS, "recipient_bcc_maps"}, {BYPASSED_FOR_SENDERS, "sender_canonical_maps"},       {BYPASSED_FOR_SENDERS, "canonical_maps"}};
+} of_addresses[] = {{FEATURE_FOR_RECIPIENTS, "virtual_alias_maps"}, {FEATURE_FOR_RECIPIENTS, "recipient_canonical_maps"}, {FEATURE_FOR_RECIPIENTS, "canonical_maps"},
+                    {FEATURE_FOR_RECIPIENTS, "recipient_bcc_maps"}, {FEATURE_FOR_SENDERS, "sender_canonical_maps"},       {FEATURE_FOR_SENDERS, "canonical_maps"}};
 
 struct walk {
     const struct postconf *conf;
     const char *service;
     const struct config_list *ignore;
-    bypassed_fn *fn;
-    bypassed_word_fn *word_fn;
+    features_fn *fn;
+    features_word_fn *word_fn;
     void *arg;
     bool in_cleanup;
-    struct bypassed now; /* of the list whose tables are looked at */
+    struct postfix_feature now; /* of the list whose tables are looked at */
 };
 
-static void tell(const struct walk *w, enum bypassed_kind kind, const char *parameter, const char *what, bool ignored)
+static void tell(const struct walk *w, enum feature_kind kind, const char *parameter, const char *what, bool ignored)
 {
-    const struct bypassed b = {kind, parameter, what, w->in_cleanup, ignored};
+    const struct postfix_feature b = {kind, parameter, what, w->in_cleanup, ignored};
     w->fn(w->arg, &b);
 }
 
@@ -44,7 +44,7 @@ static void walk_settings(const struct walk *w, const char *service, const char 
     for (size_t i = 0; i < n; i++) {
         const char *value = postconf_get(w->conf, service, name[i]);
         if (*value)
-            tell(w, BYPASSED_SETTING, name[i], value, config_list_has(w->ignore, name[i]));
+            tell(w, FEATURE_SETTING, name[i], value, config_list_has(w->ignore, name[i]));
     }
 }
 
@@ -53,7 +53,7 @@ static void walk_restrictions(struct walk *w, const char *parameter, const char 
     postconf_words(list, w->word_fn, w->arg);
     char *effect = config_list_has(w->ignore, parameter) ? NULL : restrictions_effect(postconf_directory(w->conf), list);
     if (effect)
-        tell(w, BYPASSED_RESULT, parameter, effect, false);
+        tell(w, FEATURE_RESULT, parameter, effect, false);
     free(effect);
 }
 
@@ -69,7 +69,7 @@ static bool walk_checks(void *arg, const char *table)
     struct walk *w = arg;
     char *effect = config_list_has(w->ignore, table) ? NULL : table_effect(postconf_directory(w->conf), table);
     if (effect)
-        tell(w, BYPASSED_RESULT, w->now.parameter, effect, false);
+        tell(w, FEATURE_RESULT, w->now.parameter, effect, false);
     free(effect);
     return true;
 }
@@ -91,7 +91,7 @@ static void walk_cleanup(struct walk *w)
         walk_settings(w, cleanup, of_cleanup, COUNT(of_cleanup));
     for (size_t i = 0; i < COUNT(of_addresses) && addresses; i++) {
         const char *tables = postconf_get(w->conf, cleanup, of_addresses[i].parameter);
-        w->now = (struct bypassed){.kind = of_addresses[i].kind, .parameter = of_addresses[i].parameter};
+        w->now = (struct postfix_feature){.kind = of_addresses[i].kind, .parameter = of_addresses[i].parameter};
         postconf_words(tables, w->word_fn, w->arg);
         postconf_words(tables, walk_addresses, w);
     }
@@ -106,7 +106,7 @@ static void walk_cleanup(struct walk *w)
     free(cleanup);
 }
 
-void bypassed_by_service(const struct postconf *conf, const char *service, const struct config_list *ignore, bypassed_fn *fn, bypassed_word_fn *word_fn, void *arg)
+void features_of_service(const struct postconf *conf, const char *service, const struct config_list *ignore, features_fn *fn, features_word_fn *word_fn, void *arg)
 {
     struct walk w = {.conf = conf, .service = service, .ignore = ignore, .fn = fn, .word_fn = word_fn, .arg = arg};
     walk_settings(&w, service, of_smtpd, COUNT(of_smtpd));
@@ -116,7 +116,7 @@ void bypassed_by_service(const struct postconf *conf, const char *service, const
     walk_cleanup(&w);
 }
 
-void bypassed_by_delivery(const struct postconf *conf, const struct config_list *ignore, bypassed_fn *fn, void *arg)
+void features_of_delivery(const struct postconf *conf, const struct config_list *ignore, features_fn *fn, void *arg)
 {
     struct walk w = {.conf = conf, .ignore = ignore, .fn = fn, .arg = arg};
     walk_settings(&w, NULL, of_delivery, COUNT(of_delivery));

@@ -1,22 +1,22 @@
-/* bypassed - what Postfix's settings do to a mail of a service, and a diverted mail would miss: aliases, BCCs, filters, results of tables.
+/* features - what Postfix's settings do to a mail of a service, and a diverted mail misses: aliases, BCCs, filters, results of tables.
  *
  * Postfix does these when it queues a mail or delivers it itself (postconf(5), cleanup(8), access(5), header_checks(5)). Both the milter, which then does
  * not divert, and the admin's check judge by this one walk. Blocks: runs postmap(1) and reads the tables' files. */
-#ifndef DOVELANE_LIB_POSTFIX_BYPASSED_H
-#define DOVELANE_LIB_POSTFIX_BYPASSED_H
+#ifndef DOVELANE_LIB_POSTFIX_FEATURES_H
+#define DOVELANE_LIB_POSTFIX_FEATURES_H
 
 #include "lib/config/config.h"
 #include "lib/postfix/postconf.h"
 
-enum bypassed_kind {
-    BYPASSED_SETTING,        /* the parameter is set at all: no mail may be diverted */
-    BYPASSED_RESULT,         /* one of its tables can answer HOLD, FILTER, REDIRECT or BCC: no mail may be diverted */
-    BYPASSED_FOR_SENDERS,    /* a table of addresses: a mail whose sender is in it is not to be diverted */
-    BYPASSED_FOR_RECIPIENTS, /* the same of recipients */
+enum feature_kind {
+    FEATURE_SETTING,        /* the parameter is set at all: no mail may be diverted */
+    FEATURE_RESULT,         /* one of its tables can answer HOLD, FILTER, REDIRECT or BCC: no mail may be diverted */
+    FEATURE_FOR_SENDERS,    /* a table of addresses: a mail whose sender is in it is not to be diverted */
+    FEATURE_FOR_RECIPIENTS, /* the same of recipients */
 };
 
-struct bypassed {
-    enum bypassed_kind kind;
+struct postfix_feature {
+    enum feature_kind kind;
     const char *parameter; /* "always_bcc", or the name of a restriction class */
     const char *what;      /* its value; the result and where it stands; one table of addresses */
     bool in_cleanup;       /* cleanup(8) reads it: -o of the smtpd service does not change it */
@@ -24,14 +24,14 @@ struct bypassed {
 };
 
 /* What was found lives until fn returns. */
-typedef void bypassed_fn(void *arg, const struct bypassed *);
+typedef void features_fn(void *arg, const struct postfix_feature *);
 /* Each word of a list that was read, a table or not: whose change means that the walk is to be done again. */
-typedef bool bypassed_word_fn(void *arg, const char *word);
+typedef bool features_word_fn(void *arg, const char *word);
 
 /* Walks through all that concerns a service ("smtp/inet"; NULL: main.cf alone). ignore: names of parameters and tables that a diverted mail may miss;
  * tables are not looked into where it names them or their parameter. */
-void bypassed_by_service(const struct postconf *, const char *service, const struct config_list *ignore, bypassed_fn *, bypassed_word_fn *, void *arg);
+void features_of_service(const struct postconf *, const char *service, const struct config_list *ignore, features_fn *, features_word_fn *, void *arg);
 /* The same for what Postfix's smtp(8) and lmtp(8) do as they deliver, whatever service the mail came by. */
-void bypassed_by_delivery(const struct postconf *, const struct config_list *ignore, bypassed_fn *, void *arg);
+void features_of_delivery(const struct postconf *, const struct config_list *ignore, features_fn *, void *arg);
 
 #endif
