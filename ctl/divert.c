@@ -1,4 +1,4 @@
-/* dovelane divert on|off|status - the switch of all milters. What is said goes to every node; every milter looks there four times a second (lib/ingress/switch.h)
+/* dovelane divert on|off|status - the switch of all milters. What is said goes to every node; every milter looks there four times a second (lib/ingress/divert_switch.h)
  * and shows what it obeys in the name of its connections. */
 #include "ctl/divert.h"
 

@@ -15,7 +15,7 @@
 #include "lib/daemon/program.h"
 #include "milter/session.h"
 #include "lib/ingress/leaving.h"
-#include "lib/ingress/switch.h"
+#include "lib/ingress/divert_switch.h"
 
 struct milter milter;
 
@@ -77,7 +77,7 @@ int main(int argc, char **argv)
     milter.store = store_open_on(milter.loop, p.config, p.node, &error);
     if (!milter.store)
         log_fatal("%s", error);
-    switch_open(p.config, NULL); /* before the first mail */
+    divert_switch_open(p.config, NULL); /* before the first mail */
     postfix_open(p.config, POSTFIX_MILTER);
     lookup_open(milter.loop);
     session_open();

@@ -1,13 +1,13 @@
 /* Disk first: a mail goes to lanes only when nothing that Postfix would do with it is lost by that. */
 #include "lib/ingress/reasons.h"
 #include "milter/session.h"
-#include "lib/ingress/switch.h"
+#include "lib/ingress/divert_switch.h"
 
 #include <stdio.h>
 
 const char *rules_queue_reason(const struct mail *m, char *detail, size_t size)
 {
-    const char *reason = reasons_of_all(switch_on(), detail, size);
+    const char *reason = reasons_of_all(divert_switch_on(), detail, size);
     if (reason)
         return reason;
     if (!m->nrecipients)

@@ -22,7 +22,7 @@
 #include "proxy/proxy.h"
 #include "proxy/session.h"
 #include "lib/ingress/leaving.h"
-#include "lib/ingress/switch.h"
+#include "lib/ingress/divert_switch.h"
 
 #define OTHER_FDS 64
 
@@ -163,7 +163,7 @@ int main(int argc, char **argv)
     proxy.store = store_open_on(proxy.loop, p.config, p.node, &error);
     if (!proxy.store)
         log_fatal("%s", error);
-    switch_open(p.config, "proxy"); /* before the first mail */
+    divert_switch_open(p.config, "proxy"); /* before the first mail */
     postfix_open(p.config, POSTFIX_PROXY);
     lookup_open(proxy.loop);
     ev_timer_init(&sweep, on_sweep, 10., 10.);

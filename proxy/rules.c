@@ -9,7 +9,7 @@
 #include "lib/postfix/postfix.h"
 #include "proxy/proxy.h"
 #include "lib/ingress/reasons.h"
-#include "lib/ingress/switch.h"
+#include "lib/ingress/divert_switch.h"
 
 static bool too_large(const struct engine *e)
 {
@@ -39,7 +39,7 @@ static const char *judge(const struct engine *e, struct mail_recipient *r, const
 static const char *of_all(const struct engine *e, char detail[RULES_DETAIL])
 {
     const char *source = e->xforward[XFORWARD_SOURCE];
-    const char *reason = reasons_of_all(switch_on(), detail, RULES_DETAIL);
+    const char *reason = reasons_of_all(divert_switch_on(), detail, RULES_DETAIL);
     if (reason)
         return reason;
     if (!e->sender.plain || (*e->sender.address && !address_plain(e->sender.address, e->utf8))) {

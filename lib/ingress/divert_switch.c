@@ -1,4 +1,4 @@
-#include "lib/ingress/switch.h"
+#include "lib/ingress/divert_switch.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include "lib/ingress/hold_rules.h"
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
-#include "lib/ingress/newcomers.h"
+#include "lib/ingress/membership_watch.h"
 #include "lib/cluster/said.h"
 #include "lib/redis/control_keys.h"
 #include "lib/redis/wire.h"
@@ -51,10 +51,10 @@ static struct {
     atomic_bool on;
     atomic_size_t heard; /* answers to a first question */
     struct ev_loop *loop;
-    struct newcomers *newcomers;
+    struct membership_watch *membership_watch;
 } sw = {.notice = {{.key = CONTROL_DIVERT, .what = "divert"}, {.key = CONTROL_HOLDS, .what = "holds"}}};
 
-bool switch_on(void)
+bool divert_switch_on(void)
 {
     return atomic_load_explicit(&sw.on, memory_order_relaxed);
 }
@@ -91,7 +91,7 @@ static void obey(struct notice *n)
 
 static void adopt(struct notice *n, struct said *s, const char *node)
 {
-    bool was = switch_on();
+    bool was = divert_switch_on();
     free(n->said.text);
     n->said = *s;
     obey(n);
@@ -114,7 +114,7 @@ static void ignore(struct wire *w, redisReply *reply, void *arg)
 static void name_connection(struct ear *ear)
 {
     char name[sizeof ear->name];
-    snprintf(name, sizeof name, "dovelane-switch:%s:%s:%llu:%s:%llu%s", sw.host, switch_on() ? "on" : "off", sw.notice[DIVERT].said.serial, sw.digest,
+    snprintf(name, sizeof name, "dovelane-switch:%s:%s:%llu:%s:%llu%s", sw.host, divert_switch_on() ? "on" : "off", sw.notice[DIVERT].said.serial, sw.digest,
              sw.notice[HOLDS].said.serial, wire_on_standby(ear->wire) ? ":standby" : "");
     if (!strcmp(name, ear->name))
         return;
@@ -157,7 +157,7 @@ static void on_look(struct ev_loop *loop, ev_timer *t, int events)
     for (size_t i = 0; i < sw.config->nnodes; i++) {
         look(&sw.ear[i]);
         if (wire_up(sw.ear[i].wire))
-            newcomers_look(sw.newcomers, i, sw.ear[i].wire);
+            membership_watch_look(sw.membership_watch, i, sw.ear[i].wire);
     }
 }
 
@@ -187,7 +187,7 @@ static void *listen_to_nodes(void *arg)
     return NULL;
 }
 
-void switch_open(const struct config *config, const char *part)
+void divert_switch_open(const struct config *config, const char *part)
 {
     char *directory = mem_printf("%s%s%s", config->state_directory, part ? "/" : "", part ? part : "");
     pthread_t thread;
@@ -212,10 +212,10 @@ void switch_open(const struct config *config, const char *part)
         read_file(&sw.notice[i]);
         obey(&sw.notice[i]);
     }
-    if (!switch_on())
+    if (!divert_switch_on())
         log_warning("diverting is off: all mail goes to Postfix's queue until `dovelane divert on` (%.*s)", said_first_line(&sw.notice[DIVERT].said),
                     sw.notice[DIVERT].said.text ? sw.notice[DIVERT].said.text : "");
-    sw.newcomers = newcomers_open(config, part ? "dovelane-proxy" : "dovelane-milter");
+    sw.membership_watch = membership_watch_open(config, part ? "dovelane-proxy" : "dovelane-milter");
     sw.loop = ev_loop_new(0);
     if (!sw.loop || pthread_create(&thread, NULL, listen_to_nodes, NULL))
         log_fatal("no thread for the switch");

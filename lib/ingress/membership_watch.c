@@ -1,4 +1,4 @@
-#include "lib/ingress/newcomers.h"
+#include "lib/ingress/membership_watch.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -19,7 +19,7 @@
 #define AGAIN 600. /* seconds until a reload that came to nothing is tried again */
 
 struct server {
-    struct newcomers *all;
+    struct membership_watch *all;
     struct beat_reader reader;
     double asked;      /* clock_monotonic; 0: never */
     unsigned open;     /* answers that are owed */
@@ -27,7 +27,7 @@ struct server {
     bool all_know;
 };
 
-struct newcomers {
+struct membership_watch {
     const struct config *config;
     char *file;
     struct members table;
@@ -39,12 +39,12 @@ struct newcomers {
 
 /* ---- what is new ---- */
 
-static bool is_new(const struct newcomers *n, const struct member *m)
+static bool is_new(const struct membership_watch *n, const struct member *m)
 {
     return !m->gone && !m->joining && config_node_index(n->config, m->name) < 0;
 }
 
-static bool matters(const struct newcomers *n, const struct member *m)
+static bool matters(const struct membership_watch *n, const struct member *m)
 {
     int i = config_node_index(n->config, m->name);
     const struct config_node *node = i < 0 ? NULL : &n->config->node[i];
@@ -53,7 +53,7 @@ static bool matters(const struct newcomers *n, const struct member *m)
     return node->learned && (member_out(m) || !config_node_is(node, m));
 }
 
-static bool knows_all(const struct newcomers *n, const char *name, const char *text)
+static bool knows_all(const struct membership_watch *n, const char *name, const char *text)
 {
     for (size_t i = 0; i < n->table.n; i++)
         if (is_new(n, &n->table.v[i]) && strcmp(n->table.v[i].name, name) && !beat_names(text, n->table.v[i].name))
@@ -63,7 +63,7 @@ static bool knows_all(const struct newcomers *n, const char *name, const char *t
 
 /* ---- what follows ---- */
 
-static void use(struct newcomers *n)
+static void use(struct membership_watch *n)
 {
     bool due = false, told = false, known = true;
     for (size_t i = 0; i < n->table.n; i++)
@@ -116,7 +116,7 @@ static void on_beats(struct wire *w, redisReply *reply, void *arg)
     use(s->all);
 }
 
-void newcomers_look(struct newcomers *n, size_t node, struct wire *w)
+void membership_watch_look(struct membership_watch *n, size_t node, struct wire *w)
 {
     double now = clock_monotonic();
     if (!n || n->server[node].open || (n->server[node].asked > 0. && now - n->server[node].asked < LOOK))
@@ -127,11 +127,11 @@ void newcomers_look(struct newcomers *n, size_t node, struct wire *w)
     s->open += wire_sendf(w, on_beats, s, beat_reader_command(&s->reader));
 }
 
-struct newcomers *newcomers_open(const struct config *c, const char *program)
+struct membership_watch *membership_watch_open(const struct config *c, const char *program)
 {
     if (c->membership != MEMBERSHIP_LEARNED)
         return NULL;
-    struct newcomers *n = mem_zero(sizeof *n);
+    struct membership_watch *n = mem_zero(sizeof *n);
     n->config = c;
     n->file = members_file(c->state_directory, program);
     members_load(&n->table, n->file); /* if it cannot be read, config_learn() has found that: unlearned */
