@@ -16,7 +16,7 @@
 
 #define PATIENCE 3. /* seconds for all milters to obey; they need a quarter of one */
 
-struct said {
+struct admin_notice {
     unsigned long long serial;
     bool on;
     char text[160];
@@ -30,18 +30,18 @@ struct milter {
 };
 
 struct picture {
-    struct said said; /* what counts */
-    bool differ;      /* nodes do not agree, or do not all know it */
+    struct admin_notice said; /* what counts */
+    bool differ;              /* nodes do not agree, or do not all know it */
     size_t nmilters;
     struct milter *milter;
 };
 
 /* ---- reading ---- */
 
-static bool parse(const char *text, struct said *out)
+static bool parse(const char *text, struct admin_notice *out)
 {
     char word[8] = "";
-    *out = (struct said){0};
+    *out = (struct admin_notice){0};
     bool good = sscanf(text, "%20llu %7[a-z]", &out->serial, word) == 2 && (!strcmp(word, "on") || !strcmp(word, "off"));
     out->on = !strcmp(word, "on");
     snprintf(out->text, sizeof out->text, "%s", text);
@@ -89,13 +89,13 @@ static void read_picture(struct ctl *ctl, struct picture *p)
     free(p->milter);
     *p = (struct picture){.said = {.on = true}};
     for (size_t i = 0; i < ctl->nconns; i++) {
-        struct said one = {.on = true};
+        struct admin_notice one = {.on = true};
         if (!conn_up(&ctl->conn[i]))
             continue;
         redisReply *r = conn_call(&ctl->conn[i], "GET " CONTROL_DIVERT);
         up++;
         if (r && r->type == REDIS_REPLY_STRING && !parse(r->str, &one))
-            one = (struct said){.on = true};
+            one = (struct admin_notice){.on = true};
         if (r)
             freeReplyObject(r);
         if (one.serial > p->said.serial || (one.serial && one.serial == p->said.serial && !one.on)) {
@@ -130,7 +130,7 @@ static void say(struct ctl *ctl, bool on)
 }
 
 /* "12345 off root (uid 0)" as people read it. The number is milliseconds since 1970, by the clock of whoever said it (notice.c). */
-static void print_said(const struct said *said)
+static void print_said(const struct admin_notice *said)
 {
     int caller = 0;
     char when[40] = "";

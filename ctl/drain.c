@@ -13,7 +13,7 @@
 #include "ctl/divert.h"
 #include "lib/base/log.h"
 #include "ctl/out.h"
-#include "ctl/pick.h"
+#include "ctl/match_options.h"
 #include "lib/redis/control_keys.h"
 
 #define KEEP "15000"  /* milliseconds that the key outlives us; longer than a node that hangs can hold us up */

@@ -9,7 +9,7 @@
 
 #include "ctl/mailq.h"
 #include "ctl/out.h"
-#include "ctl/pick.h"
+#include "ctl/match_options.h"
 
 /* Postfix has two layouts, by the length of its ids. */
 struct layout {
@@ -149,30 +149,30 @@ static void print_json(const struct queue *q)
 
 void mailq_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, PICK_LONG_OPTIONS, {0}};
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, MATCH_LONG_OPTIONS, {0}};
     struct match pick = {0};
     struct queue q;
     bool json = false;
     int o;
     while ((o = getopt_long(argc, argv, "jph", options, NULL)) != -1) {
-        if (o >= PICK_OPTION)
-            pick_add(&pick, o, optarg);
+        if (o >= MATCH_OPTION)
+            match_options_add(&pick, o, optarg);
         else if (o == 'j')
             json = true;
         else if (o == 'h') {
             puts("usage: dovelane mailq [-j] [which mails | ID...]\n"
                  "Prints what waits in the lanes as `postqueue -p` prints Postfix's queue; * after an id: being delivered, !: held.\n"
                  "  -j  one JSON object a line, with the keys of `postqueue -j` and `nodes` (who holds it) and `lane`\n");
-            pick_print_help();
+            match_options_print_help();
             exit(STATUS_DONE);
         }
         else if (o != 'p')
             ctl_usage("see `dovelane mailq --help`");
     }
-    pick_ids(&pick, argc, argv);
+    match_options_ids(&pick, argc, argv);
     ctl_connect(ctl);
     queue_load(ctl, &q);
-    pick_filter(&pick, &q);
+    match_options_filter(&pick, &q);
     if (json)
         print_json(&q);
     else

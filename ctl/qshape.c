@@ -7,7 +7,7 @@
 #include "lib/base/clock.h"
 #include "ctl/mailq.h"
 #include "ctl/out.h"
-#include "ctl/pick.h"
+#include "ctl/match_options.h"
 
 #define BUCKETS 10 /* below 5, 10, 20 ... 1280 minutes, and beyond */
 #define FIRST 5
@@ -95,31 +95,31 @@ static void print_table(struct table *t)
 
 void qshape_command(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {{"senders", no_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, PICK_LONG_OPTIONS, {0}};
+    static const struct option options[] = {{"senders", no_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, MATCH_LONG_OPTIONS, {0}};
     struct match pick = {0};
     struct queue q;
     struct table t = {0};
     bool senders = false;
     int o;
     while ((o = getopt_long(argc, argv, "sh", options, NULL)) != -1) {
-        if (o >= PICK_OPTION)
-            pick_add(&pick, o, optarg);
+        if (o >= MATCH_OPTION)
+            match_options_add(&pick, o, optarg);
         else if (o == 's')
             senders = true;
         else if (o == 'h') {
             puts("usage: dovelane qshape [-s] [which mails | ID...]\n"
                  "Recipients in the lanes by domain (rows) and age in minutes (columns), as Postfix's qshape(1).\n"
                  "  -s  mails by their sender's domain instead\n");
-            pick_print_help();
+            match_options_print_help();
             exit(STATUS_DONE);
         }
         else
             ctl_usage("see `dovelane qshape --help`");
     }
-    pick_ids(&pick, argc, argv);
+    match_options_ids(&pick, argc, argv);
     ctl_connect(ctl);
     queue_load(ctl, &q);
-    pick_filter(&pick, &q);
+    match_options_filter(&pick, &q);
     for (size_t i = 0; i < q.n; i++) {
         const struct envelope *e = &q.item[i].envelope;
         int bucket = bucket_of(e->arrived);

@@ -8,7 +8,7 @@
 
 #include "ctl/mailq.h"
 #include "ctl/out.h"
-#include "ctl/pick.h"
+#include "ctl/match_options.h"
 
 static void print_time(const char *label, int64_t microseconds)
 {
@@ -99,27 +99,27 @@ static void print_item(const struct item *item)
 
 static void load(struct ctl *ctl, int argc, char **argv, const char *help, struct queue *q)
 {
-    static const struct option options[] = {{"help", no_argument, NULL, 'h'}, PICK_LONG_OPTIONS, {0}};
+    static const struct option options[] = {{"help", no_argument, NULL, 'h'}, MATCH_LONG_OPTIONS, {0}};
     struct match pick = {0};
     int o;
     while ((o = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (o >= PICK_OPTION)
-            pick_add(&pick, o, optarg);
+        if (o >= MATCH_OPTION)
+            match_options_add(&pick, o, optarg);
         else if (o == 'h') {
             puts(help);
-            pick_print_help();
+            match_options_print_help();
             exit(STATUS_DONE);
         } else
             ctl_usage("see `dovelane %s --help`", argv[0]);
     }
-    pick_ids(&pick, argc, argv);
+    match_options_ids(&pick, argc, argv);
     if (!pick.n)
         ctl_usage("%s wants to know which mail: Postfix's queue id or an entry's own in hex (`dovelane mailq` shows them), "
                   "or options such as --sender",
                   argv[0]);
     ctl_connect(ctl);
     queue_load(ctl, q);
-    pick_filter(&pick, q);
+    match_options_filter(&pick, q);
     if (!q->n) {
         char *which = match_text(&pick);
         if (argc == 2 && *argv[1] != '-')

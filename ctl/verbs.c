@@ -16,7 +16,7 @@
 
 #include "ctl/mailq.h"
 #include "ctl/out.h"
-#include "ctl/pick.h"
+#include "ctl/match_options.h"
 #include "lib/redis/control_keys.h"
 #include "ctl/hold_rules.h"
 
@@ -243,7 +243,7 @@ static void print_help(const struct verb *v)
         puts("  --add      instead: mail that comes in from now on and fits is held, until the rule is removed\n"
              "  --list     such rules     --remove N  one of them");
     puts("");
-    pick_print_help();
+    match_options_print_help();
     puts("\nIt is done on every node that holds a copy. When one does not answer the status is 1: repeat the command when it is back.");
 }
 
@@ -280,7 +280,7 @@ static void run(struct ctl *ctl, const struct verb *v, const struct match *pick,
     char *which = match_text(pick);
     ctl_connect(ctl);
     queue_load(ctl, &q);
-    pick_filter(pick, &q);
+    match_options_filter(pick, &q);
     out_error("%zu mail%s: %s\n", q.n, ctl_s(q.n), which);
     if (dry) {
         mailq_print(&q);
@@ -302,14 +302,14 @@ static void run(struct ctl *ctl, const struct verb *v, const struct match *pick,
 
 static void verb_command(struct ctl *ctl, const struct verb *v, int argc, char **argv)
 {
-    static const struct option options[] = {{"add", no_argument, NULL, 'a'}, {"list", no_argument, NULL, 'l'}, {"remove", required_argument, NULL, 'r'}, {"dry-run", no_argument, NULL, 'n'}, {"yes", no_argument, NULL, 'y'}, {"help", no_argument, NULL, 'h'}, PICK_LONG_OPTIONS, {0}};
+    static const struct option options[] = {{"add", no_argument, NULL, 'a'}, {"list", no_argument, NULL, 'l'}, {"remove", required_argument, NULL, 'r'}, {"dry-run", no_argument, NULL, 'n'}, {"yes", no_argument, NULL, 'y'}, {"help", no_argument, NULL, 'h'}, MATCH_LONG_OPTIONS, {0}};
     struct match pick = {0};
     bool dry = false, yes = false, add = false, list = false;
     const char *remove = NULL;
     int o;
     while ((o = getopt_long(argc, argv, "nyh", options, NULL)) != -1) {
-        if (o >= PICK_OPTION)
-            pick_add(&pick, o, optarg);
+        if (o >= MATCH_OPTION)
+            match_options_add(&pick, o, optarg);
         else if (o == 'n')
             dry = true;
         else if (o == 'y')
@@ -326,7 +326,7 @@ static void verb_command(struct ctl *ctl, const struct verb *v, int argc, char *
         } else
             ctl_usage("see `dovelane %s --help`", v->name);
     }
-    pick_ids(&pick, argc, argv);
+    match_options_ids(&pick, argc, argv);
     if (list || remove) {
         ctl_connect(ctl);
         if (remove)
@@ -337,7 +337,7 @@ static void verb_command(struct ctl *ctl, const struct verb *v, int argc, char *
         return;
     }
     if (!pick.n && v == &flush)
-        pick_add(&pick, PICK_OPTION + MATCH_ALL, NULL);
+        match_options_add(&pick, MATCH_OPTION + MATCH_ALL, NULL);
     if (!pick.n)
         ctl_usage("%s wants to know which mails: an id, or options such as --sender; --all for every one", v->name);
     if (v == &requeue && !*ctl->config->reinject_port)

@@ -12,7 +12,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "lib/ingress/membership_watch.h"
-#include "lib/cluster/said.h"
+#include "lib/cluster/admin_notice.h"
 #include "lib/redis/control_keys.h"
 #include "lib/redis/wire.h"
 
@@ -23,7 +23,7 @@
 enum { DIVERT, HOLDS, NOTICES };
 struct notice {
     const char *key, *what;
-    struct said said;
+    struct admin_notice said;
     char *file;
     bool unkept; /* the file has it not, and that was logged */
 };
@@ -63,7 +63,7 @@ bool divert_switch_on(void)
 
 static void write_file(struct notice *n)
 {
-    bool good = said_save(&n->said, n->file);
+    bool good = admin_notice_save(&n->said, n->file);
     if (!good && !n->unkept)
         log_warning("%s: %s: after a restart only the nodes know it", n->file, strerror(errno));
     n->unkept = !good;
@@ -72,10 +72,10 @@ static void write_file(struct notice *n)
 /* Doubt means off: the file is there, but what it says cannot be known. */
 static void read_file(struct notice *n)
 {
-    if (said_load(n->file, &n->said))
+    if (admin_notice_load(n->file, &n->said))
         return;
     log_error("%s cannot be understood: %s", n->file, n == &sw.notice[DIVERT] ? "diverting is off until `dovelane divert on`" : "it counts as no standing rules");
-    n->said = (struct said){.on = false};
+    n->said = (struct admin_notice){.on = false};
 }
 
 /* ---- what is heard ---- */
@@ -89,7 +89,7 @@ static void obey(struct notice *n)
         hold_rules_set(rules ? rules + 1 : "");
 }
 
-static void adopt(struct notice *n, struct said *s, const char *node)
+static void adopt(struct notice *n, struct admin_notice *s, const char *node)
 {
     bool was = divert_switch_on();
     free(n->said.text);
@@ -97,9 +97,9 @@ static void adopt(struct notice *n, struct said *s, const char *node)
     obey(n);
     write_file(n);
     if (n == &sw.notice[HOLDS])
-        log_info("standing rules of `dovelane hold` changed (%.*s)", said_first_line(s), s->text);
+        log_info("standing rules of `dovelane hold` changed (%.*s)", admin_notice_first_line(s), s->text);
     else if (s->on != was)
-        log_warning("diverting is %s, says node %s (%.*s)", s->on ? "on" : "off: all mail goes to Postfix's queue", node, said_first_line(s), s->text);
+        log_warning("diverting is %s, says node %s (%.*s)", s->on ? "on" : "off: all mail goes to Postfix's queue", node, admin_notice_first_line(s), s->text);
 }
 
 static void ignore(struct wire *w, redisReply *reply, void *arg)
@@ -125,15 +125,15 @@ static void name_connection(struct ear *ear)
 static void on_value(struct wire *w, redisReply *reply, void *arg)
 {
     struct question *q = arg;
-    struct said theirs = {.on = true};
-    const struct said *ours = &q->notice->said;
+    struct admin_notice theirs = {.on = true};
+    const struct admin_notice *ours = &q->notice->said;
     q->asked = false;
     if (!reply || (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL))
         return;
     /* A node that knows less is told by the relays: this program may only read. */
-    if (reply->type == REDIS_REPLY_STRING && reply->len < SAID_MOST)
-        said_parse(reply->str, &theirs);
-    if (theirs.serial && said_counts_more(&theirs, ours))
+    if (reply->type == REDIS_REPLY_STRING && reply->len < ADMIN_NOTICE_MOST)
+        admin_notice_parse(reply->str, &theirs);
+    if (theirs.serial && admin_notice_counts_more(&theirs, ours))
         adopt(q->notice, &theirs, q->ear->node);
     else
         free(theirs.text);
@@ -213,7 +213,7 @@ void divert_switch_open(const struct config *config, const char *part)
         obey(&sw.notice[i]);
     }
     if (!divert_switch_on())
-        log_warning("diverting is off: all mail goes to Postfix's queue until `dovelane divert on` (%.*s)", said_first_line(&sw.notice[DIVERT].said),
+        log_warning("diverting is off: all mail goes to Postfix's queue until `dovelane divert on` (%.*s)", admin_notice_first_line(&sw.notice[DIVERT].said),
                     sw.notice[DIVERT].said.text ? sw.notice[DIVERT].said.text : "");
     sw.membership_watch = membership_watch_open(config, part ? "dovelane-proxy" : "dovelane-milter");
     sw.loop = ev_loop_new(0);

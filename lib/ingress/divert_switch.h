@@ -1,7 +1,7 @@
 /* divert_switch - `dovelane divert on|off`: whether this program (the milter, the proxy) diverts at all; and the rules of `dovelane hold`, which travel the same way.
  *
  * What was said last is kept in every node's Redis (CONTROL_DIVERT, CONTROL_HOLDS) and in files of every milter's host (in state_directory), with a serial
- * number (said.h). A milter looks into every node that it reaches four times a second, and only looks: it may change nothing there. What a Redis that was
+ * number (admin_notice.h). A milter looks into every node that it reaches four times a second, and only looks: it may change nothing there. What a Redis that was
  * restarted has forgotten the relays tell it (relay/heartbeat/notices.h). Its connections are its own: a node that is no use for storing can still be heard.
  *
  * Each connection's name tells the admin what this milter obeys: dovelane-switch:<host>:<on|off>:<serial>:<config_digest>:<serial of the rules>. */

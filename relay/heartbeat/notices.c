@@ -9,7 +9,7 @@
 #include "lib/base/log.h"
 #include "lib/base/mem.h"
 #include "relay/owners/owners.h"
-#include "lib/cluster/said.h"
+#include "lib/cluster/admin_notice.h"
 #include "lib/redis/control_keys.h"
 
 #define LOOK 0.25  /* seconds */
@@ -19,7 +19,7 @@ enum { DIVERT, HOLDS, NOTICES };
 
 struct notice {
     const char *key, *what;
-    struct said said;
+    struct admin_notice said;
     char *file;
     bool changed; /* since it was kept in the file */
     bool unkept;  /* the file cannot be written, and that was logged */
@@ -41,9 +41,9 @@ struct asked {
 
 /* ---- files ---- */
 
-static void take(struct notice *n, struct said *s)
+static void take(struct notice *n, struct admin_notice *s)
 {
-    bool more = s->serial && said_counts_more(s, &n->said);
+    bool more = s->serial && admin_notice_counts_more(s, &n->said);
     free(more ? n->said.text : s->text);
     n->changed |= more;
     if (more)
@@ -54,14 +54,14 @@ static void take(struct notice *n, struct said *s)
  * word is not spread. */
 static void load(struct notice *n, const char *directory)
 {
-    struct said s;
+    struct admin_notice s;
     n->file = mem_printf("%s/%s-dovelane-relay", directory, n->what);
-    if (!said_load(n->file, &s))
+    if (!admin_notice_load(n->file, &s))
         log_warning("%s cannot be understood: what it had said is asked of the nodes", n->file);
     take(n, &s);
     n->changed = false;
     char *milters = mem_printf("%s/%s", directory, n->what);
-    if (said_load(milters, &s)) /* one that cannot be read is the milter's to name */
+    if (admin_notice_load(milters, &s)) /* one that cannot be read is the milter's to name */
         take(n, &s);
     free(milters);
 }
@@ -70,7 +70,7 @@ static void keep(struct notice *n)
 {
     if (!n->changed)
         return;
-    n->changed = !said_save(&n->said, n->file);
+    n->changed = !admin_notice_save(&n->said, n->file);
     if (n->changed && !n->unkept)
         log_warning("%s: %s: after a restart only the nodes know it", n->file, strerror(errno));
     n->unkept = n->changed;
@@ -99,15 +99,15 @@ static void tell(struct notices *all, struct wire *w, const struct notice *n)
 static void on_value(struct wire *w, redisReply *reply, void *arg)
 {
     struct asked a = *(struct asked *)arg;
-    struct said theirs = {.on = true};
+    struct admin_notice theirs = {.on = true};
     free(arg);
     on_told(w, reply, a.all);
     if (!reply || a.all->relay->stopping || (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL))
         return;
     /* One that cannot be understood is somebody's own key: ours replaces it. */
-    if (reply->type == REDIS_REPLY_STRING && reply->len < SAID_MOST)
-        said_parse(reply->str, &theirs);
-    bool less = said_counts_more(&a.notice->said, &theirs);
+    if (reply->type == REDIS_REPLY_STRING && reply->len < ADMIN_NOTICE_MOST)
+        admin_notice_parse(reply->str, &theirs);
+    bool less = admin_notice_counts_more(&a.notice->said, &theirs);
     take(a.notice, &theirs);
     if (less && a.notice->said.serial)
         tell(a.all, w, a.notice);

@@ -9,7 +9,7 @@
 #include "lib/base/clock.h"
 #include "lib/config/config.h"
 #include "lib/cluster/members.h"
-#include "lib/cluster/said.h"
+#include "lib/cluster/admin_notice.h"
 #include "tests/unit/lib/tests.h"
 
 static const char three[] = "5 node mx1 10.0.0.1:7001 - yes -\n7 gone mx2\n6 node mx3 unix:/x 10.1.0.3:1 no mail.example\n";
@@ -421,14 +421,14 @@ END_TEST
 /* It would count for ever, whatever an admin says later. */
 START_TEST(test_an_admins_word_of_a_time_that_no_clock_has_is_none)
 {
-    struct said s;
+    struct admin_notice s;
     char text[60];
     unsigned long long now = (unsigned long long)(clock_wall() / 1000);
-    ck_assert(!said_parse("18446744073709551614 off x", &s) && s.on && !s.serial);
+    ck_assert(!admin_notice_parse("18446744073709551614 off x", &s) && s.on && !s.serial);
     snprintf(text, sizeof text, "%llu off x", now + 86400ull * 365 * 11 * 1000);
-    ck_assert(!said_parse(text, &s) && s.on);
+    ck_assert(!admin_notice_parse(text, &s) && s.on);
     snprintf(text, sizeof text, "%llu off x", now + 86400ull * 365 * 1000); /* of a clock that is wrong */
-    ck_assert(said_parse(text, &s) && !s.on);
+    ck_assert(admin_notice_parse(text, &s) && !s.on);
     free(s.text);
 }
 END_TEST

@@ -60,7 +60,7 @@ static void fail(const char *what)
 
 /* ---- one session ---- */
 
-struct said {
+struct admin_notice {
     struct buf events, answers;
 };
 
@@ -164,9 +164,9 @@ static bool await(int fd, char packet, int which, struct buf *answers)
 }
 
 /* Says the bytes, cut before `cut` (and with `each`, everywhere), and waits for answers as Postfix does. */
-static struct said speak(int which, const struct buf *in, size_t cut, bool each)
+static struct admin_notice speak(int which, const struct buf *in, size_t cut, bool each)
 {
-    struct said said = {{0}, {0}};
+    struct admin_notice said = {{0}, {0}};
     int fd = reach(path[which]);
     bool open = true;
     now.engine = engines[which]->name;
@@ -210,7 +210,7 @@ static bool same(const struct buf *a, const struct buf *b)
 
 static void compare(const struct buf *in, size_t cut, bool each)
 {
-    struct said a = speak(0, in, cut, each), b = speak(1, in, cut, each);
+    struct admin_notice a = speak(0, in, cut, each), b = speak(1, in, cut, each);
     if (!same(&a.events, &b.events) || !same(&a.answers, &b.answers)) {
         show("own heard", &a.events);
         show("libmilter heard", &b.events);

@@ -1,4 +1,4 @@
-#include "ctl/pick.h"
+#include "ctl/match_options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,20 +18,20 @@ static const char help[] =
     "  --header REGEX    a header line: \"^subject: .*invoice\"\n"
     "  --all             every mail";
 
-void pick_print_help(void)
+void match_options_print_help(void)
 {
     puts(help);
 }
 
-void pick_ids(struct match *m, int argc, char **argv)
+void match_options_ids(struct match *m, int argc, char **argv)
 {
     for (; optind < argc; optind++)
-        pick_add(m, PICK_OPTION + MATCH_ID, argv[optind]);
+        match_options_add(m, MATCH_OPTION + MATCH_ID, argv[optind]);
 }
 
-void pick_add(struct match *m, int option, const char *value)
+void match_options_add(struct match *m, int option, const char *value)
 {
-    char *wrong = match_add(m, (enum match_kind)(option - PICK_OPTION), value);
+    char *wrong = match_add(m, (enum match_kind)(option - MATCH_OPTION), value);
     if (wrong)
         ctl_usage("%s", wrong);
 }
@@ -67,7 +67,7 @@ static bool item_fits(const struct match *m, struct item *item)
     return fits;
 }
 
-void pick_filter(const struct match *m, struct queue *q)
+void match_options_filter(const struct match *m, struct queue *q)
 {
     size_t kept = 0;
     for (size_t i = 0; i < q->n; i++) {

@@ -1,4 +1,4 @@
-#include "lib/cluster/said.h"
+#include "lib/cluster/admin_notice.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,45 +12,45 @@
 
 #define YEARS_AHEAD 10
 
-bool said_parse(const char *text, struct said *out)
+bool admin_notice_parse(const char *text, struct admin_notice *out)
 {
     char word[8] = "";
     unsigned long long serial;
-    *out = (struct said){.on = true};
+    *out = (struct admin_notice){.on = true};
     if (sscanf(text, "%20llu %7[a-z]", &serial, word) != 2 || !serial || (strcmp(word, "on") && strcmp(word, "off")))
         return false;
     /* Milliseconds since 1970. One that no clock can have said would count for ever. */
     if (serial > (unsigned long long)(clock_wall() / 1000) + YEARS_AHEAD * 365ull * 86400 * 1000)
         return false;
-    *out = (struct said){serial, !strcmp(word, "on"), mem_strdup(text)};
+    *out = (struct admin_notice){serial, !strcmp(word, "on"), mem_strdup(text)};
     return true;
 }
 
-bool said_counts_more(const struct said *a, const struct said *than)
+bool admin_notice_counts_more(const struct admin_notice *a, const struct admin_notice *than)
 {
     return a->serial > than->serial || (a->serial == than->serial && !a->on && than->on);
 }
 
-int said_first_line(const struct said *s)
+int admin_notice_first_line(const struct admin_notice *s)
 {
     return s->text ? (int)strcspn(s->text, "\r\n") : 0;
 }
 
-bool said_load(const char *file, struct said *out)
+bool admin_notice_load(const char *file, struct admin_notice *out)
 {
-    char *text = mem_zero(SAID_MOST + 1);
+    char *text = mem_zero(ADMIN_NOTICE_MOST + 1);
     int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     bool there = fd >= 0 || errno != ENOENT;
-    ssize_t got = fd < 0 ? -1 : read(fd, text, SAID_MOST);
+    ssize_t got = fd < 0 ? -1 : read(fd, text, ADMIN_NOTICE_MOST);
     if (fd >= 0)
         close(fd);
-    *out = (struct said){.on = true};
-    bool good = !there || (got > 0 && said_parse(text, out));
+    *out = (struct admin_notice){.on = true};
+    bool good = !there || (got > 0 && admin_notice_parse(text, out));
     free(text);
     return good;
 }
 
-bool said_save(const struct said *s, const char *file)
+bool admin_notice_save(const struct admin_notice *s, const char *file)
 {
     char *fresh = mem_printf("%s.new", file);
     int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
