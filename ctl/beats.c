@@ -15,7 +15,7 @@ static void tell(struct beats *v, size_t node, const redisReply *beat)
 {
     struct liveness_news b = {beat->element[0]->str, beat->element[1]->str, beat->element[4]->str, beat->element[0]->len, beat->element[1]->len,
                               beat->element[4]->len, (uint64_t)beat->element[2]->integer};
-    liveness_told(v->liveness, node, liveness_generation(v->liveness), &b, 1, BEATS_NOW - (double)beat->element[3]->integer / 1000.);
+    liveness_update(v->liveness, node, liveness_generation(v->liveness), &b, 1, BEATS_NOW - (double)beat->element[3]->integer / 1000.);
 }
 
 /* Servers that have fresh beats of one name, but of two processes: each of these overwrites the other's. */
@@ -56,7 +56,7 @@ void beats_read(struct ctl *ctl, struct beats *v)
     struct liveness_times times = {(double)c->suspect_after / 1000., 1e12, 1e12};
     *v = (struct beats){liveness_open(name, n, -1, times, 0.), mem_zero((n + 1) * sizeof(size_t)), config_sets(c), mem_zero((n + 1) * sizeof(bool))};
     for (size_t i = 0; i < n; i++) {
-        liveness_told(v->liveness, i, liveness_generation(v->liveness), NULL, 0, BEATS_NOW); /* what lies there counts as news */
+        liveness_update(v->liveness, i, liveness_generation(v->liveness), NULL, 0, BEATS_NOW); /* what lies there counts as news */
         answer[i] = conn_up(&ctl->conn[i]) ? beats_ask(&ctl->conn[i]) : NULL;
         if (conn_shaped(answer[i], "ll"))
             v->whole[i] = answer[i]->element[1]->elements / 2;
@@ -79,5 +79,5 @@ void beats_free(struct beats *v)
 
 enum node_state beats_state(const struct beats *v, size_t node)
 {
-    return liveness_beat(v->liveness, node) ? liveness_hears(v->liveness, node, BEATS_NOW) : STATE_UNKNOWN;
+    return liveness_beat(v->liveness, node) ? liveness_state_for_placement(v->liveness, node, BEATS_NOW) : STATE_UNKNOWN;
 }

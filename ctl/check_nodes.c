@@ -28,7 +28,7 @@ static char *setting(struct conn *c, const char *name)
     return value;
 }
 
-static void want(struct ctl *ctl, struct conn *c, const char *name, const char *value, enum finding otherwise, enum found which, const char *why)
+static void expect_setting(struct ctl *ctl, struct conn *c, const char *name, const char *value, enum finding otherwise, enum found which, const char *why)
 {
     char *is = setting(c, name), about[80], mend[160];
     snprintf(about, sizeof about, "node %s", c->name);
@@ -62,8 +62,8 @@ static void check_persistence(struct ctl *ctl, struct conn *c)
 {
     char about[80], *aof = setting(c, "appendonly"), *fsync = setting(c, "appendfsync");
     snprintf(about, sizeof about, "node %s", c->name);
-    want(ctl, c, "save", "", FINDING_WARNING, FOUND_SAVES, "a file that a restart loads is older than what was delivered since, and that comes twice");
-    want(ctl, c, "stop-writes-on-bgsave-error", "no", FINDING_WARNING, FOUND_STOP_WRITES, "when a save fails nothing can be acked, and nothing is taken");
+    expect_setting(ctl, c, "save", "", FINDING_WARNING, FOUND_SAVES, "a file that a restart loads is older than what was delivered since, and that comes twice");
+    expect_setting(ctl, c, "stop-writes-on-bgsave-error", "no", FINDING_WARNING, FOUND_STOP_WRITES, "when a save fails nothing can be acked, and nothing is taken");
     if (!strcmp(aof, "yes"))
         check_good(ctl, about, "appendonly is yes (appendfsync %s): mail survives the loss of all nodes' power, as far as that file goes", fsync);
     else
@@ -77,9 +77,9 @@ static void check_settings(struct ctl *ctl, struct conn *c, const redisReply *in
     char about[80], mend[80];
     long long settle = conn_number(info, "settle-ms");
     snprintf(about, sizeof about, "node %s", c->name);
-    want(ctl, c, "maxmemory-policy", "noeviction", FINDING_CRITICAL, FOUND_EVICTION, "Redis may drop lanes by itself; the programs refuse such a node");
-    want(ctl, c, "min-replicas-to-write", "0", FINDING_WARNING, FOUND_REPLICAS_WANTED, "without replicas acks are refused");
-    want(ctl, c, "timeout", "0", FINDING_WARNING, FOUND_CLIENT_TIMEOUT, "it closes connections that are quiet");
+    expect_setting(ctl, c, "maxmemory-policy", "noeviction", FINDING_CRITICAL, FOUND_EVICTION, "Redis may drop lanes by itself; the programs refuse such a node");
+    expect_setting(ctl, c, "min-replicas-to-write", "0", FINDING_WARNING, FOUND_REPLICAS_WANTED, "without replicas acks are refused");
+    expect_setting(ctl, c, "timeout", "0", FINDING_WARNING, FOUND_CLIENT_TIMEOUT, "it closes connections that are quiet");
     check_persistence(ctl, c);
     snprintf(mend, sizeof mend, "lane.settle-ms %lld in its redis.conf", (long long)ctl->config->settle);
     if (settle < ctl->config->settle)

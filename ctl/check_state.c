@@ -22,7 +22,7 @@ static bool heard_by_any(struct ctl *ctl, const struct beats *v, size_t node)
     for (size_t i = 0; i < n; i++) {
         bool alive = i != node && beats_state(v, i) == STATE_ALIVE;
         others += alive;
-        if (alive && liveness_as(v->liveness, i, node) == STATE_ALIVE)
+        if (alive && liveness_reported_state(v->liveness, i, node) == STATE_ALIVE)
             return true;
     }
     return !others;

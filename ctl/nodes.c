@@ -30,7 +30,7 @@
 static void list(struct ctl *ctl, struct buf *out, const struct beats *v, size_t node, bool taken)
 {
     for (size_t i = 0; i < ctl->config->nnodes; i++) {
-        bool has = taken ? liveness_lists(v->liveness, node, i) : liveness_hears(v->liveness, i, BEATS_NOW) == STATE_ALIVE && liveness_as(v->liveness, i, node) == STATE_ALIVE;
+        bool has = taken ? liveness_has_taken_over(v->liveness, node, i) : liveness_state_for_placement(v->liveness, i, BEATS_NOW) == STATE_ALIVE && liveness_reported_state(v->liveness, i, node) == STATE_ALIVE;
         if (i != node && has)
             buf_printf(out, "%s%s", out->len ? "," : "", ctl->config->node[i].name);
     }

@@ -160,7 +160,7 @@ void liveness_own(struct liveness *l, const char *incarnation)
     snprintf(l->own, sizeof l->own, "%s", incarnation);
 }
 
-bool liveness_doubled(const struct liveness *l)
+bool liveness_duplicate_name(const struct liveness *l)
 {
     return l->doubled;
 }
@@ -323,7 +323,7 @@ static void look_at_own(struct liveness *l, struct server *s, const struct liven
     set_mark(m, b);
 }
 
-void liveness_told(struct liveness *l, size_t server, unsigned generation, const struct liveness_news *news, size_t n, double now)
+void liveness_update(struct liveness *l, size_t server, unsigned generation, const struct liveness_news *news, size_t n, double now)
 {
     struct server *s = &l->server[server];
     bool counts = generation == l->generation && s->generation == l->generation;
@@ -361,7 +361,7 @@ enum node_state liveness_state(const struct liveness *l, size_t node, double now
     return now - k->beat_at < l->times.dead_after ? k->beat.state : STATE_SILENT;
 }
 
-enum node_state liveness_hears(const struct liveness *l, size_t node, double now)
+enum node_state liveness_state_for_placement(const struct liveness *l, size_t node, double now)
 {
     const struct known *k = &l->node[node];
     return k->heard && now - k->beat_at >= l->times.suspect_after ? STATE_SILENT : liveness_state(l, node, now);
@@ -377,17 +377,17 @@ const struct beat *liveness_beat(const struct liveness *l, size_t node)
     return l->node[node].beat_at < 0. ? NULL : &l->node[node].beat;
 }
 
-bool liveness_lists(const struct liveness *l, size_t node, size_t of)
+bool liveness_has_taken_over(const struct liveness *l, size_t node, size_t of)
 {
     return l->node[node].lists[of];
 }
 
-bool liveness_names(const struct liveness *l, size_t node, size_t other)
+bool liveness_knows(const struct liveness *l, size_t node, size_t other)
 {
     return l->node[node].names[other];
 }
 
-enum node_state liveness_as(const struct liveness *l, size_t node, size_t of)
+enum node_state liveness_reported_state(const struct liveness *l, size_t node, size_t of)
 {
     return (enum node_state)l->node[node].as[of];
 }
@@ -400,7 +400,7 @@ bool liveness_others_hear(const struct liveness *l, size_t node, double now)
     return false;
 }
 
-double liveness_alone(const struct liveness *l, double now)
+double liveness_silence_of_all(const struct liveness *l, double now)
 {
     return now - l->anyone_at;
 }
@@ -438,7 +438,7 @@ void beat_encode(const struct beat *b, const struct liveness *l, const bool *lis
     for (size_t i = 0; i < l->n; i++) {
         if ((int)i == l->self)
             continue;
-        buf_printf(out, "%s%s:%s%s", any ? "," : "", l->node[i].name, node_state_word(liveness_hears(l, i, now)), lists[i] ? "+" : "");
+        buf_printf(out, "%s%s:%s%s", any ? "," : "", l->node[i].name, node_state_word(liveness_state_for_placement(l, i, now)), lists[i] ? "+" : "");
         any = true;
     }
 }

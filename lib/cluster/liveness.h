@@ -66,36 +66,36 @@ void liveness_begin(struct liveness *, double now);
  * tells what is old; but an announced absence counts from there, too; and for a milter, which takes nothing over, a beat that is
  * younger than suspect_after. */
 unsigned liveness_generation(const struct liveness *);
-void liveness_told(struct liveness *, size_t server, unsigned generation, const struct liveness_news *, size_t n, double now);
+void liveness_update(struct liveness *, size_t server, unsigned generation, const struct liveness_news *, size_t n, double now);
 
 /* What the node said last, until it is silent for dead_after. By this it is decided who serves a lane. */
 enum node_state liveness_state(const struct liveness *, size_t node, double now);
 
 /* The same until it is silent for suspect_after: by this mail is placed, and others are told whom we hear. */
-enum node_state liveness_hears(const struct liveness *, size_t node, double now);
+enum node_state liveness_state_for_placement(const struct liveness *, size_t node, double now);
 
 /* Seconds since its last beat; negative: never heard. */
 double liveness_silence(const struct liveness *, size_t node, double now);
 
 /* What it said last of itself; NULL before its first beat. It says that it took us over; that it hears us so. */
 const struct beat *liveness_beat(const struct liveness *, size_t node);
-bool liveness_lists(const struct liveness *, size_t node, size_t of);
-enum node_state liveness_as(const struct liveness *, size_t node, size_t of);
+bool liveness_has_taken_over(const struct liveness *, size_t node, size_t of);
+enum node_state liveness_reported_state(const struct liveness *, size_t node, size_t of);
 
 /* Its last beat says something of the other one, be it that it is silent: its relay knows that there is such a node. */
-bool liveness_names(const struct liveness *, size_t node, size_t other);
+bool liveness_knows(const struct liveness *, size_t node, size_t other);
 
 /* A node that we hear alive hears this one alive. */
 bool liveness_others_hear(const struct liveness *, size_t node, double now);
 
 /* Seconds for which nobody at all was heard. */
-double liveness_alone(const struct liveness *, double now);
+double liveness_silence_of_all(const struct liveness *, double now);
 
 /* docs/takeover.md, "Who is dead", 2, 3 and 5. */
 bool liveness_dead(const struct liveness *, size_t node, double now);
 
 /* Another relay beats in our name. */
-bool liveness_doubled(const struct liveness *);
+bool liveness_duplicate_name(const struct liveness *);
 void liveness_own(struct liveness *, const char *incarnation);
 
 /* The text of a beat. lists: whom we took over. */

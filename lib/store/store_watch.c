@@ -61,7 +61,7 @@ static void read_beats(struct watched *w, const redisReply *list)
                                            b->element[4]->len, (uint64_t)b->element[2]->integer,
                                            b->element[3]->type == REDIS_REPLY_INTEGER ? (double)b->element[3]->integer / 1000. : 0.};
     }
-    liveness_told(w->store->heard->liveness, w->index, w->generation, news, n, clock_monotonic());
+    liveness_update(w->store->heard->liveness, w->index, w->generation, news, n, clock_monotonic());
 }
 
 static void on_beat(struct wire *wire, redisReply *reply, void *arg);
@@ -138,10 +138,10 @@ bool store_watch_fit(const struct store *s, const size_t *node, size_t n, bool a
         return true;
     for (size_t i = 0; i < n; i++) {
         name[i] = s->config->node[node[i]].name;
-        if (liveness_hears(h->liveness, node[i], now) != STATE_ALIVE)
+        if (liveness_state_for_placement(h->liveness, node[i], now) != STATE_ALIVE)
             return false;
         for (size_t k = 0; k < n; k++)
-            if (k != i && (liveness_as(h->liveness, node[i], node[k]) != STATE_ALIVE || liveness_lists(h->liveness, node[i], node[k])))
+            if (k != i && (liveness_reported_state(h->liveness, node[i], node[k]) != STATE_ALIVE || liveness_has_taken_over(h->liveness, node[i], node[k])))
                 return false;
     }
     if (!all)
@@ -162,7 +162,7 @@ bool store_watch_known(const struct store *s, const size_t *node, size_t n)
     bool known = true;
     for (size_t i = 0; s->heard && i < n; i++)
         for (size_t k = 0; k < s->config->nnodes; k++)
-            known &= k == node[i] || liveness_names(s->heard->liveness, node[i], k);
+            known &= k == node[i] || liveness_knows(s->heard->liveness, node[i], k);
     return known;
 }
 

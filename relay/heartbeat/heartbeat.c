@@ -80,7 +80,7 @@ static void read_beats(struct heartbeat *v, size_t server, unsigned generation, 
         if (membership_joining(v->relay) && b->element[3]->integer < v->relay->config->dead_after)
             contact_beat(v->contact, b->element[0]->str, b->element[4]->str, clock_monotonic() - news[n - 1].age, server == v->self);
     }
-    liveness_told(v->liveness, server, generation, news, n, clock_monotonic());
+    liveness_update(v->liveness, server, generation, news, n, clock_monotonic());
 }
 
 /* True when it was an answer. */
@@ -313,7 +313,7 @@ static bool may_work(const struct heartbeat *v)
 static void look(struct heartbeat *v)
 {
     struct relay *r = v->relay;
-    if (liveness_doubled(v->liveness) && !v->doubled) {
+    if (liveness_duplicate_name(v->liveness) && !v->doubled) {
         v->doubled = true;
         log_error("another relay beats as node %s: nothing is taken by either until one is stopped, and the other restarted", r->node);
         role_return(r->role, "another relay has this node's name", clock_monotonic());
@@ -397,8 +397,8 @@ bool heartbeat_lost_for_good(const struct relay *r, int node, double now)
 bool heartbeat_mutual(const struct relay *r, size_t node, double now)
 {
     const struct heartbeat *v = r->heartbeat;
-    return node != v->self && !v->called_dead[node] && liveness_hears(v->liveness, node, now) == STATE_ALIVE && !role_taken(r->role)[node] &&
-           liveness_as(v->liveness, node, v->self) == STATE_ALIVE && !liveness_lists(v->liveness, node, v->self);
+    return node != v->self && !v->called_dead[node] && liveness_state_for_placement(v->liveness, node, now) == STATE_ALIVE && !role_taken(r->role)[node] &&
+           liveness_reported_state(v->liveness, node, v->self) == STATE_ALIVE && !liveness_has_taken_over(v->liveness, node, v->self);
 }
 
 void heartbeat_own_server(struct relay *r, bool restarted)

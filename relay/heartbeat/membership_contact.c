@@ -148,7 +148,7 @@ static struct unmet_node node_unmet(const struct contact *m, const struct livene
     bool heard;
     for (const char *at = s && s->strangers ? s->strangers : ""; !u.why && next_name(&at, name, sizeof name, &heard);)
         u = stranger_unmet(m, name, node, now);
-    bool has_us = !membership_again(r) && liveness_names(l, i, (size_t)config_node_index(r->config, r->node));
+    bool has_us = !membership_again(r) && liveness_knows(l, i, (size_t)config_node_index(r->config, r->node));
     if (u.why || has_us)
         return u;
     owners_each_peer((struct relay *)r, is_reached, &there);

@@ -103,7 +103,7 @@ static bool not_alone(const struct role *d, const struct role_view *v)
     bool others = false;
     for (size_t j = 0; j < d->n; j++)
         others |= j != d->self && !v->called_dead[j];
-    return !others || hears_somebody(d, v) || liveness_alone(d->l, v->now) >= d->times.alone_wait;
+    return !others || hears_somebody(d, v) || liveness_silence_of_all(d->l, v->now) >= d->times.alone_wait;
 }
 
 static bool others_hear(const struct role *d, const struct role_view *v, int node)
@@ -161,7 +161,7 @@ void role_leave(struct role *d, double now)
 static bool found_taken(const struct role *d, const struct role_view *v)
 {
     for (size_t j = 0; j < d->n; j++)
-        if (j != d->self && state(d, v, (int)j) == STATE_ALIVE && liveness_lists(d->l, j, d->self))
+        if (j != d->self && state(d, v, (int)j) == STATE_ALIVE && liveness_has_taken_over(d->l, j, d->self))
             return true;
     return false;
 }
@@ -234,7 +234,7 @@ static bool waits(const struct role *d, const struct role_view *v)
         enum node_state h = j == d->self ? STATE_SILENT : state(d, v, (int)j);
         if (h == STATE_UNKNOWN)
             return true;
-        if (h == STATE_ALIVE && (liveness_lists(d->l, j, d->self) || liveness_as(d->l, j, d->self) != STATE_READY))
+        if (h == STATE_ALIVE && (liveness_has_taken_over(d->l, j, d->self) || liveness_reported_state(d->l, j, d->self) != STATE_READY))
             return true;
     }
     return false;

@@ -16,7 +16,7 @@ static struct liveness *listener(void)
 static void told(struct liveness *l, size_t server, const char *name, const char *incarnation, uint64_t counter, const char *text, double now)
 {
     struct liveness_news b = {name, incarnation, text, strlen(name), strlen(incarnation), strlen(text), counter};
-    liveness_told(l, server, liveness_generation(l), &b, 1, now);
+    liveness_update(l, server, liveness_generation(l), &b, 1, now);
 }
 
 /* Heard for the first time: the first answer only tells what is old. */
@@ -43,9 +43,9 @@ START_TEST(test_a_milter_believes_a_young_beat_at_once)
 {
     struct liveness *l = liveness_open(names, 3, -1, times, 100.);
     struct liveness_news b[] = {{"mx1", "i", "state=alive", 3, 1, 11, 8, 0.4}, {"mx2", "i", "state=alive", 3, 1, 11, 8, 2.5}};
-    liveness_told(l, 0, liveness_generation(l), b, 2, 101.);
-    ck_assert_int_eq(liveness_hears(l, 0, 101.), STATE_ALIVE);
-    ck_assert_int_eq(liveness_hears(l, 0, 102.7), STATE_SILENT);
+    liveness_update(l, 0, liveness_generation(l), b, 2, 101.);
+    ck_assert_int_eq(liveness_state_for_placement(l, 0, 101.), STATE_ALIVE);
+    ck_assert_int_eq(liveness_state_for_placement(l, 0, 102.7), STATE_SILENT);
     ck_assert_int_eq(liveness_state(l, 1, 101.), STATE_UNKNOWN);
     liveness_free(l);
 }
@@ -55,8 +55,8 @@ START_TEST(test_silence)
 {
     struct liveness *l = listener();
     hear(l, "mx2", 8, "state=alive", 103.);
-    ck_assert_int_eq(liveness_hears(l, 1, 104.9), STATE_ALIVE);
-    ck_assert_int_eq(liveness_hears(l, 1, 105.1), STATE_SILENT);
+    ck_assert_int_eq(liveness_state_for_placement(l, 1, 104.9), STATE_ALIVE);
+    ck_assert_int_eq(liveness_state_for_placement(l, 1, 105.1), STATE_SILENT);
     ck_assert_int_eq(liveness_state(l, 1, 105.1), STATE_ALIVE);
     ck_assert(!liveness_dead(l, 1, 117.9));
     ck_assert(liveness_dead(l, 1, 118.1));
@@ -98,10 +98,10 @@ START_TEST(test_after_forgetting_only_new_beats_count)
     unsigned before = liveness_generation(l);
     liveness_forget(l, 104.);
     ck_assert_int_eq(liveness_state(l, 1, 104.), STATE_UNKNOWN);
-    ck_assert(!liveness_lists(l, 1, 0));
+    ck_assert(!liveness_has_taken_over(l, 1, 0));
     /* Asked before, answered after. */
     struct liveness_news late = {"mx2", "i", "state=alive", 3, 1, 11, 9};
-    liveness_told(l, 0, before, &late, 1, 104.1);
+    liveness_update(l, 0, before, &late, 1, 104.1);
     ck_assert_int_eq(liveness_state(l, 1, 104.1), STATE_UNKNOWN);
     told(l, 0, "mx2", "i", 10, "state=alive", 104.2);
     ck_assert_int_eq(liveness_state(l, 1, 104.2), STATE_UNKNOWN);
@@ -164,7 +164,7 @@ START_TEST(test_an_absence_that_was_announced_before_we_listened)
 {
     struct liveness *l = listener();
     struct liveness_news b = {"mx2", "i", "state=leaving for=60", 3, 1, 20, 8, 10.};
-    liveness_told(l, 0, liveness_generation(l), &b, 1, 101.);
+    liveness_update(l, 0, liveness_generation(l), &b, 1, 101.);
     ck_assert_int_eq(liveness_state(l, 1, 101.), STATE_UNKNOWN);
     ck_assert_int_eq(liveness_state(l, 1, 120.), STATE_SILENT);
     ck_assert(!liveness_dead(l, 1, 165.));
@@ -188,9 +188,9 @@ START_TEST(test_what_one_says_the_other_reads)
     ck_assert_str_eq(text.data, "state=ready since=12 run=abc config=0123 done=77 hand=5 hears=mx2:alive+,mx3:unknown");
     hear(other, "mx1", 2, text.data, 104.);
     ck_assert_int_eq(liveness_state(other, 0, 104.), STATE_READY);
-    ck_assert(liveness_lists(other, 0, 1) && !liveness_lists(other, 0, 2));
-    ck_assert_int_eq(liveness_as(other, 0, 1), STATE_ALIVE);
-    ck_assert_int_eq(liveness_as(other, 0, 2), STATE_UNKNOWN);
+    ck_assert(liveness_has_taken_over(other, 0, 1) && !liveness_has_taken_over(other, 0, 2));
+    ck_assert_int_eq(liveness_reported_state(other, 0, 1), STATE_ALIVE);
+    ck_assert_int_eq(liveness_reported_state(other, 0, 2), STATE_UNKNOWN);
     ck_assert_uint_eq(liveness_beat(other, 0)->done, 77);
     ck_assert_str_eq(liveness_beat(other, 0)->run_id, "abc");
     buf_free(&text);
@@ -215,13 +215,13 @@ START_TEST(test_another_relay_of_our_name_is_noticed)
     told(l, 0, "mx1", "before", 7, "state=alive", 101.); /* our predecessor */
     told(l, 0, "mx1", "we", 1, "state=alive", 102.);
     told(l, 0, "mx1", "we", 2, "state=alive", 103.);
-    ck_assert(!liveness_doubled(l));
+    ck_assert(!liveness_duplicate_name(l));
     told(l, 0, "mx1", "they", 9, "state=alive", 104.);
     told(l, 0, "mx1", "we", 3, "state=alive", 104.5);
     told(l, 0, "mx1", "they", 10, "state=alive", 105.);
-    ck_assert(!liveness_doubled(l));
+    ck_assert(!liveness_duplicate_name(l));
     told(l, 0, "mx1", "they", 11, "state=alive", 105.5);
-    ck_assert(liveness_doubled(l));
+    ck_assert(liveness_duplicate_name(l));
     liveness_free(l);
 }
 END_TEST
@@ -240,7 +240,7 @@ START_TEST(test_what_our_predecessor_said_last_and_comes_late_is_no_other_relay)
         told(l, server, "mx1", "long before", 70, "state=alive", 105.);
         told(l, server, "mx1", "long before", 71, "state=leaving for=60", 105.);
     }
-    ck_assert(!liveness_doubled(l));
+    ck_assert(!liveness_duplicate_name(l));
     liveness_free(l);
 }
 END_TEST
@@ -249,10 +249,10 @@ START_TEST(test_a_node_that_comes_later_is_unknown_first)
 {
     struct liveness *l = listener();
     hear(l, "mx2", 8, "state=alive hears=mx1:alive,mx3:silent", 103.);
-    ck_assert(liveness_names(l, 1, 0) && liveness_names(l, 1, 2) && !liveness_names(l, 2, 1));
+    ck_assert(liveness_knows(l, 1, 0) && liveness_knows(l, 1, 2) && !liveness_knows(l, 2, 1));
     told(l, 0, "mx4", "i", 5, "state=alive", 199.); /* nobody we know */
     liveness_add(l, "mx4", 200.);
-    ck_assert(!liveness_names(l, 1, 3));
+    ck_assert(!liveness_knows(l, 1, 3));
     ck_assert_int_eq(liveness_state(l, 3, 214.), STATE_UNKNOWN);
     ck_assert_int_eq(liveness_state(l, 3, 216.), STATE_SILENT);
     ck_assert(!liveness_dead(l, 3, 214.) && liveness_dead(l, 3, 216.));
@@ -262,9 +262,9 @@ START_TEST(test_a_node_that_comes_later_is_unknown_first)
     ck_assert_int_eq(liveness_state(l, 3, 202.), STATE_UNKNOWN);
     told(l, 0, "mx4", "i", 7, "state=alive hears=mx1:alive", 203.);
     ck_assert_int_eq(liveness_state(l, 3, 203.), STATE_ALIVE);
-    ck_assert_int_eq(liveness_as(l, 3, 0), STATE_ALIVE);
+    ck_assert_int_eq(liveness_reported_state(l, 3, 0), STATE_ALIVE);
     told(l, 0, "mx2", "i", 9, "state=alive hears=mx1:alive,mx3:silent,mx4:unknown", 204.);
-    ck_assert(liveness_names(l, 1, 3));
+    ck_assert(liveness_knows(l, 1, 3));
     liveness_free(l);
 }
 END_TEST

@@ -61,8 +61,8 @@ static void hears_us(void)
     static const char text[] = TEXT("mx1:alive");
     struct liveness_news news = {"mx2", "i", text, 3, 1, sizeof text - 1, 1, 0.};
     for (news.counter = 1; news.counter <= 2; news.counter++)
-        liveness_told(liveness, 0, liveness_generation(liveness), &news, 1, clock_monotonic());
-    ck_assert(liveness_names(liveness, 1, 0));
+        liveness_update(liveness, 0, liveness_generation(liveness), &news, 1, clock_monotonic());
+    ck_assert(liveness_knows(liveness, 1, 0));
 }
 
 /* It may lie in the server of one that its relay does not reach any more. */

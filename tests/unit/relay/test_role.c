@@ -80,7 +80,7 @@ static void say(size_t i)
             continue;
         struct liveness *l = g.node[j].l;
         struct liveness_news news = {names[i], incarnation, text.data, 3, strlen(incarnation), text.len, x->counter};
-        liveness_told(l, i, liveness_generation(l), &news, 1, g.now);
+        liveness_update(l, i, liveness_generation(l), &news, 1, g.now);
     }
     buf_free(&text);
 }
@@ -302,7 +302,7 @@ START_TEST(test_a_planned_stop_is_waited_for)
     pass(20.);
     role_leave(g.node[0].d, g.now);
     struct liveness_news news = {"mx1", "1", "state=leaving for=60", 3, 1, 20, g.node[0].counter + 1};
-    liveness_told(g.node[1].l, 0, liveness_generation(g.node[1].l), &news, 1, g.now);
+    liveness_update(g.node[1].l, 0, liveness_generation(g.node[1].l), &news, 1, g.now);
     g.node[0].up = false;
     pass(70.);
     ck_assert(!took(1, 0));
