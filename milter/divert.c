@@ -1,9 +1,9 @@
 /* End of message: one entry per destination, all on the same owners; then what Postfix is told (docs/design.md, "Mail in" 5).
  *
- *   every entry held or delivered            DISCARD: ours
+ *   every entry stored or delivered          DISCARD: ours
  *   none                                     the policy: ACCEPT (Postfix's queue) or TEMPFAIL
  *   some, policy queue                       their recipients are deleted from Postfix's copy, ACCEPT for the rest
- *   some, policy tempfail                    what is held is revoked, TEMPFAIL; unless something was delivered already: a client's retry would
+ *   some, policy tempfail                    what is stored is revoked, TEMPFAIL; unless something was delivered already: a client's retry would
  *                                            deliver it twice, so the rest goes to Postfix's queue as with the policy queue
  *
  * What is stored is promised only as long as store_check says so: it is asked right before the answer, and what it takes back is looked at again. When nobody waits for
@@ -46,7 +46,7 @@ static const char *name_of(const struct session *s)
 
 /* ---- answers ---- */
 
-/* Postfix is gone, or may be: what is held is taken back, then the session ends. */
+/* Postfix is gone, or may be: what is stored is taken back, then the session ends. */
 static void take_back(struct session *s)
 {
     if (s->stored && !s->revoked && store_revoke(milter.store, &s->deposit.request)) {
@@ -132,7 +132,7 @@ static void split(struct session *s)
 
 /* ---- storing ---- */
 
-/* False: it is too late for that, what was held is being taken back, and on_stored is called again. */
+/* False: it is too late for that, what was stored is being taken back, and on_stored is called again. */
 static bool promised(struct session *s)
 {
     bool good = store_check(milter.store, &s->deposit.request);

@@ -74,7 +74,7 @@ struct milter {
     const struct engine *engine;
     struct ev_loop *loop;
     struct store *store;
-    atomic_llong bytes; /* of mail that is held at this moment, with the copies that are under way */
+    atomic_llong bytes; /* of mail that is buffered at this moment, with the copies that are under way */
 };
 extern struct milter milter;
 

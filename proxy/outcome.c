@@ -1,13 +1,13 @@
 /* The content is complete, and some of it is for lanes: who gets what, and what Postfix is answered. There is one answer for all recipients.
  *
- *   none is Postfix's:  STORE ─ all held ─▶ 250
- *   some are:           PREPARE (proxy_next takes them all, all but the last dot is there) ─▶ STORE ─ all held ─▶ DOT ─▶ 250
- *   not all are held:   policy queue: REST (a mail to proxy_next for what is nowhere) ─▶ 250
+ *   none is Postfix's:  STORE ─ all stored ─▶ 250
+ *   some are:           PREPARE (proxy_next takes them all, all but the last dot is there) ─▶ STORE ─ all stored ─▶ DOT ─▶ 250
+ *   not all are stored:   policy queue: REST (a mail to proxy_next for what is nowhere) ─▶ 250
  *                       policy tempfail: REVOKE ─▶ 451; unless something was delivered already: a client's retry would deliver it twice, so as with queue
  *   proxy_next refuses: REVOKE ─▶ its answer. What is delivered by then cannot be taken back: a retry may send it more than once, and the log says so.
  *
  * What is stored is promised only as long as store_check says so: it is asked right before the 250, and what it takes back goes to proxy_next (LATE, then REST).
- * So each recipient is held by all its owners, or was delivered, or is in Postfix's queue when 250 is said. */
+ * So each recipient is stored by all its owners, or was delivered, or is in Postfix's queue when 250 is said. */
 #include "proxy/session.h"
 
 #include <stdio.h>

@@ -19,7 +19,7 @@ struct proxy {
     struct store *store;
     struct route *route;
     char name[256];   /* in the greeting */
-    long long bytes;  /* of mail that is held at this moment, with the copies that are under way */
+    long long bytes;  /* of mail that is buffered at this moment, with the copies that are under way */
     bool leaving;     /* no new mail is wanted */
 };
 extern struct proxy proxy;

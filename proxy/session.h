@@ -50,7 +50,7 @@ struct session {
     char id[MAIL_ID];
     const char *reason;  /* why it is Postfix's, or some recipients are; NULL: none is */
     char detail[RULES_DETAIL];
-    char unstored[DEPOSIT_WHY]; /* "store (...)" when not all of it is held; else "" */
+    char unstored[DEPOSIT_WHY]; /* "store (...)" when not all of it is stored; else "" */
     char handed[1024];          /* all recipients went to proxy_next: why, and what it answered; else "" */
     char refusal[620];
     struct postfix_header header;

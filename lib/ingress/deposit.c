@@ -95,7 +95,7 @@ void deposit_free(struct deposit *d)
 
 bool deposit_done(const struct store_entry *e)
 {
-    return e->outcome == STORE_HELD || e->outcome == STORE_DELIVERED;
+    return e->outcome == STORE_STORED || e->outcome == STORE_DELIVERED;
 }
 
 size_t deposit_count_done(const struct deposit *d)
@@ -146,7 +146,7 @@ void deposit_log(const struct deposit *d)
     for (size_t i = 0; i < d->request.nentries; i++) {
         const struct store_entry *e = &d->request.entry[i];
         entryid_hex(e->id, hex);
-        if (e->outcome == STORE_HELD)
+        if (e->outcome == STORE_STORED)
             log_debug("%s: id=%s, dest=%s, store=held", d->request.queue_id, hex, e->destination);
         else
             log_warning("%s: id=%s, dest=%s, store=%s (%s)", d->request.queue_id, hex, e->destination, outcome_word(e), e->reason);
@@ -175,7 +175,7 @@ static void tell(const char *why)
 /* NULL: nothing is to be said of it. */
 static const char *failure_of(const struct store_entry *e)
 {
-    if (e->outcome == STORE_HELD || (e->outcome != STORE_DELIVERED && !*e->reason))
+    if (e->outcome == STORE_STORED || (e->outcome != STORE_DELIVERED && !*e->reason))
         return NULL;
     return e->outcome == STORE_DELIVERED ? "delivered already" : e->reason;
 }

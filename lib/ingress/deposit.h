@@ -37,7 +37,7 @@ const char *deposit_misfit(const struct deposit *, const struct config *, size_t
 /* The index of a destination's entry; nentries when it has none. */
 size_t deposit_entry(const struct deposit *, const char *destination);
 
-/* Nothing is left to do for it: it is held by all its owners, or delivered already. */
+/* Nothing is left to do for it: it is stored by all its owners, or delivered already. */
 bool deposit_done(const struct store_entry *);
 size_t deposit_count_done(const struct deposit *);
 size_t deposit_count_delivered(const struct deposit *);

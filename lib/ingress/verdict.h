@@ -7,10 +7,10 @@
 #include <stddef.h>
 
 enum verdict {
-    VERDICT_LANES,    /* all is held by all its owners, or was delivered: it is ours */
+    VERDICT_LANES,    /* all is stored by all its owners, or was delivered: it is ours */
     VERDICT_QUEUE,    /* nothing of it is in a lane: Postfix keeps it */
     VERDICT_SPLIT,    /* Postfix keeps what is in no lane */
-    VERDICT_REVOKE,   /* what is held is taken back, then it is asked again */
+    VERDICT_REVOKE,   /* what is stored is taken back, then it is asked again */
     VERDICT_TEMPFAIL, /* nothing of it is anywhere: the client tries again */
 };
 

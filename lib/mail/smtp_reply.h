@@ -33,7 +33,7 @@ enum smtp_reply_status { SMTP_REPLY_MORE, SMTP_REPLY_DONE, SMTP_REPLY_BAD };
  * connection is of no more use. {0} is a fresh parser. */
 enum smtp_reply_status smtp_reply_feed(struct smtp_reply *, const char *data, size_t len, size_t *used_r);
 
-/* true when bytes of an unfinished reply are held. */
+/* true when bytes of an unfinished reply are buffered. */
 bool smtp_reply_begun(const struct smtp_reply *);
 void smtp_reply_free(struct smtp_reply *);
 

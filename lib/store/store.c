@@ -103,7 +103,7 @@ static void tell_caller(struct work *w)
     w->request->done(w->request);
 }
 
-/* The caller is told when no entry is on its way to an outcome any more. The limit timer lives on while something is held and the caller
+/* The caller is told when no entry is on its way to an outcome any more. The limit timer lives on while something is stored and the caller
  * still waits for another entry; afterwards the caller's own look at the clock guards the promise. */
 void store_entry_done(struct entry_work *e, enum store_outcome outcome)
 {
@@ -111,7 +111,7 @@ void store_entry_done(struct entry_work *e, enum store_outcome outcome)
     if (e->phase != PHASE_HELD)
         e->phase = PHASE_DONE;
     e->entry->outcome = outcome;
-    if (outcome == STORE_HELD)
+    if (outcome == STORE_STORED)
         metric_add(store_held, 1);
     for (size_t i = 0; i < w->nentries; i++)
         if (w->entry[i].phase == PHASE_STORING || w->entry[i].phase == PHASE_REVOKING)
@@ -332,10 +332,10 @@ void store_submit(struct store *s, struct store_request *r)
     queue(w);
 }
 
-static bool anything_held(const struct store_request *r)
+static bool anything_stored(const struct store_request *r)
 {
     for (size_t i = 0; i < r->nentries; i++)
-        if (r->entry[i].outcome == STORE_HELD)
+        if (r->entry[i].outcome == STORE_STORED)
             return true;
     return false;
 }
@@ -344,10 +344,10 @@ static bool anything_held(const struct store_request *r)
 static bool too_late(struct store_request *r)
 {
     struct work *w = r->state;
-    if (!anything_held(r) || boottime_ns() <= w->answer_limit)
+    if (!anything_stored(r) || boottime_ns() <= w->answer_limit)
         return false;
     for (size_t i = 0; i < r->nentries; i++)
-        if (r->entry[i].outcome == STORE_HELD)
+        if (r->entry[i].outcome == STORE_STORED)
             snprintf(r->entry[i].reason, sizeof r->entry[i].reason, "this process stood still for too long");
     return true;
 }
@@ -364,7 +364,7 @@ bool store_check(struct store *s, struct store_request *r)
 bool store_revoke(struct store *s, struct store_request *r)
 {
     (void)s;
-    bool held = anything_held(r);
+    bool held = anything_stored(r);
     if (held)
         queue(r->state);
     return held;

@@ -18,7 +18,7 @@ struct ev_loop;
 
 enum store_outcome {
     STORE_PENDING,
-    STORE_HELD,      /* every owner acked in time: may be promised while store_check says so */
+    STORE_STORED,    /* every owner acked in time: may be promised while store_check says so */
     STORE_DELIVERED, /* was revoked too late: a relay has delivered it already */
     STORE_REFUSED,   /* nowhere (any more): must be kept elsewhere */
     STORE_UNSURE     /* could not be revoked everywhere; keep it elsewhere, it may be delivered twice */
@@ -33,7 +33,7 @@ struct store_entry {
     unsigned char id[ENTRYID_LEN];
     /* before done is called */
     enum store_outcome outcome;
-    char reason[160]; /* for the log: "mx2: no answer in 1.5 s", "" when held */
+    char reason[160]; /* for the log: "mx2: no answer in 1.5 s", "" when stored */
 };
 
 struct store_request {
@@ -63,7 +63,7 @@ struct store *store_open_on(struct ev_loop *, const struct config *, const char 
  * takes at most revoke_wait and a little. */
 void store_submit(struct store *, struct store_request *);
 
-/* Takes back what is held, because the whole mail is wanted elsewhere. May be left out. True when
+/* Takes back what is stored, because the whole mail is wanted elsewhere. May be left out. True when
  * something is being taken back, and done will be called. */
 bool store_revoke(struct store *, struct store_request *);
 

@@ -65,7 +65,7 @@ static void acked(struct copy *c)
     if (e->phase != PHASE_STORING || !every_copy_acked(e))
         return;
     e->phase = PHASE_HELD;
-    store_entry_done(e, STORE_HELD);
+    store_entry_done(e, STORE_STORED);
 }
 
 static void one_answer(struct copy *c, const redisReply *r)

@@ -97,16 +97,16 @@ static bool alone(struct relay *r, struct lane *lane, size_t in_reply)
 static bool take_entry(struct relay *r, struct lane *lane, long long lease, redisReply *e, size_t in_reply, double asked_at)
 {
     const redisReply *id = e->element[1], *meta = e->element[5];
-    struct entry *held = id->len == ENTRYID_LEN ? inflight_find(r, (unsigned char *)id->str) : NULL;
-    if (held && held->lane == lane) {
+    struct entry *known = id->len == ENTRYID_LEN ? inflight_find(r, (unsigned char *)id->str) : NULL;
+    if (known && known->lane == lane) {
         /* Its lease ended with a connection or by time, and we go on with it: only the number is new. */
-        held->lease = lease;
-        held->generation = owners_generation(r);
-        poison_excuse(r, held->id, e->element[3]->integer - held->failed_leases);
-        held->failed_leases = e->element[3]->integer;
+        known->lease = lease;
+        known->generation = owners_generation(r);
+        poison_excuse(r, known->id, e->element[3]->integer - known->failed_leases);
+        known->failed_leases = e->element[3]->integer;
         return true;
     }
-    if (held || id->len != ENTRYID_LEN || r->stopping || lane->ownership != OWNERSHIP_OURS ||
+    if (known || id->len != ENTRYID_LEN || r->stopping || lane->ownership != OWNERSHIP_OURS ||
         stall_now(r))
         return false;
     enum poison_verdict verdict = poison_judge(r, (unsigned char *)id->str, e->element[3]->integer);

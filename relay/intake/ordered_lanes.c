@@ -504,7 +504,7 @@ void ordered_pause(struct lane *lane, double seconds)
 
 void ordered_hold(struct lane *lane, bool hold)
 {
-    lane->held = hold;
+    lane->frozen = hold;
     if (!hold && lane->destination && !lane->destination->relay->stopping)
         intake_want(lane->destination);
 }
@@ -544,7 +544,7 @@ bool ordered_may_take(struct lane *lane)
     struct ordered_lanes *s = lane->destination->relay->ordered_lanes;
     if (!lane->parsed.generation)
         return true;
-    if (lane->held)
+    if (lane->frozen)
         return false;
     if (lane->turn)
         return !lane->paused;

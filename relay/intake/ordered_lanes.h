@@ -29,7 +29,7 @@ void ordered_forget(struct lane *);
 /* TAKE found nothing in this ordered lane: others may have waited for that. */
 void ordered_emptied(struct lane *);
 
-/* Nothing is taken from the lane until it is let go. */
+/* Nothing is taken from the lane until it is thawed. */
 void ordered_hold(struct lane *, bool hold);
 
 /* Nothing is taken from the lane for so many seconds. */

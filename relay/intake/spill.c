@@ -182,7 +182,7 @@ static bool room(struct spill *s, bool limited)
 }
 
 /* What is in flight already hears of an admin's marks, too. */
-static void tell_hand(struct entry *e, const struct envelope *env, long long revision)
+static void tell_known(struct entry *e, const struct envelope *env, long long revision)
 {
     if (!(env->marks & ENVELOPE_ADMIN) || env->marks == e->envelope.marks || e->dirty || e->state == ENTRY_RECORDING)
         return;
@@ -309,10 +309,10 @@ static bool look_at_page(struct spill *s, const redisReply *page)
         enum spill_reason reason;
         if (!well_formed(e) || envelope_decode(e->element[5]->str, (size_t)e->element[5]->len, &env))
             continue;
-        struct entry *held = inflight_find(s->relay, (unsigned char *)e->element[1]->str);
-        if (held)
-            tell_hand(held, &env, e->element[2]->integer);
-        enum choice choice = held || !strcmp(e->element[7]->str, "leased") ? CHOICE_NO : choose(s, e, &env, &reason);
+        struct entry *known = inflight_find(s->relay, (unsigned char *)e->element[1]->str);
+        if (known)
+            tell_known(known, &env, e->element[2]->integer);
+        enum choice choice = known || !strcmp(e->element[7]->str, "leased") ? CHOICE_NO : choose(s, e, &env, &reason);
         if (choice == CHOICE_YES && s->nchosen && bytes + env.size > FETCH_BYTES)
             choice = CHOICE_LATER;
         bytes += env.size;

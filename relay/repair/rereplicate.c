@@ -530,7 +530,7 @@ static void store_next(struct rereplicate *p)
                                 on_stored, p);
 }
 
-/* What is sent now is of no use any more. Its lane is held all the time, and everything else waits behind it. */
+/* What is sent now is of no use any more. Its lane is frozen all the time, and everything else waits behind it. */
 static void on_late(struct ev_loop *loop, ev_timer *t, int events)
 {
     struct rereplicate *p = t->data;

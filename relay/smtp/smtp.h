@@ -134,7 +134,7 @@ struct smtp_options {
     const char *port; /* NULL: UNIX socket */
     const struct socket_address *address;
     const char *helo; /* what we call ourselves */
-    struct smtp_policy *policy; /* held by the session */
+    struct smtp_policy *policy; /* owned by the session */
     void *arg;
 };
 

@@ -134,7 +134,7 @@ static void free_lane(struct lane *lane)
 static bool needed(const struct lane *lane)
 {
     bool served = lane->ownership == OWNERSHIP_OURS && lane->destination;
-    return lane->in_flight || lane->taking || lane->commands || lane->listed || lane->held || (served && lane->waiting);
+    return lane->in_flight || lane->taking || lane->commands || lane->listed || lane->frozen || (served && lane->waiting);
 }
 
 static void reap(struct lanes *lanes)

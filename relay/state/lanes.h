@@ -44,7 +44,7 @@ struct lane {
     bool turn_told;                            /* that it waits for long */
     double turn_since;                         /* 0: it does not wait */
     TAILQ_ENTRY(lane) turn_link;
-    bool held;                        /* it is being copied to another owner (rereplicate.h) */
+    bool frozen;                        /* it is being copied to another owner (rereplicate.h) */
     bool paused;
     double paused_until;
     TAILQ_ENTRY(lane) pause_link;
