@@ -302,7 +302,7 @@ struct exec {
     uint64_t most;  /* the sender's own entry in its vector, 0: not bounded */
     /* Counted by the dry run: dots named that are not covered; keywords and folders that are new here. */
     uint64_t named, keywords, folders;
-    unsigned marks; /* flags set on the target in hand */
+    unsigned marks; /* flags set on the target in flight */
     int beyond;     /* the dry run found a bound exceeded: the error, if the op is new; its text is os's */
     struct orset_reader in;
 };

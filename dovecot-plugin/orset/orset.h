@@ -215,7 +215,7 @@ int orset_new_epoch(struct orset *, uint64_t epoch);
 int orset_epoch_trust(struct orset *);
 /* A state that may be an old copy without a reserve that would know (it was restored with it) is in doubt from its
  * open on, over restarts, until it has exchanged, as the asker, with all peers it reaches. Meanwhile its users work
- * on; a number given since that any peer mentions shows the old copy (ORSET_E_ROLLED_BACK); its caller ships nothing
+ * on; a number given since that any peer mentions shows the old copy (ORSET_E_ROLLED_BACK); its caller sends nothing
  * but hellos, and orset_answer refuses (ORSET_E_EXCHANGE): a twin that one peer has taken cannot be had back. Of
  * two in doubt that wait for each other, one draws a new epoch at once, which ends the doubt; so may anyone. */
 int orset_epoch_doubt(struct orset *, bool in_doubt);

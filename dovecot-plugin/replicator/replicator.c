@@ -18,9 +18,9 @@
 #include "dovecot-plugin/replicator/admin/progress.h"
 #include "dovecot-plugin/store/reserve.h"
 #include "dovecot-plugin/replicator/users/sched.h"
-#include "dovecot-plugin/replicator/lanes/ship.h"
+#include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
-#include "dovecot-plugin/replicator/lanes/take.h"
+#include "dovecot-plugin/replicator/lanes/inbox.h"
 #include "dovecot-plugin/replicator/users/user.h"
 #include "dovecot-plugin/replicator/workers/worker.h"
 
@@ -101,14 +101,14 @@ static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
 {
     (void)loop, (void)events;
     struct replicator *r = p->data;
-    take_run(r->take);
+    inbox_run(r->inbox);
     ledger_commit_seen(r->ledger);
     sched_run(r->sched);
     look_again(r);
     admin_run(r->admin);
-    take_flush(r->take);
+    inbox_flush(r->inbox);
     workers_flush(r->workers);
-    if (r->stopping && r->stopped && !workers_busy(r->workers) && !ship_pending(r->ship)) {
+    if (r->stopping && r->stopped && !workers_busy(r->workers) && !outbox_pending(r->outbox)) {
         void (*stopped)(void *) = r->stopped;
         r->stopped = NULL;
         stopped(r->stopped_arg);
@@ -180,8 +180,8 @@ struct replicator *replicator_open(struct ev_loop *loop, const struct config *c,
     r->users = users_open(r);
     r->sched = sched_open(r);
     r->workers = workers_open(r, worker_socket);
-    r->ship = ship_open(r);
-    r->take = take_open(r);
+    r->outbox = outbox_open(r);
+    r->inbox = inbox_open(r);
     r->hints = hints_open(r);
     r->sweep = sweep_open(r);
     r->admin = admin_open(r);
@@ -211,7 +211,7 @@ void replicator_stop(struct replicator *r, void (*stopped)(void *arg), void *arg
     r->stopped_arg = arg;
     hints_stop(r->hints);
     sweep_stop(r->sweep);
-    take_stop(r->take);
+    inbox_stop(r->inbox);
     ev_timer_start(r->loop, &r->grace);
 }
 
@@ -226,12 +226,12 @@ void replicator_close(struct replicator *r)
     sweep_close(r->sweep);
     hints_close(r->hints);
     workers_close(r->workers);
-    take_close(r->take);
-    ship_close(r->ship);
+    inbox_close(r->inbox);
+    outbox_close(r->outbox);
     users_close(r->users);
     pace_close(r->pace);
     progress_close(r->progress);
-    take_free(r->take);
+    inbox_free(r->inbox);
     sched_close(r->sched);
     ledger_close(r->ledger);
     if (r->reserve)

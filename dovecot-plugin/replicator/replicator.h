@@ -1,9 +1,9 @@
 /* replicator - what the parts of dovelane-replicator have in common.
  *
  *     hints, sweep ─▶ user (what is to be done for whom) ─▶ sched (who is next) ─▶ worker (frames)
- *     take ──────────▶   ▲                                                           │ SEND
+ *     inbox ─────────▶   ▲                                                           │ SEND
  *                        └── DONE: what is unconfirmed, behind, due ◀────────────────┤
- *     ledger (replicator.db), progress, reserve                                      └──▶ pace ─▶ ship (lanes)
+ *     ledger (replicator.db), progress, reserve                                      └──▶ pace ─▶ outbox (lanes)
  *
  * All of it runs on one libev loop and one thread, and knows nothing of Dovecot: bridge.c embeds the loop in Dovecot's
  * own, so tests run the same code with sockets of their own. Times are seconds of clock_monotonic unless noted. */
@@ -48,8 +48,8 @@ struct replicator {
     struct users *users;
     struct sched *sched;
     struct workers *workers;
-    struct ship *ship;
-    struct take *take;
+    struct outbox *outbox;
+    struct inbox *inbox;
     struct hints *hints;
     struct sweep *sweep;
     struct admin *admin;

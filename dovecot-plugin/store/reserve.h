@@ -10,7 +10,7 @@
  *     stopped cleanly                        counter must be the one noted
  *     not cleanly, host still in that boot   counter must not be below the one noted
  *     not cleanly, host booted since         counter must be the block's end; it hardly ever is
- *     else                                   the state lacks what it may have shipped: orset_new_epoch,
+ *     else                                   the state lacks what it may have sent:    orset_new_epoch,
  * exchange, then ingest
  *
  * A state that was stopped cleanly and gives no number is as good as one that was not opened: opening and closing it writes nothing here, so

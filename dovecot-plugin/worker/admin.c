@@ -289,7 +289,7 @@ static enum frame_result decide(struct session *s, bool accept, const char *cons
         link_reply(s->link, "-nothing is held%s", *args != NULL ? " there" : "");
         return FRAME_REFUSED;
     }
-    return ship_new(s) < 0 || apply(s, 0) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+    return send_new_ops(s) < 0 || apply(s, 0) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
 /* join: mailboxes that were filled by other ways than this program's, and not looked at since. Once the others have said what there is, all mails

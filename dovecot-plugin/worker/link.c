@@ -399,7 +399,7 @@ static void serve_user(struct link *l, const struct frame *f)
     struct session *s = l->session;
     enum frame_result result = FRAME_OK;
     s->tick = 0;
-    s->ship_room = SHIP_MOST;
+    s->send_room = OUTBOX_MOST;
     str_truncate(s->error, 0);
     switch (f->type) {
     case FRAME_INGEST: result = result_of(ingest(s, &f->u.ingest)); break;
@@ -413,7 +413,7 @@ static void serve_user(struct link *l, const struct frame *f)
     if (peers_say_read(s) < 0)
         result = FRAME_TEMPORARY;
     /* Whatever was found by the way: a flag set while others were applied, a mailbox compared again. */
-    if (ship_new(s) < 0 && result == FRAME_OK)
+    if (send_new_ops(s) < 0 && result == FRAME_OK)
         result = FRAME_TEMPORARY;
     rounds_wanted(s);
     peer_join_waits(s);

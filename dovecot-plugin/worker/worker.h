@@ -6,7 +6,7 @@
  *                             │              subscriptions.c; journal.c (what the plugin says was wanted)
  *                             ├─▶ apply.c    state ─▶ mailboxes: tree.c (folders), place.c, sync.c, renumber.c (mails), attributes.c, subscriptions.c;
  *                             │              writing.c (what is begun there), redate.c (modseqs)
- *                             ├─▶ ship.c     ops ─▶ parcels for a peer
+ *                             ├─▶ send_ops.c     ops ─▶ parcels for a peer
  *                             ├─▶ peer.c     a peer's parcels: ops, exchanges, bodies; rounds.c: UID rounds
  *                             └─▶ admin.c    verbs of doveadm for this user
  *     below all of them: open.c (mailboxes), rows.c and box.c (what this program itself remembers), names.c (folder names), flags.c, body.c and
@@ -151,7 +151,7 @@ struct ingest {
     ARRAY_TYPE(mail_guid) unread;   /* new mails whose bytes could not be read: what they are copies of stays */
     unsigned unread_sorted;         /* how many of them there were when they were sorted */
     unsigned pending;               /* changes since the last commit */
-    bool ships;                     /* its parts go to the peers as they are committed, with the bodies of session.kept */
+    bool sends;                     /* its parts go to the peers as they are committed, with the bodies of session.kept */
     bool locked;                    /* a mailbox could not be looked at: nothing is removed, since what was moved may be there */
     bool postponed;                 /* a mail was not removed yet */
     ARRAY_TYPE(guid_128_t) staying; /* mailboxes that were not deleted yet: what the journal says of them is needed again */
@@ -443,12 +443,12 @@ int peers_say_read(struct session *);
 int peer_is_reading(struct session *, struct peer *); /* its answer says so */
 enum frame_result reading_parcel(struct session *, struct peer *, struct text body);
 
-/* --- ship.c, peer.c, rounds.c, admin.c ------------------------------------------------------------------------------ */
+/* --- send_ops.c, peer.c, rounds.c, admin.c ------------------------------------------------------------------------------ */
 
-#define SHIP_MOST (8 * 1024 * 1024) /* bytes of batches for one question, and one more of them */
+#define OUTBOX_MOST (8 * 1024 * 1024) /* bytes of batches for one question, and one more of them */
 /* from: of NEW, what was sent from there on is to be sent again; 0: nothing. Of CONFIRMED, 1: one batch; 0: all. */
 int ship(struct session *, uint64_t site, enum frame_ship how, uint64_t from);
-int ship_new(struct session *); /* to all */
+int send_new_ops(struct session *); /* to all */
 /* A peer's parcel. FRAME_REFUSED: it will never be understood. */
 enum frame_result peer_parcel(struct session *, const struct frame_parcel *);
 int peer_ask(struct session *, uint64_t site); /* begins an exchange */

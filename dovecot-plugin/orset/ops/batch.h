@@ -1,4 +1,4 @@
-/* batch - ops on the wire: what a replica ships to a peer's lane, and what the peer does with it.
+/* batch - ops on the wire: what a replica sends to a peer's lane, and what the peer does with it.
  *
  * A batch is a range of one origin's ops without a gap, with the sender's whole vector. The vector is the
  * only confirmation (F16): what it says of this replica's own numbers need not be sent again. Grammar:

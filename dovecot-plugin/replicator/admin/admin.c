@@ -14,7 +14,7 @@
 #include "lib/base/log.h"
 #include "dovecot-plugin/replicator/lanes/pace.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
-#include "dovecot-plugin/replicator/lanes/take.h"
+#include "dovecot-plugin/replicator/lanes/inbox.h"
 #include "dovecot-plugin/replicator/workers/worker.h"
 
 #define LINE_MAX_SIZE 65536
@@ -379,7 +379,7 @@ static void peers(struct client *c)
             error(c, NULL, text, DONE_NOT_NOW);
             free(text);
         }
-        take_remove_peer(r->take, index);
+        inbox_remove_peer(r->inbox, index);
         users_each(r->users, unwanted, &index);
         workers_renew(r->workers);
     } else if (c->nfields > 2) {

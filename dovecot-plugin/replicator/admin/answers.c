@@ -7,9 +7,9 @@
 #include "dovecot-plugin/replicator/state/ledger.h"
 #include "dovecot-plugin/replicator/admin/progress.h"
 #include "dovecot-plugin/replicator/users/sched.h"
-#include "dovecot-plugin/replicator/lanes/ship.h"
+#include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
-#include "dovecot-plugin/replicator/lanes/take.h"
+#include "dovecot-plugin/replicator/lanes/inbox.h"
 #include "dovecot-plugin/replicator/workers/worker.h"
 
 #define BAR 20 /* characters */
@@ -25,7 +25,7 @@ static const char *peer_state(const struct replicator *r, size_t peer)
 {
     if (r->group.peer[peer].removed)
         return "removed";
-    return !take_node(r->take, peer) ? "down" : take_foreign(r->take, peer) ? "other group" : "up";
+    return !inbox_node(r->inbox, peer) ? "down" : inbox_foreign(r->inbox, peer) ? "other group" : "up";
 }
 
 /* ---- status, peers ---- */
@@ -33,7 +33,7 @@ static const char *peer_state(const struct replicator *r, size_t peer)
 static void status_here(struct replicator *r, struct buf *rows)
 {
     buf_printf(rows, "+%s\t%llu\t%s\t-\t%zu in memory, %zu wait\t-\t", r->group.name,
-               (number)r->group.self, ship_node(r->ship) ? "up" : "down", users_count(r->users),
+               (number)r->group.self, outbox_node(r->outbox) ? "up" : "down", users_count(r->users),
                sched_waiting(r->sched));
     buf_printf(rows, "%zu of %lld workers busy\t%s\n", workers_count(r->workers),
                (long long)r->config->replicator_workers,
@@ -47,8 +47,8 @@ const char *answer_status(struct replicator *r, struct buf *rows)
     for (size_t i = 0; i < r->group.npeers; i++) {
         const struct peer *p = &r->group.peer[i];
         uint64_t users, ops;
-        int64_t since, waiting = ship_waiting(r->ship, i);
-        double heard = take_heard(r->take, i);
+        int64_t since, waiting = outbox_waiting(r->outbox, i);
+        double heard = inbox_heard(r->inbox, i);
         char lane[24], ago[32];
         ledger_totals(r->ledger, p->site, &users, &ops, &since);
         snprintf(lane, sizeof lane, "%lld", (long long)waiting);
@@ -63,7 +63,7 @@ const char *answer_status(struct replicator *r, struct buf *rows)
 const char *answer_peers(struct replicator *r, struct buf *rows)
 {
     buf_printf(rows, "+%s\t%llu\t%s\t%s\n", r->group.name, (number)r->group.self,
-               r->group.link.address, ship_node(r->ship) ? "here" : "here, down");
+               r->group.link.address, outbox_node(r->outbox) ? "here" : "here, down");
     for (size_t i = 0; i < r->group.npeers; i++) {
         const struct peer *p = &r->group.peer[i];
         buf_printf(rows, "+%s\t%llu\t%s\t%s\n", p->name, (number)p->site, p->link.address,

@@ -3,8 +3,8 @@
 
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/state/group.h"
-#include "dovecot-plugin/replicator/lanes/ship.h"
-#include "dovecot-plugin/replicator/lanes/take.h"
+#include "dovecot-plugin/replicator/lanes/outbox.h"
+#include "dovecot-plugin/replicator/lanes/inbox.h"
 
 #define WAITS_MOST 4096 /* bytes of one that waits */
 
@@ -17,7 +17,7 @@ bool confirm_first(struct user *u)
         struct user_peer *p = &u->peer[i];
         bool resends = p->want & 1u << FRAME_SHIP_CONFIRMED; /* which says it, too */
         if (!p->owed || resends || now < p->ship_after || r->group.peer[i].removed ||
-            !ship_answered(r->ship, i))
+            !outbox_answered(r->outbox, i))
             continue;
         p->owed = false;
         p->want |= 1u << FRAME_SHIP_HELLO;
@@ -29,18 +29,18 @@ bool confirm_first(struct user *u)
 /* Not where more follows from it than that ops are confirmed: of a state that is new, of a user whose
  * mails wait for bodies (who spoke, and did not bring them, counts), or where that site waits for the
  * word that this one has read its mailboxes. A user who is apart has rules of his own. */
-static bool may_wait(const struct user *u, const struct parcel_in_hand *p)
+static bool may_wait(const struct user *u, const struct parcel_in_flight *p)
 {
     const struct replicator *r = u->r;
     bool plain =
         !u->joins && u->unplaced == 0 && !u->peer[p->peer].told_reading && user_kind(u) == USER_ORDINARY;
     return !u->worker && plain && p->kind == PARCEL_BATCH && p->first == 0 && p->body.n <= WAITS_MOST &&
-           take_may_wait(r->take) && parcel_confirms(p->body, r->group.self, u->epoch, u->counter);
+           take_may_wait(r->inbox) && parcel_confirms(p->body, r->group.self, u->epoch, u->counter);
 }
 
-static void forget_older(struct user *u, const struct parcel_in_hand *newest)
+static void forget_older(struct user *u, const struct parcel_in_flight *newest)
 {
-    struct parcel_in_hand *p;
+    struct parcel_in_flight *p;
     TAILQ_FOREACH(p, &u->parcels, in_user)
     if (p != newest && p->waits && p->peer == newest->peer) {
         user_parcel_done(u, p);
@@ -48,7 +48,7 @@ static void forget_older(struct user *u, const struct parcel_in_hand *newest)
     }
 }
 
-void confirm_heard(struct user *u, struct parcel_in_hand *p)
+void confirm_heard(struct user *u, struct parcel_in_flight *p)
 {
     if (p->waits || !may_wait(u, p))
         return;
@@ -57,13 +57,13 @@ void confirm_heard(struct user *u, struct parcel_in_hand *p)
     if (u->waiting_until == 0)
         u->waiting_until = clock_monotonic() + seconds(u->r->config->sweep_active);
     forget_older(u, p);
-    take_waits(u->r->take, p);
+    take_waits(u->r->inbox, p);
     user_all_confirmed(u, p->peer);
 }
 
 void confirm_closed(struct user *u)
 {
-    for (struct parcel_in_hand *p = TAILQ_FIRST(&u->parcels), *next; p; p = next) {
+    for (struct parcel_in_flight *p = TAILQ_FIRST(&u->parcels), *next; p; p = next) {
         next = TAILQ_NEXT(p, in_user);
         confirm_heard(u, p);
     }
@@ -71,7 +71,7 @@ void confirm_closed(struct user *u)
 
 bool confirm_is_next(const struct user *u, double now)
 {
-    const struct parcel_in_hand *p = TAILQ_FIRST(&u->parcels);
+    const struct parcel_in_flight *p = TAILQ_FIRST(&u->parcels);
     return p && p->waits && now >= u->parcel_after;
 }
 

@@ -15,7 +15,7 @@
  * can be sent now. */
 bool confirm_first(struct user *);
 /* A BATCH without ops that is in the user's list now: waits, if it can. */
-void confirm_heard(struct user *, struct parcel_in_hand *);
+void confirm_heard(struct user *, struct parcel_in_flight *);
 /* No worker has it open any more: what came meanwhile waits, if it can. */
 void confirm_closed(struct user *);
 /* The first parcel in its list waits, and can be taken now that it is open. */

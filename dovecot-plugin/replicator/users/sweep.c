@@ -8,7 +8,7 @@
 #include "dovecot-plugin/replicator/state/ledger.h"
 #include "lib/base/log.h"
 #include "dovecot-plugin/replicator/users/sched.h"
-#include "dovecot-plugin/replicator/lanes/ship.h"
+#include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/user.h"
 #include "dovecot-plugin/replicator/workers/worker.h"
 
@@ -72,7 +72,7 @@ static void finish(struct sweep *s)
     /* Whoever was dropped from memory with something unconfirmed. */
     for (size_t i = 0; i < s->r->group.npeers; i++)
         if (!s->r->group.peer[i].removed)
-            ship_resend_all(s->r->ship, i);
+            outbox_resend_all(s->r->outbox, i);
     if (s->again)
         begin(s);
     s->again = false;

@@ -3,7 +3,7 @@
 
 #include "lib/base/clock.h"
 #include "dovecot-plugin/replicator/users/sched.h"
-#include "dovecot-plugin/replicator/lanes/ship.h"
+#include "dovecot-plugin/replicator/lanes/outbox.h"
 
 /* Seconds for which a user's worker waits for the answer of an exchange while others wait for a worker. */
 #define HOLD 2.
@@ -82,7 +82,7 @@ void turn_answered(struct worker *w, const struct frame_done *d)
         if (answered && d->result == FRAME_OK)
             w->user->peer[i].cut_offs = 0;
         asks = asks || d->site[k].asking;
-        w->asking = w->asking || (d->site[k].asking && i >= 0 && ship_answered(r->ship, (size_t)i));
+        w->asking = w->asking || (d->site[k].asking && i >= 0 && outbox_answered(r->outbox, (size_t)i));
     }
     if (!asks && was)
         w->user->turns_used = 0;

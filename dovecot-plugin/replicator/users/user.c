@@ -12,8 +12,8 @@
 #include "dovecot-plugin/replicator/lanes/pace.h"
 #include "dovecot-plugin/replicator/admin/progress.h"
 #include "dovecot-plugin/replicator/users/sched.h"
-#include "dovecot-plugin/replicator/lanes/ship.h"
-#include "dovecot-plugin/replicator/lanes/take.h"
+#include "dovecot-plugin/replicator/lanes/outbox.h"
+#include "dovecot-plugin/replicator/lanes/inbox.h"
 #include "dovecot-plugin/replicator/workers/worker.h"
 
 #define BUCKETS 65536
@@ -24,7 +24,7 @@
 #define CONFIRM 1.  /* a vector that is owed is told after this many seconds */
 #define FORGET_EVERY 60.
 #define BUSY 6 /* hints between two looks at a user: what many commands in a row give, not a person (the plugin tells of one open mailbox at most every 2 ms) */
-#define FAILING_BYTES (1024 * 1024) /* in hand, beside the first parcel, of a user who cannot take any now, ... */
+#define FAILING_BYTES (1024 * 1024) /* in flight, beside the first parcel, of a user who cannot take any now, ... */
 #define FAILING_MAX 64              /* ... and parcels */
 #define BACKOFF_FIRST 1.
 #define BACKOFF_MOST 60.
@@ -192,7 +192,7 @@ static void on_collect(struct ev_loop *loop, ev_timer *t, int events)
             continue;
         for (size_t i = 0; i < us->r->group.npeers; i++)
             if (unsent(&u->peer[i]))
-                ship_forgotten(us->r->ship, i);
+                outbox_forgotten(us->r->outbox, i);
         user_free(u);
     }
 }
@@ -320,7 +320,7 @@ void user_sweep(struct user *u)
     user_plan(u);
 }
 
-void user_parcel(struct user *u, struct parcel_in_hand *p)
+void user_parcel(struct user *u, struct parcel_in_flight *p)
 {
     TAILQ_INSERT_TAIL(&u->parcels, p, in_user);
     u->nparcels++;
@@ -334,7 +334,7 @@ void user_parcel(struct user *u, struct parcel_in_hand *p)
     user_plan(u);
 }
 
-static void remove_parcel(struct user *u, struct parcel_in_hand *p)
+static void remove_parcel(struct user *u, struct parcel_in_flight *p)
 {
     TAILQ_REMOVE(&u->parcels, p, in_user);
     u->nparcels--;
@@ -344,10 +344,10 @@ static void remove_parcel(struct user *u, struct parcel_in_hand *p)
     p->waits = false;
 }
 
-void user_parcel_done(struct user *u, struct parcel_in_hand *p)
+void user_parcel_done(struct user *u, struct parcel_in_flight *p)
 {
     remove_parcel(u, p);
-    take_done(u->r->take, p);
+    inbox_done(u->r->inbox, p);
 }
 
 static void drop_parcels(struct user *u)
@@ -359,7 +359,7 @@ static void drop_parcels(struct user *u)
 
 void user_drop_answers(struct user *u)
 {
-    for (struct parcel_in_hand *p = TAILQ_FIRST(&u->parcels), *next; p; p = next) {
+    for (struct parcel_in_flight *p = TAILQ_FIRST(&u->parcels), *next; p; p = next) {
         next = TAILQ_NEXT(p, in_user);
         if (!parcel_is_answer(p->kind))
             continue;
@@ -387,7 +387,7 @@ bool user_has_room(const struct user *u, size_t bytes, bool crowded)
 void user_trim_parcels(struct user *u, bool crowded)
 {
     size_t kept = 0, n = 0;
-    for (struct parcel_in_hand *p = TAILQ_FIRST(&u->parcels), *next; p; p = next) {
+    for (struct parcel_in_flight *p = TAILQ_FIRST(&u->parcels), *next; p; p = next) {
         bool first = n++ == 0;
         next = TAILQ_NEXT(p, in_user);
         if (first && (!crowded || u->asked_at != 0)) /* a worker may have it */
@@ -420,7 +420,7 @@ bool user_is_another(struct user *u, const char *name, size_t n)
         user_look(real, "", "", 0);
     if (u->sweep)
         user_sweep(real);
-    for (struct parcel_in_hand *p; (p = TAILQ_FIRST(&u->parcels));) {
+    for (struct parcel_in_flight *p; (p = TAILQ_FIRST(&u->parcels));) {
         remove_parcel(u, p);
         user_parcel(real, p);
     }
@@ -581,8 +581,8 @@ static bool passed(double moment, double now)
 
 bool user_may_ask(const struct user *u, size_t peer)
 {
-    struct ship *s = u->r->ship;
-    return u->joins ? ship_answered(s, peer) : ship_ready(s, peer) && ship_try(s, peer);
+    struct outbox *s = u->r->outbox;
+    return u->joins ? outbox_answered(s, peer) : outbox_ready(s, peer) && outbox_may_try(s, peer);
 }
 
 static void due_peer(struct user *u, size_t i, double now)
@@ -590,11 +590,11 @@ static void due_peer(struct user *u, size_t i, double now)
     struct replicator *r = u->r;
     struct user_peer *p = &u->peer[i];
     double most = seconds(r->config->resend_most);
-    if (unsent(p) && now >= p->ship_after && ship_ready(r->ship, i))
+    if (unsent(p) && now >= p->ship_after && outbox_ready(r->outbox, i))
         p->want |= 1u << FRAME_SHIP_NEW;
     if (passed(p->resend_at, now)) {
         /* While the lane takes nothing, or nobody takes from it, asking the worker would only cost. */
-        if (ship_ready(r->ship, i) && ship_try(r->ship, i)) {
+        if (outbox_ready(r->outbox, i) && outbox_may_try(r->outbox, i)) {
             p->want |= 1u << FRAME_SHIP_CONFIRMED;
             p->resends++;
             p->resend_wait = p->resend_wait * 2 < most ? p->resend_wait * 2 : most;
@@ -610,10 +610,10 @@ static void due_peer(struct user *u, size_t i, double now)
         p->exchange_at = now + p->exchange_wait;
     }
     if (passed(p->hello_at, now)) {
-        bool may = ship_try(r->ship, i);
+        bool may = outbox_may_try(r->outbox, i);
         /* While the peer takes nothing, perhaps all night: the longer, the more seldom. */
         double again = (now - u->active_at) / 8;
-        again = again < SHIP_PROBE ? SHIP_PROBE : again > most ? most : again;
+        again = again < OUTBOX_PROBE ? OUTBOX_PROBE : again > most ? most : again;
         if (may)
             p->want |= 1u << FRAME_SHIP_HELLO;
         p->hello_at = may ? later(u, now, r->config->hello_every, 3) : now + again;

@@ -14,10 +14,10 @@ struct ending;
 struct held_request;
 struct admin_request;
 
-/* A parcel in hand: taken from a peer's lane, not acked yet. */
-struct parcel_in_hand {
-    TAILQ_ENTRY(parcel_in_hand) in_user;
-    LIST_ENTRY(parcel_in_hand) in_hash;
+/* A parcel in flight: taken from a peer's lane, not acked yet. */
+struct parcel_in_flight {
+    TAILQ_ENTRY(parcel_in_flight) in_user;
+    LIST_ENTRY(parcel_in_flight) in_hash;
     unsigned char id[16];
     size_t peer; /* index: whose lane */
     int lane;    /* LANE_LIVE or LANE_BULK */
@@ -29,7 +29,7 @@ struct parcel_in_hand {
     bool acked; /* it may be lost */
     bool waits; /* for the user to be opened for something else (confirm.h) */
 };
-TAILQ_HEAD(parcels, parcel_in_hand);
+TAILQ_HEAD(parcels, parcel_in_flight);
 TAILQ_HEAD(admin_requests, admin_request);
 
 /* What one user and one peer have to say to each other. Moments are 0 when not set. */
@@ -119,7 +119,7 @@ struct user {
 };
 
 struct users *users_open(struct replicator *);
-void users_close(struct users *); /* after workers and take */
+void users_close(struct users *); /* after workers and inbox */
 
 struct user *user_find(struct users *, const char *name, size_t n);
 /* Finds or makes; of another spelling of his name the user. NULL: too many are in memory. */
@@ -142,17 +142,17 @@ void user_look(struct user *, const char *guid, const char *name, size_t n);
 void user_asked_to_look(struct user *);
 void user_sweep(struct user *);
 /* A parcel to apply; owned by the user until user_parcel_done. */
-void user_parcel(struct user *, struct parcel_in_hand *);
+void user_parcel(struct user *, struct parcel_in_flight *);
 /* Takes it out of the user's list, acks it and frees it. */
-void user_parcel_done(struct user *, struct parcel_in_hand *);
+void user_parcel_done(struct user *, struct parcel_in_flight *);
 /* The answers among them: what they answer is known to the worker that asked, and it is gone. */
 void user_drop_answers(struct user *);
-/* Parcels of a user who cannot take them now, or whose worker has not answered for long while the hand is half full, wait at their sender: beside the first
- * one, 1 MiB of them stays. They confirm nothing, so all of them come again. crowded: the hand is half full. */
+/* Parcels of a user who cannot take them now, or whose worker has not answered for long while the inbox is half full, wait at their sender: beside the first
+ * one, 1 MiB of them stays. They confirm nothing, so all of them come again. crowded: the inbox is half full. */
 bool user_has_room(const struct user *, size_t bytes, bool crowded);
-/* Drops what is in hand that there is no room for, but not what a worker has. */
+/* Drops what is in flight that there is no room for, but not what a worker has. */
 void user_trim_parcels(struct user *, bool crowded);
-/* The same where it is time for that. For users_each(), while the hand is crowded. */
+/* The same where it is time for that. For users_each(), while the inbox is crowded. */
 void user_trim_slow(struct user *, void *);
 /* What it waits for now, or would, if it had no worker. */
 enum user_class user_class(struct user *, double now);

@@ -11,8 +11,8 @@
 #include "lib/base/log.h"
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/replicator/admin/progress.h"
-#include "dovecot-plugin/replicator/lanes/ship.h"
-#include "dovecot-plugin/replicator/lanes/take.h"
+#include "dovecot-plugin/replicator/lanes/outbox.h"
+#include "dovecot-plugin/replicator/lanes/inbox.h"
 
 #define CRASHES_MAX 3   /* workers that one parcel may take along */
 #define UNKNOWN_FOR 60. /* seconds for which parcels of a user who is unknown here are dropped unseen */
@@ -51,7 +51,7 @@ static void next_ingest(struct job *j, struct user *u, struct frame *f)
 
 static void next_parcel(struct job *j, struct user *u, struct frame *f)
 {
-    struct parcel_in_hand *p = TAILQ_FIRST(&u->parcels);
+    struct parcel_in_flight *p = TAILQ_FIRST(&u->parcels);
     j->kind = JOB_PARCEL;
     j->parcel = p;
     f->type = FRAME_PARCEL;
@@ -63,7 +63,7 @@ static bool next_ship(struct job *j, struct user *u, unsigned ways, struct frame
 {
     for (size_t i = 0; i < u->r->group.npeers; i++) {
         struct user_peer *p = &u->peer[i];
-        if (!ship_ready(u->r->ship, i))
+        if (!outbox_ready(u->r->outbox, i))
             put_off(p);
         /* A resend says all that a hello and a first send would say. */
         if (p->want & 1u << FRAME_SHIP_CONFIRMED)
@@ -204,7 +204,7 @@ static void temporary(struct job *j, struct user *u, struct text why, uint64_t s
     metric_add(replicator_failures, 1);
     if (j->kind == JOB_PARCEL) {
         u->parcel_after = at;
-        user_trim_parcels(u, take_crowded(u->r->take));
+        user_trim_parcels(u, inbox_crowded(u->r->inbox));
     }
     if (j->kind == JOB_INGEST) {
         u->look_after = at;

@@ -6,8 +6,8 @@
 
 struct job {
     enum { JOB_NONE, JOB_ADMIN, JOB_INGEST, JOB_PARCEL, JOB_SHIP, JOB_TICK } kind;
-    struct admin_request *admin; /* ADMIN: in hand, no longer in the user's list; NULL: its client went away */
-    struct parcel_in_hand *parcel; /* PARCEL: still first in the user's list */
+    struct admin_request *admin; /* ADMIN: in flight, no longer in the user's list; NULL: its client went away */
+    struct parcel_in_flight *parcel; /* PARCEL: still first in the user's list */
     size_t peer; /* SHIP */
     enum frame_ship how;
     uint64_t from; /* of NEW; what was known to be missing in the lane */

@@ -18,8 +18,8 @@
 #include "dovecot-plugin/replicator/admin/progress.h"
 #include "dovecot-plugin/store/reserve.h"
 #include "dovecot-plugin/replicator/users/sched.h"
-#include "dovecot-plugin/replicator/lanes/ship.h"
-#include "dovecot-plugin/replicator/lanes/take.h"
+#include "dovecot-plugin/replicator/lanes/outbox.h"
+#include "dovecot-plugin/replicator/lanes/inbox.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
 #include "dovecot-plugin/replicator/users/turn.h"
 
@@ -197,7 +197,7 @@ static void user_failed(struct user *u, const char *why, size_t n)
     u->open_after = user_backoff(&u->open_wait);
     if (user_may_say(u))
         log_warning("user=%s: %.*s; again in %g s", u->name, (int)n, why, u->open_wait);
-    user_trim_parcels(u, take_crowded(u->r->take));
+    user_trim_parcels(u, inbox_crowded(u->r->inbox));
 }
 
 /* Takes why. */
@@ -516,7 +516,7 @@ static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
         worker_set_patience(w, (int64_t)(turn_hold_for(w) * 1000));
     else if (w->state == WARM)
         worker_ask_close(w); /* idle for long enough */
-    else if (owes(w) && ship_full(w->all->r->ship))
+    else if (owes(w) && outbox_full(w->all->r->outbox))
         worker_set_patience(w, w->all->r->config->worker_timeout); /* it is not read (workers_flush): it may have answered */
     else if (owes(w))
         lost(w, "the worker did not answer within worker_timeout", SILENT);

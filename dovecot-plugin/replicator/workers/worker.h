@@ -46,7 +46,7 @@ void workers_flush(struct workers *);
 /* Closes all connections as soon as their users are closed; new ones begin with a new HELLO. */
 void workers_renew(struct workers *);
 
-/* For admin.c: a client whose request a worker may have in hand goes away. */
+/* For admin.c: a client whose request a worker may have in flight goes away. */
 void workers_forget_client(struct workers *, const void *client);
 
 /* Why there is none and none could be connected a moment ago; NULL: else. Belongs to the workers, until the next turn. */

@@ -8,7 +8,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/metrics.h"
 #include "dovecot-plugin/replicator/users/sched.h"
-#include "dovecot-plugin/replicator/lanes/ship.h"
+#include "dovecot-plugin/replicator/lanes/outbox.h"
 #include "dovecot-plugin/replicator/users/sweep.h"
 #include "dovecot-plugin/replicator/users/turn.h"
 
@@ -225,7 +225,7 @@ bool workers_release_warm(struct workers *ws)
 
 void workers_flush(struct workers *ws)
 {
-    bool full = ship_full(ws->r->ship);
+    bool full = outbox_full(ws->r->outbox);
     struct worker *w;
     TAILQ_FOREACH(w, &ws->list, link)
     {

@@ -37,7 +37,7 @@ struct placing {
     unsigned n, nsaved, room;
     struct wants *wants;
     pool_t pool; /* of the run's texts */
-    unsigned at;     /* in the plan, of the row in hand */
+    unsigned at;     /* in the plan, of the row in flight */
     unsigned handed; /* bodies of the parcel in work that were saved or kept */
     struct plan_mailbox *mailbox;
     bool blocked;    /* a mail that comes before those that follow may still come */

@@ -166,7 +166,7 @@ static int settle(struct session *s, uint32_t folder)
         return -1;
     }
     crash_at("settle");
-    if (session_commit(s) < 0 || ship_new(s) < 0)
+    if (session_commit(s) < 0 || send_new_ops(s) < 0)
         return -1;
     return apply(s, 0);
 }
@@ -235,7 +235,7 @@ static int tell_keeper(struct session *s, uint32_t folder, uint64_t keeper)
             session_rollback(s);
             return -1;
         }
-        return session_commit(s) < 0 ? -1 : ship_new(s);
+        return session_commit(s) < 0 ? -1 : send_new_ops(s);
     }
     session_want_tick(s, TELL_SECS * 1000);
     if (orset_folder_get(s->os, folder, &f) < 0 || time(NULL) - s->told < TELL_SECS)

@@ -50,8 +50,8 @@ int look_bound_uids(struct session *s, uint32_t home, ARRAY_TYPE(seq_range) *uid
 /* What is committed goes to the peers, and is worked on there while the rest is read here. */
 static int ship_kept(struct session *s)
 {
-    s->ship_room = SHIP_MOST; /* these bodies are here now */
-    int r = ship_new(s);
+    s->send_room = OUTBOX_MOST; /* these bodies are here now */
+    int r = send_new_ops(s);
     kept_clear(s->kept);
     return r;
 }
@@ -65,12 +65,12 @@ int look_changed(struct look *l, int r)
         session_note(l->s, NOTE_WARNING, "%s: a keyword of UID %u is not replicated: %d flags of this site's are on it already", l->x->vname,
                      l->mail->uid, ORSET_MAKE_MARKS_MAX);
     }
-    bool full = l->in->ships && kept_is_full(l->s->kept);
+    bool full = l->in->sends && kept_is_full(l->s->kept);
     if (!full && (r == ORSET_KNOWN || ++l->in->pending < COMMIT_EVERY))
         return 0;
     l->in->pending = 0;
     crash_at("ingest-part");
-    if (session_commit(l->s) < 0 || (l->in->ships && ship_kept(l->s) < 0))
+    if (session_commit(l->s) < 0 || (l->in->sends && ship_kept(l->s) < 0))
         return -1;
     return session_begin(l->s);
 }
@@ -716,7 +716,7 @@ int ingest(struct session *s, const struct frame_ingest *f)
         return -1;
     }
     ingest_init(&in);
-    in.ships = TRUE;
+    in.sends = TRUE;
     s->kept = kept_create();
     int r = ingest_all(s, f, &in);
     if (r < 0)

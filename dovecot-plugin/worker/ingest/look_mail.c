@@ -176,7 +176,7 @@ static int add_mail(struct look *l, const struct orset_flags *now)
 {
     struct orset_facts facts;
     struct orset_dot dot = {0};
-    struct kept *kept = l->in->ships ? l->s->kept : NULL;
+    struct kept *kept = l->in->sends ? l->s->kept : NULL;
     if (body_facts(l->mail, &facts, kept) < 0) {
         unreadable(l);
         if (l->locked)

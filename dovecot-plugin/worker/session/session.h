@@ -230,7 +230,7 @@ struct session {
     bool redates;                /* rows say that mails are to be redated */
     bool rewound;                /* the state was found to be older than the mailboxes, and not all of them were looked at since */
     struct bodies *bodies;       /* that came with the parcel in work */
-    size_t ship_room;            /* bytes of batches that may still go out before main is asked whether the lanes take more */
+    size_t send_room;            /* bytes of batches that may still go out before main is asked whether the lanes take more */
     struct kept *kept;           /* that the ingest in work has read and not sent yet, or NULL */
     uint64_t unplaced, held;     /* as counted last; of unplaced ones, from UNPLACED_COUNTED on, perhaps not all */
     bool uncounted;              /* the state has had others since */

@@ -1,5 +1,5 @@
-/* take - see take.h. */
-#include "dovecot-plugin/replicator/lanes/take.h"
+/* inbox - see inbox.h. */
+#include "dovecot-plugin/replicator/lanes/inbox.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -30,10 +30,10 @@
 #define ACKS_MAX 1000       /* ids of one ACK */
 #define BUCKETS 16384
 
-LIST_HEAD(hand_list, parcel_in_hand);
+LIST_HEAD(in_flight_list, parcel_in_flight);
 
 struct from {
-    struct take *take;
+    struct inbox *inbox;
     size_t peer;
     struct node *ready, *drain;
     char cursor[32];
@@ -48,16 +48,16 @@ struct from {
     struct buf acks[LANES]; /* ids, 16 bytes each */
 };
 
-struct take {
+struct inbox {
     struct replicator *r;
-    size_t bytes;  /* in hand */
+    size_t bytes;  /* in flight */
     size_t waiting; /* of them: acked (take_waits) */
     size_t coming; /* that were asked for */
     size_t bulk;   /* of both: from bulk lanes */
     size_t next;   /* the peer of whom is taken first */
     uint8_t secret[16]; /* a site that chose all of one bucket would have main search it for each */
-    bool swollen;  /* it had more than TRIM_ABOVE in hand, and memory was not given back since */
-    struct hand_list bucket[BUCKETS];
+    bool swollen;  /* it had more than TRIM_ABOVE in flight, and memory was not given back since */
+    struct in_flight_list bucket[BUCKETS];
     ev_timer again;
     struct from from[];
 };
@@ -69,9 +69,9 @@ struct request {
     size_t bytes;
 };
 
-/* ---- in hand ---- */
+/* ---- in flight ---- */
 
-static struct hand_list *bucket_of(struct take *t, const void *id)
+static struct in_flight_list *bucket_of(struct inbox *t, const void *id)
 {
     uint8_t key[sizeof t->secret + 16];
     memcpy(key, t->secret, sizeof t->secret);
@@ -79,9 +79,9 @@ static struct hand_list *bucket_of(struct take *t, const void *id)
     return &t->bucket[orset_hash(key, sizeof key).lo % BUCKETS];
 }
 
-static const struct parcel_in_hand *held(struct take *t, size_t peer, const void *id)
+static const struct parcel_in_flight *held(struct inbox *t, size_t peer, const void *id)
 {
-    const struct parcel_in_hand *p;
+    const struct parcel_in_flight *p;
     LIST_FOREACH(p, bucket_of(t, id), in_hash)
     if (p->peer == peer && !memcmp(p->id, id, sizeof p->id))
         return p;
@@ -95,8 +95,8 @@ static void ack(struct from *f, int lane, const void *id)
         buf_add(&f->acks[lane], id, 16);
 }
 
-/* The C library keeps what was freed for the next hand that is as full, which may come in weeks. */
-static void give_back(struct take *t)
+/* The C library keeps what was freed for the next inbox that is as full, which may come in weeks. */
+static void give_back(struct inbox *t)
 {
     if (!t->swollen || t->bytes > t->waiting)
         return;
@@ -106,12 +106,12 @@ static void give_back(struct take *t)
 #endif
 }
 
-bool take_may_wait(const struct take *t)
+bool take_may_wait(const struct inbox *t)
 {
-    return t->waiting < (size_t)t->r->config->replicator_memory / WAITING_SHARE && !take_crowded(t);
+    return t->waiting < (size_t)t->r->config->replicator_memory / WAITING_SHARE && !inbox_crowded(t);
 }
 
-void take_waits(struct take *t, struct parcel_in_hand *p)
+void take_waits(struct inbox *t, struct parcel_in_flight *p)
 {
     if (p->acked)
         return;
@@ -120,7 +120,7 @@ void take_waits(struct take *t, struct parcel_in_hand *p)
     t->waiting += p->body.n + PARCEL_COSTS;
 }
 
-void take_done(struct take *t, struct parcel_in_hand *p)
+void inbox_done(struct inbox *t, struct parcel_in_flight *p)
 {
     if (p->acked)
         t->waiting -= p->body.n + PARCEL_COSTS;
@@ -140,7 +140,7 @@ static void on_acked(struct wire *w, redisReply *reply, void *arg)
     (void)w;
     struct from *f = arg;
     if (reply && reply->type == REDIS_REPLY_ERROR && replicator_may_say(&f->said, 60.))
-        log_warning("replica %s: ACK was refused: %s", f->take->r->group.peer[f->peer].name, reply->str);
+        log_warning("replica %s: ACK was refused: %s", f->inbox->r->group.peer[f->peer].name, reply->str);
 }
 
 static void flush_lane(struct from *f, int lane)
@@ -151,7 +151,7 @@ static void flush_lane(struct from *f, int lane)
     char count[24];
     for (size_t at = 0; at < b->len && f->drain && node_ready(f->drain);) {
         size_t n = (b->len - at) / 16 < ACKS_MAX ? (b->len - at) / 16 : ACKS_MAX;
-        const char *key = f->take->r->group.peer[f->peer].in[lane];
+        const char *key = f->inbox->r->group.peer[f->peer].in[lane];
         snprintf(count, sizeof count, "%zu", n);
         argv[0] = "LANE.ACK";
         argv[1] = key;
@@ -169,7 +169,7 @@ static void flush_lane(struct from *f, int lane)
     b->len = 0;
 }
 
-void take_flush(struct take *t)
+void inbox_flush(struct inbox *t)
 {
     for (size_t i = 0; i < t->r->group.npeers; i++)
         for (int l = 0; l < LANES; l++)
@@ -182,7 +182,7 @@ void take_flush(struct take *t)
 /* NULL: it is from whom it says and for us. Else why not. */
 static const char *foreign(struct from *f, const struct parcel *m)
 {
-    const struct group *g = &f->take->r->group;
+    const struct group *g = &f->inbox->r->group;
     const struct peer *p = &g->peer[f->peer];
     if (m->version != PARCEL_VERSION)
         return "it is of another version: install the same one everywhere";
@@ -212,15 +212,15 @@ static bool well_formed(const redisReply *e)
     return e->element[1]->type == REDIS_REPLY_STRING && e->element[1]->len == 16 && e->element[5]->type == REDIS_REPLY_STRING && e->element[6]->type == REDIS_REPLY_STRING;
 }
 
-bool take_crowded(const struct take *t)
+bool inbox_crowded(const struct inbox *t)
 {
     return t->bytes > (size_t)t->r->config->replicator_memory / 2;
 }
 
-/* Sent again, since nothing of it is confirmed: but the first one is still in hand. */
+/* Sent again, since nothing of it is confirmed: but the first one is still in flight. */
 static bool is_in_hand(const struct user *u, size_t peer, uint64_t first)
 {
-    struct parcel_in_hand *p = TAILQ_FIRST(&u->parcels);
+    struct parcel_in_flight *p = TAILQ_FIRST(&u->parcels);
     for (int i = 0; first && p && i < SAME_LOOKED_AT; i++, p = TAILQ_NEXT(p, in_user))
         if (p->peer == peer && p->first == first)
             return true;
@@ -228,18 +228,18 @@ static bool is_in_hand(const struct user *u, size_t peer, uint64_t first)
 }
 
 /* Whose parcels are taken only to be dropped: nobody else may wait for him. */
-static bool unwilling(const struct take *t, const struct user *u, size_t bytes)
+static bool unwilling(const struct inbox *t, const struct user *u, size_t bytes)
 {
-    return clock_monotonic() < u->unknown_until || !user_has_room(u, bytes, take_crowded(t));
+    return clock_monotonic() < u->unknown_until || !user_has_room(u, bytes, inbox_crowded(t));
 }
 
 static void take_entry(struct from *f, int lane, redisReply *e)
 {
-    struct take *t = f->take;
+    struct inbox *t = f->inbox;
     const redisReply *id = e->element[1], *meta = e->element[5];
     redisReply *body = e->element[6];
     struct parcel m;
-    const struct parcel_in_hand *same = held(t, f->peer, id->str);
+    const struct parcel_in_flight *same = held(t, f->peer, id->str);
     if (same) { /* its lease ended with a connection or by time, and we go on with it */
         if (same->acked)
             ack(f, lane, id->str);
@@ -280,7 +280,7 @@ static void take_entry(struct from *f, int lane, redisReply *e)
         ack(f, lane, id->str);
         return;
     }
-    struct parcel_in_hand *p = mem_zero(sizeof *p);
+    struct parcel_in_flight *p = mem_zero(sizeof *p);
     memcpy(p->id, id->str, 16);
     p->peer = f->peer;
     p->lane = lane;
@@ -304,19 +304,19 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
     struct from *f = q.from;
     free(arg);
     f->taking = false;
-    f->take->coming -= q.bytes;
-    f->take->bulk -= q.lane == LANE_BULK ? q.bytes : 0;
+    f->inbox->coming -= q.bytes;
+    f->inbox->bulk -= q.lane == LANE_BULK ? q.bytes : 0;
     if (!reply)
         return;
     if (reply->type != REDIS_REPLY_ARRAY) {
         f->pause = clock_monotonic() + AGAIN;
         if (replicator_may_say(&f->said, 60.))
-            log_warning("replica %s: TAKE was refused: %s", f->take->r->group.peer[f->peer].name, reply->str ? reply->str : "no list");
+            log_warning("replica %s: TAKE was refused: %s", f->inbox->r->group.peer[f->peer].name, reply->str ? reply->str : "no list");
         return;
     }
     if (reply->elements == 0 && q.told == f->told[q.lane]) /* else it got something after it was found empty */
         f->waiting[q.lane] = false;
-    if (f->take->r->stopping)
+    if (f->inbox->r->stopping)
         return; /* the lease ends with the connection */
     for (size_t i = 0; i < reply->elements; i++) {
         redisReply *l = reply->element[i];
@@ -328,7 +328,7 @@ static void on_take(struct wire *w, redisReply *reply, void *arg)
             if (well_formed(e))
                 take_entry(f, q.lane, e);
             else if (replicator_may_say(&f->said, 60.))
-                log_error("replica %s: an entry that is no parcel (sequence %lld) stays in its lane, leased", f->take->r->group.peer[f->peer].name,
+                log_error("replica %s: an entry that is no parcel (sequence %lld) stays in its lane, leased", f->inbox->r->group.peer[f->peer].name,
                           e->type == REDIS_REPLY_ARRAY && e->elements ? e->element[0]->integer : 0);
         }
     }
@@ -339,22 +339,22 @@ static void take_lane(struct from *f, int lane, size_t room)
 {
     struct request *q = mem_alloc(sizeof *q);
     *q = (struct request){f, lane, f->told[lane], room < TAKE_BYTES ? room : TAKE_BYTES};
-    const char *key = f->take->r->group.peer[f->peer].in[lane];
+    const char *key = f->inbox->r->group.peer[f->peer].in[lane];
     f->taking = wire_sendf(node_wire(f->drain), on_take, q,
                            "LANE.TAKE 1 %s COUNT %d BYTES %d LEASE %d", key, COUNT, (int)q->bytes, LEASE);
     if (f->taking) {
-        f->take->coming += q->bytes;
-        f->take->bulk += lane == LANE_BULK ? q->bytes : 0;
+        f->inbox->coming += q->bytes;
+        f->inbox->bulk += lane == LANE_BULK ? q->bytes : 0;
     } else {
         free(q);
     }
 }
 
-/* Bulk may fill half of the hand. It does not wait until live leaves half of it: the parcels of one
+/* Bulk may fill half of the inbox. It does not wait until live leaves half of it: the parcels of one
  * site would keep what the others answer away for good. */
 static void take_from(struct from *f)
 {
-    struct take *t = f->take;
+    struct inbox *t = f->inbox;
     size_t most = (size_t)t->r->config->replicator_memory, had = t->bytes + t->coming;
     size_t room = had < most ? most - had : 0, bulk = t->bulk < most / 2 ? most / 2 - t->bulk : 0;
     if (f->waiting[LANE_LIVE] && room > 0)
@@ -365,7 +365,7 @@ static void take_from(struct from *f)
 
 /* Who was given room is the last the next time: else the first one who always has something would
  * have all of it. */
-void take_run(struct take *t)
+void inbox_run(struct inbox *t)
 {
     struct replicator *r = t->r;
     double now = clock_monotonic();
@@ -387,9 +387,9 @@ static void ask(struct from *);
 
 static void arm(struct from *f, double after)
 {
-    ev_timer_stop(f->take->r->loop, &f->patience);
+    ev_timer_stop(f->inbox->r->loop, &f->patience);
     ev_timer_set(&f->patience, after, 0.);
-    ev_timer_start(f->take->r->loop, &f->patience);
+    ev_timer_start(f->inbox->r->loop, &f->patience);
 }
 
 static void on_patience(struct ev_loop *loop, ev_timer *t, int events)
@@ -422,14 +422,14 @@ static void on_ready(struct wire *w, redisReply *reply, void *arg)
         return;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 || reply->element[1]->type != REDIS_REPLY_ARRAY || !copy_cursor(f, reply->element[0])) {
         if (replicator_may_say(&f->said, 60.))
-            log_warning("replica %s: READY was refused: %s", f->take->r->group.peer[f->peer].name, reply->str ? reply->str : "no list");
+            log_warning("replica %s: READY was refused: %s", f->inbox->r->group.peer[f->peer].name, reply->str ? reply->str : "no list");
         arm(f, AGAIN);
         return;
     }
     const redisReply *list = reply->element[1];
     for (size_t i = 0; i < list->elements; i++)
         for (int l = 0; l < LANES; l++)
-            if (list->element[i]->type == REDIS_REPLY_STRING && !strcmp(list->element[i]->str, f->take->r->group.peer[f->peer].in[l])) {
+            if (list->element[i]->type == REDIS_REPLY_STRING && !strcmp(list->element[i]->str, f->inbox->r->group.peer[f->peer].in[l])) {
                 f->waiting[l] = true;
                 f->told[l]++;
             }
@@ -438,7 +438,7 @@ static void on_ready(struct wire *w, redisReply *reply, void *arg)
 
 static void ask(struct from *f)
 {
-    if (f->asked || f->take->r->stopping || !node_ready(f->ready))
+    if (f->asked || f->inbox->r->stopping || !node_ready(f->ready))
         return;
     f->asked = wire_sendf(node_wire(f->ready), on_ready, f, "LANE.READY %s BLOCK %d COUNT 1000", f->cursor, BLOCK);
     arm(f, BLOCK / 1000. + PATIENCE);
@@ -449,7 +449,7 @@ static void on_ready_state(struct node *node, bool ready, bool new_life, void *a
     (void)node;
     struct from *f = arg;
     f->asked = false;
-    ev_timer_stop(f->take->r->loop, &f->patience);
+    ev_timer_stop(f->inbox->r->loop, &f->patience);
     if (ready && new_life)
         snprintf(f->cursor, sizeof f->cursor, "0");
     if (ready)
@@ -470,31 +470,31 @@ static void on_drain_state(struct node *node, bool ready, bool new_life, void *a
 static void on_again(struct ev_loop *loop, ev_timer *t, int events)
 {
     /* Else nothing: the loop's turn looks at pauses that are over. */
-    struct take *take = t->data;
+    struct inbox *inbox = t->data;
     (void)loop, (void)events;
-    if (take_crowded(take))
-        users_each(take->r->users, user_trim_slow, NULL);
+    if (inbox_crowded(inbox))
+        users_each(inbox->r->users, user_trim_slow, NULL);
 }
 
 static void close_from(struct from *f)
 {
-    ev_timer_stop(f->take->r->loop, &f->patience);
+    ev_timer_stop(f->inbox->r->loop, &f->patience);
     node_close(f->ready);
     node_close(f->drain);
     f->ready = f->drain = NULL;
     f->waiting[LANE_LIVE] = f->waiting[LANE_BULK] = false;
 }
 
-struct take *take_open(struct replicator *r)
+struct inbox *inbox_open(struct replicator *r)
 {
-    struct take *t = mem_zero(sizeof *t + r->group.npeers * sizeof *t->from);
+    struct inbox *t = mem_zero(sizeof *t + r->group.npeers * sizeof *t->from);
     t->r = r;
     if (getrandom(t->secret, sizeof t->secret, 0) != sizeof t->secret)
         log_fatal("getrandom: %s", strerror(errno));
     for (size_t i = 0; i < r->group.npeers; i++) {
         struct from *f = &t->from[i];
         const struct peer *p = &r->group.peer[i];
-        *f = (struct from){.take = t, .peer = i, .cursor = "0"};
+        *f = (struct from){.inbox = t, .peer = i, .cursor = "0"};
         ev_timer_init(&f->patience, on_patience, 0., 0.);
         f->patience.data = f;
         if (p->removed)
@@ -514,7 +514,7 @@ struct take *take_open(struct replicator *r)
     return t;
 }
 
-void take_stop(struct take *t)
+void inbox_stop(struct inbox *t)
 {
     for (size_t i = 0; i < t->r->group.npeers; i++)
         if (t->from[i].ready) {
@@ -524,11 +524,11 @@ void take_stop(struct take *t)
         }
 }
 
-void take_close(struct take *t)
+void inbox_close(struct inbox *t)
 {
     if (!t)
         return;
-    take_flush(t);
+    inbox_flush(t);
     ev_timer_stop(t->r->loop, &t->again);
     for (size_t i = 0; i < t->r->group.npeers; i++) {
         close_from(&t->from[i]);
@@ -537,27 +537,27 @@ void take_close(struct take *t)
     }
 }
 
-void take_free(struct take *t)
+void inbox_free(struct inbox *t)
 {
     free(t);
 }
 
-void take_remove_peer(struct take *t, size_t peer)
+void inbox_remove_peer(struct inbox *t, size_t peer)
 {
     close_from(&t->from[peer]);
 }
 
-bool take_node(const struct take *t, size_t peer)
+bool inbox_node(const struct inbox *t, size_t peer)
 {
     return t->from[peer].drain && node_ready(t->from[peer].drain);
 }
 
-bool take_foreign(const struct take *t, size_t peer)
+bool inbox_foreign(const struct inbox *t, size_t peer)
 {
     return t->from[peer].foreign;
 }
 
-double take_heard(const struct take *t, size_t peer)
+double inbox_heard(const struct inbox *t, size_t peer)
 {
     return t->from[peer].heard;
 }

@@ -1,4 +1,4 @@
-/* ship - own ops to the peers: batches from the number a peer has, with the bodies of the mails they add. */
+/* send_ops - own ops to the peers: batches from the number a peer has, with the bodies of the mails they add. */
 #include "dovecot-plugin/worker/worker.h"
 
 #include <mail-storage-private.h>
@@ -143,7 +143,7 @@ static void sent(struct session *s, uint64_t site, uint64_t upto)
 }
 
 /* One batch for a site, or all. 1: more ops wait; 0: that was the last; -1 */
-static int ship_batch(struct session *s, uint64_t site, uint64_t *from, bool hello)
+static int send_ops_batch(struct session *s, uint64_t site, uint64_t *from, bool hello)
 {
     struct shipment sh = {.s = s, .from = *from, .behind = ORSET_COUNTER_MAX + 1, .mails = {.alloc = session_alloc()}};
     struct orset_buf batch = {.alloc = session_alloc()}, body = {.alloc = session_alloc()};
@@ -173,7 +173,7 @@ static int ship_batch(struct session *s, uint64_t site, uint64_t *from, bool hel
             r = session_fail(s, "out of memory");
         } else {
             session_send_batch(s, site, gap || sh.next <= *from ? 0 : *from, body.data, body.len);
-            s->ship_room -= I_MIN(s->ship_room, body.len);
+            s->send_room -= I_MIN(s->send_room, body.len);
             sent(s, site, sh.next - 1);
             *from = sh.next;
         }
@@ -205,20 +205,20 @@ static int put_peers(struct session *s)
     return session_commit(s);
 }
 
-static int ship_from(struct session *s, uint64_t site, uint64_t from, bool hello)
+static int send_ops_from(struct session *s, uint64_t site, uint64_t from, bool hello)
 {
     uint64_t counter = orset_vector_get(s->os, orset_self(s->os));
     int r = 1;
     set_more(s, site, FALSE);
     if (from > counter && !hello)
         return 0;
-    while (s->ship_room > 0 && (r = ship_batch(s, site, &from, hello)) > 0)
+    while (s->send_room > 0 && (r = send_ops_batch(s, site, &from, hello)) > 0)
         hello = FALSE;
     set_more(s, site, r > 0);
     return r < 0 ? -1 : put_peers(s);
 }
 
-int ship_new(struct session *s)
+int send_new_ops(struct session *s)
 {
     bool alike = s->npeers > 0;
     for (unsigned i = 1; i < s->npeers; i++)
@@ -226,9 +226,9 @@ int ship_new(struct session *s)
     if (s->exchange_first)
         return 0;
     if (alike && s->npeers > 1)
-        return ship_from(s, 0, s->peer[0].sent + 1, FALSE);
+        return send_ops_from(s, 0, s->peer[0].sent + 1, FALSE);
     for (unsigned i = 0; i < s->npeers; i++)
-        if (!s->peer[i].forgotten && ship_from(s, s->peer[i].site, s->peer[i].sent + 1, FALSE) < 0)
+        if (!s->peer[i].forgotten && send_ops_from(s, s->peer[i].site, s->peer[i].sent + 1, FALSE) < 0)
             return -1;
     return 0;
 }
@@ -248,12 +248,12 @@ static int forget(struct session *s, struct peer *p)
 }
 
 /* The first that is not confirmed: whether the peer can take it by now. What is new goes on where it was. */
-static int ship_one(struct session *s, struct peer *p)
+static int send_one(struct session *s, struct peer *p)
 {
     uint64_t was = p->sent;
     bool more = p->more;
-    s->ship_room = I_MIN(s->ship_room, 1);
-    int r = ship_from(s, p->site, p->confirmed + 1, FALSE);
+    s->send_room = I_MIN(s->send_room, 1);
+    int r = send_ops_from(s, p->site, p->confirmed + 1, FALSE);
     p->more = more;
     p->sent = I_MAX(was, p->sent);
     return r;
@@ -265,7 +265,7 @@ int ship(struct session *s, uint64_t site, enum frame_ship how, uint64_t from)
     if (p == NULL)
         return session_fail(s, "site %llu is not in the group", (unsigned long long)site);
     if (how == FRAME_SHIP_CONFIRMED && from > 0)
-        return ship_one(s, p);
+        return send_one(s, p);
     /* Where it ends before the last op, what is sent next goes on from there. */
     if (how == FRAME_SHIP_CONFIRMED)
         p->sent = p->confirmed;
@@ -273,8 +273,8 @@ int ship(struct session *s, uint64_t site, enum frame_ship how, uint64_t from)
         p->sent = I_MAX(p->confirmed, I_MIN(p->sent, from - 1));
     switch (how) {
     case FRAME_SHIP_NEW:
-    case FRAME_SHIP_CONFIRMED: return ship_from(s, site, p->sent + 1, FALSE);
-    case FRAME_SHIP_HELLO: return ship_from(s, site, p->sent + 1, TRUE);
+    case FRAME_SHIP_CONFIRMED: return send_ops_from(s, site, p->sent + 1, FALSE);
+    case FRAME_SHIP_HELLO: return send_ops_from(s, site, p->sent + 1, TRUE);
     case FRAME_SHIP_EXCHANGE: return peer_exchange(s, p);
     case FRAME_SHIP_FORGET: return forget(s, p);
     }

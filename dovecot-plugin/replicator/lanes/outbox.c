@@ -1,5 +1,5 @@
-/* ship - see ship.h. */
-#include "dovecot-plugin/replicator/lanes/ship.h"
+/* outbox - see outbox.h. */
+#include "dovecot-plugin/replicator/lanes/outbox.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ struct lane_state {
     int64_t most[LANES]; /* length since then; -1: not asked yet */
     bool dropped;      /* something was not stored, and users who have it marked were not asked since */
     bool forgotten;    /* some such users left memory */
-    char *after; /* page of ship_resend_all, NULL: not under way */
+    char *after; /* page of outbox_resend_all, NULL: not under way */
     int64_t waiting[LANES]; /* as the node said last; -1: it is not known */
     bool pushed;            /* something was, since the lengths were asked for */
     int64_t stored[LANES];  /* since the length was said */
@@ -39,7 +39,7 @@ struct lane_state {
     double probed;   /* when something was let through though nobody took */
 };
 
-struct ship {
+struct outbox {
     struct replicator *r;
     struct node *node;
     size_t pending, bytes;
@@ -48,7 +48,7 @@ struct ship {
 };
 
 struct push {
-    struct ship *ship;
+    struct outbox *outbox;
     size_t peer, bytes;
     int lane;
     uint64_t first;
@@ -57,20 +57,20 @@ struct push {
 
 /* A question about a lane. */
 struct length {
-    struct ship *ship;
+    struct outbox *outbox;
     size_t peer;
     int lane;
 };
 
-static void ask_lengths(struct ship *, size_t peer);
-static void make_lane(struct ship *, size_t peer, int lane);
+static void ask_lengths(struct outbox *, size_t peer);
+static void make_lane(struct outbox *, size_t peer, int lane);
 
-void ship_forgotten(struct ship *s, size_t peer)
+void outbox_forgotten(struct outbox *s, size_t peer)
 {
     s->peer[peer].forgotten = true;
 }
 
-static void unsent(struct ship *s, const char *user, size_t peer, uint64_t first)
+static void unsent(struct outbox *s, const char *user, size_t peer, uint64_t first)
 {
     struct user *u = user_find(s->r->users, user, strlen(user));
     metric_add(replicator_unsent, 1);
@@ -78,12 +78,12 @@ static void unsent(struct ship *s, const char *user, size_t peer, uint64_t first
     if (u)
         user_unsent(u, peer, first);
     else if (first)
-        ship_forgotten(s, peer);
+        outbox_forgotten(s, peer);
 }
 
 /* ---- answers ---- */
 
-static void refused(struct ship *s, size_t peer, int lane, const char *what)
+static void refused(struct outbox *s, size_t peer, int lane, const char *what)
 {
     struct lane_state *l = &s->peer[peer];
     double now = clock_monotonic();
@@ -108,7 +108,7 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
 {
     (void)w;
     struct push *p = arg;
-    struct ship *s = p->ship;
+    struct outbox *s = p->outbox;
     s->pending--;
     s->bytes -= p->bytes;
     const redisReply *answer = NULL;
@@ -130,7 +130,7 @@ static void on_pushed(struct wire *w, redisReply *reply, void *arg)
 
 /* ---- sending ---- */
 
-static void push(struct ship *s, struct user *u, size_t peer, const struct frame_parcel *send)
+static void push(struct outbox *s, struct user *u, size_t peer, const struct frame_parcel *send)
 {
     struct replicator *r = s->r;
     const struct peer *to = &r->group.peer[peer];
@@ -144,14 +144,14 @@ static void push(struct ship *s, struct user *u, size_t peer, const struct frame
         metric_add(replicator_unsent, 1);
         return;
     }
-    if (!ship_ready(s, peer) || getrandom(id, sizeof id, 0) != sizeof id || parcel_encode(&meta, &m) < 0) {
+    if (!outbox_ready(s, peer) || getrandom(id, sizeof id, 0) != sizeof id || parcel_encode(&meta, &m) < 0) {
         orset_buf_free(&meta);
         unsent(s, u->name, peer, send->first);
         return;
     }
     struct push *p = mem_alloc(sizeof *p + strlen(u->name) + 1);
     int lane = send->bulk ? LANE_BULK : LANE_LIVE;
-    *p = (struct push){.ship = s, .peer = peer, .bytes = send->body.n + meta.len, .lane = lane, .first = send->first};
+    *p = (struct push){.outbox = s, .peer = peer, .bytes = send->body.n + meta.len, .lane = lane, .first = send->first};
     memcpy(p->user, u->name, strlen(u->name) + 1);
     const char *key = to->out[lane];
     const char *argv[] = {"LANE.PUSH", "1", key, "ENTRIES", "1", "1", (char *)id, (char *)meta.data, send->body.n ? (const char *)send->body.p : ""};
@@ -176,7 +176,7 @@ static void push(struct ship *s, struct user *u, size_t peer, const struct frame
     orset_buf_free(&meta);
 }
 
-void ship_send(struct ship *s, struct user *u, const struct frame_parcel *send)
+void outbox_send(struct outbox *s, struct user *u, const struct frame_parcel *send)
 {
     struct replicator *r = s->r;
     if (send->body.n > PARCEL_MAX) {
@@ -188,23 +188,23 @@ void ship_send(struct ship *s, struct user *u, const struct frame_parcel *send)
             push(s, u, i, send);
 }
 
-bool ship_ready(const struct ship *s, size_t peer)
+bool outbox_ready(const struct outbox *s, size_t peer)
 {
     return node_ready(s->node) && clock_monotonic() >= s->peer[peer].full_until;
 }
 
-bool ship_node(const struct ship *s)
+bool outbox_node(const struct outbox *s)
 {
     return node_ready(s->node);
 }
 
-bool ship_full(const struct ship *s)
+bool outbox_full(const struct outbox *s)
 {
     int64_t share = (int64_t)s->r->config->replica_lane / LANE_SHARE;
     return s->bytes > (size_t)(share < BYTES_MAX ? share : BYTES_MAX);
 }
 
-size_t ship_pending(const struct ship *s)
+size_t outbox_pending(const struct outbox *s)
 {
     return s->pending;
 }
@@ -212,7 +212,7 @@ size_t ship_pending(const struct ship *s)
 /* ---- everything unconfirmed once more ---- */
 
 struct page {
-    struct ship *ship;
+    struct outbox *outbox;
     size_t peer;
     char *last;
 };
@@ -220,20 +220,20 @@ struct page {
 static void send_again(void *arg, const char *name, uint64_t ops, int64_t since)
 {
     struct page *p = arg;
-    struct user *u = user_get(p->ship->r->users, name, strlen(name));
+    struct user *u = user_get(p->outbox->r->users, name, strlen(name));
     free(p->last);
     p->last = mem_strdup(name);
     if (!u)
         return;
     struct user_peer *up = &u->peer[p->peer];
-    up->resend_wait = seconds(p->ship->r->config->resend_after);
+    up->resend_wait = seconds(p->outbox->r->config->resend_after);
     up->resend_at = clock_monotonic() + up->resend_wait;
     user_want(u, p->peer, FRAME_SHIP_CONFIRMED);
 }
 
 static void on_pages(struct ev_loop *loop, ev_timer *t, int events)
 {
-    struct ship *s = t->data;
+    struct outbox *s = t->data;
     bool more = false;
     (void)events;
     for (size_t i = 0; i < s->r->group.npeers; i++) {
@@ -241,7 +241,7 @@ static void on_pages(struct ev_loop *loop, ev_timer *t, int events)
         if (!s->peer[i].after)
             continue;
         more = true;
-        if (sched_waiting(s->r->sched) >= PAGE_WAITING || !ship_ready(s, i))
+        if (sched_waiting(s->r->sched) >= PAGE_WAITING || !outbox_ready(s, i))
             continue;
         size_t n = ledger_each_unconfirmed(s->r->ledger, s->r->group.peer[i].site, s->peer[i].after, PAGE, send_again, &p);
         free(s->peer[i].after);
@@ -254,7 +254,7 @@ static void on_pages(struct ev_loop *loop, ev_timer *t, int events)
         ev_timer_stop(loop, t);
 }
 
-void ship_resend_all(struct ship *s, size_t peer)
+void outbox_resend_all(struct outbox *s, size_t peer)
 {
     free(s->peer[peer].after);
     s->peer[peer].after = mem_strdup("");
@@ -267,16 +267,16 @@ static void on_created(struct wire *w, redisReply *reply, void *arg)
 {
     (void)w;
     struct length q = *(struct length *)arg;
-    struct lane_state *l = &q.ship->peer[q.peer];
+    struct lane_state *l = &q.outbox->peer[q.peer];
     free(arg);
     if (!reply)
         return; /* the next connection makes it */
     l->unmade[q.lane] = reply->type == REDIS_REPLY_ERROR;
     if (l->unmade[q.lane] && replicator_may_say(&l->said, 60.))
-        log_error("lane %s cannot be made: %s", q.ship->r->group.peer[q.peer].out[q.lane], reply->str);
+        log_error("lane %s cannot be made: %s", q.outbox->r->group.peer[q.peer].out[q.lane], reply->str);
 }
 
-static void make_lane(struct ship *s, size_t peer, int lane)
+static void make_lane(struct outbox *s, size_t peer, int lane)
 {
     struct length *q = mem_alloc(sizeof *q);
     *q = (struct length){s, peer, lane};
@@ -286,7 +286,7 @@ static void make_lane(struct ship *s, size_t peer, int lane)
 
 static void on_state(struct node *node, bool ready, bool new_life, void *arg)
 {
-    struct ship *s = arg;
+    struct outbox *s = arg;
     (void)new_life;
     for (size_t i = 0; i < s->r->group.npeers; i++) {
         s->peer[i].waiting[LANE_LIVE] = s->peer[i].waiting[LANE_BULK] = -1;
@@ -304,7 +304,7 @@ static void on_state(struct node *node, bool ready, bool new_life, void *arg)
         s->peer[i].full[LANE_LIVE] = s->peer[i].full[LANE_BULK] = false;
         s->peer[i].dropped = true;
         /* What was under way when it went is not known, and a server that was started anew has lost all. */
-        ship_resend_all(s, i);
+        outbox_resend_all(s, i);
     }
 }
 
@@ -315,14 +315,14 @@ static void plan_unsent(struct user *u, void *arg)
 }
 
 /* Those of whom something is missing go on, or try. */
-static void go_on(struct ship *s, size_t peer)
+static void go_on(struct outbox *s, size_t peer)
 {
     s->peer[peer].dropped = false;
     users_each(s->r->users, plan_unsent, NULL);
 }
 
 /* Half of a lane that was full has been taken: nobody need wait for the next try, nor the peer for what it works on to end. */
-static void look_for_room(struct ship *s, size_t peer, int lane)
+static void look_for_room(struct outbox *s, size_t peer, int lane)
 {
     struct lane_state *l = &s->peer[peer];
     int64_t n = l->waiting[lane];
@@ -343,8 +343,8 @@ static void on_length(struct wire *w, redisReply *reply, void *arg)
 {
     (void)w;
     struct length *l = arg;
-    struct ship *ship = l->ship;
-    struct lane_state *s = &ship->peer[l->peer];
+    struct outbox *outbox = l->outbox;
+    struct lane_state *s = &outbox->peer[l->peer];
     int64_t n = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1;
     bool fewer = s->waiting[l->lane] >= 0 && n < s->waiting[l->lane] + s->stored[l->lane];
     if (l->lane == LANE_LIVE && (n <= 0 || fewer))
@@ -354,15 +354,15 @@ static void on_length(struct wire *w, redisReply *reply, void *arg)
     s->stored[l->lane] = 0;
     s->waiting[l->lane] = n;
     if (s->full[l->lane])
-        look_for_room(ship, l->peer, l->lane);
-    if (s->forgotten && s->waiting[LANE_LIVE] == 0 && ship_ready(ship, l->peer)) {
+        look_for_room(outbox, l->peer, l->lane);
+    if (s->forgotten && s->waiting[LANE_LIVE] == 0 && outbox_ready(outbox, l->peer)) {
         s->forgotten = false;
-        ship_resend_all(ship, l->peer);
+        outbox_resend_all(outbox, l->peer);
     }
     free(l);
 }
 
-static void ask_lengths(struct ship *s, size_t peer)
+static void ask_lengths(struct outbox *s, size_t peer)
 {
     s->peer[peer].pushed = false;
     for (int lane = 0; lane < LANES; lane++) {
@@ -377,14 +377,14 @@ static void ask_lengths(struct ship *s, size_t peer)
 
 /* Nobody has taken anything from the lane to that peer for a while, and it is not empty: what was sent is still there,
  * and sending it again would only fill it. */
-static bool stalled(const struct ship *s, size_t peer)
+static bool stalled(const struct outbox *s, size_t peer)
 {
     return s->peer[peer].waiting[LANE_LIVE] > 0 && clock_monotonic() - s->peer[peer].progress > STALLED;
 }
 
 static void on_lengths(struct ev_loop *loop, ev_timer *t, int events)
 {
-    struct ship *s = t->data;
+    struct outbox *s = t->data;
     bool full = false;
     (void)events;
     for (size_t i = 0; i < s->r->group.npeers; i++) {
@@ -394,38 +394,38 @@ static void on_lengths(struct ev_loop *loop, ev_timer *t, int events)
         /* Nobody else pushes: what was empty is. */
         if (l->pushed || l->forgotten || l->waiting[LANE_LIVE] != 0 || l->waiting[LANE_BULK] != 0)
             ask_lengths(s, i);
-        if (l->dropped && ship_ready(s, i)) /* the wait for memory, or for a lane from which nobody takes, is over */
+        if (l->dropped && outbox_ready(s, i)) /* the wait for memory, or for a lane from which nobody takes, is over */
             go_on(s, i);
     }
     t->repeat = full ? ROOM_EVERY : LENGTH_EVERY;
     ev_timer_again(loop, t);
 }
 
-bool ship_answered(const struct ship *s, size_t peer)
+bool outbox_answered(const struct outbox *s, size_t peer)
 {
     const struct lane_state *l = &s->peer[peer];
     bool waits = l->waiting[LANE_LIVE] > 0 || l->waiting[LANE_BULK] > 0;
-    return ship_ready(s, peer) && !(waits && clock_monotonic() - l->taken > STALLED);
+    return outbox_ready(s, peer) && !(waits && clock_monotonic() - l->taken > STALLED);
 }
 
-bool ship_try(struct ship *s, size_t peer)
+bool outbox_may_try(struct outbox *s, size_t peer)
 {
     double now = clock_monotonic();
-    if ((stalled(s, peer) || !ship_answered(s, peer)) && now < s->peer[peer].probed + SHIP_PROBE)
+    if ((stalled(s, peer) || !outbox_answered(s, peer)) && now < s->peer[peer].probed + OUTBOX_PROBE)
         return false;
     s->peer[peer].probed = now;
     return true;
 }
 
-int64_t ship_waiting(const struct ship *s, size_t peer)
+int64_t outbox_waiting(const struct outbox *s, size_t peer)
 {
     const int64_t *n = s->peer[peer].waiting;
     return n[0] < 0 || n[1] < 0 ? -1 : n[0] + n[1];
 }
 
-struct ship *ship_open(struct replicator *r)
+struct outbox *outbox_open(struct replicator *r)
 {
-    struct ship *s = mem_zero(sizeof *s + r->group.npeers * sizeof *s->peer);
+    struct outbox *s = mem_zero(sizeof *s + r->group.npeers * sizeof *s->peer);
     s->r = r;
     for (size_t i = 0; i < r->group.npeers; i++)
         s->peer[i] = (struct lane_state){.waiting = {-1, -1}, .progress = clock_monotonic(), .taken = clock_monotonic()};
@@ -442,7 +442,7 @@ struct ship *ship_open(struct replicator *r)
     return s;
 }
 
-void ship_close(struct ship *s)
+void outbox_close(struct outbox *s)
 {
     if (!s)
         return;

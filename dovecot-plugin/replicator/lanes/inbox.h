@@ -1,0 +1,41 @@
+/* inbox - LANE.TAKE: what the other replicas sent, from the node of each.
+ *
+ * Two connections to each peer's node: READY blocks on one, TAKE and ACK go over the other. The live lane goes before the
+ * bulk one, and at most half of the inbox is bulk. What is in flight is leased; it goes back by itself when the
+ * connection ends, and what is then given again while it is still in flight is known by its id.
+ *
+ * What is not of this group, not of that replica, or not well-formed is acked and said (F43): it confirms nothing, so
+ * whoever sent it in good faith sends it again. */
+#ifndef DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_INBOX_H
+#define DOVELANE_DOVECOT_PLUGIN_REPLICATOR_LANES_INBOX_H
+
+#include "dovecot-plugin/replicator/users/user.h"
+
+struct inbox *inbox_open(struct replicator *);
+/* Takes no more; what is in flight and not begun goes back. */
+void inbox_stop(struct inbox *);
+void inbox_close(struct inbox *); /* before the users: what they have in flight goes back */
+void inbox_free(struct inbox *);  /* after them */
+
+/* Asks for what there is room for. */
+void inbox_run(struct inbox *);
+/* Sends the acks that came together. */
+void inbox_flush(struct inbox *);
+
+/* Half of what may be in flight is. */
+bool inbox_crowded(const struct inbox *);
+
+/* There is room for one more that is acked and stays in flight: they have an eighth of it. */
+bool take_may_wait(const struct inbox *);
+/* Acks it; it stays in flight, and may be lost with this process. */
+void take_waits(struct inbox *, struct parcel_in_flight *);
+/* Done with: acks it, if that was not done, and frees it. */
+void inbox_done(struct inbox *, struct parcel_in_flight *);
+
+/* The peer's node answers; what was taken last is of another group; when something of that peer was taken last (0: never). */
+bool inbox_node(const struct inbox *, size_t peer);
+bool inbox_foreign(const struct inbox *, size_t peer);
+double inbox_heard(const struct inbox *, size_t peer);
+void inbox_remove_peer(struct inbox *, size_t peer);
+
+#endif
