@@ -234,7 +234,7 @@ static enum frame_result resync(struct session *s, const char *only)
         return FRAME_REFUSED;
     }
     array_foreach(&s->boxes, x) (*x)->all = TRUE;
-    wants_forget(s);
+    body_requests_forget(s);
     array_clear(&s->failing);
     for (unsigned i = 0; i < s->npeers; i++)
         if ((site == 0 || site == s->peer[i].site) && peer_ask(s, s->peer[i].site) < 0)

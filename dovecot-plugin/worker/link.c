@@ -418,7 +418,7 @@ static void serve_user(struct link *l, const struct frame *f)
     rounds_wanted(s);
     peer_join_waits(s);
     keep_look(s);
-    if (array_count(&s->owed_wants) > 0)
+    if (array_count(&s->pending_wants) > 0)
         session_want_tick(s, 1); /* whatever was asked in between */
     send_done(l, result);
 }

@@ -10,7 +10,7 @@
  *                             ├─▶ peer.c     a peer's parcels: ops, exchanges, bodies; rounds.c: UID rounds
  *                             └─▶ admin.c    verbs of doveadm for this user
  *     below all of them: open.c (mailboxes), rows.c and box.c (what this program itself remembers), names.c (folder names), flags.c, body.c and
- *     wants.c (mails as bytes)
+ *     body_requests.c (mails as bytes)
  *
  * Reasons in the comments (F1 ...) are rows of docs/failure-catalogue.md; the order of commits is that of
  * docs/replicator.md. Everything here runs with the user's privileges. Functions return 0 (or more) or -1; then why is in
@@ -310,25 +310,25 @@ void flags_holdable(struct session *, struct mailbox *, const struct orset_flags
 void flags_to_dovecot(struct session *, struct mailbox *, const struct orset_flags *, enum mail_flags *,
                       struct mail_keywords **);
 
-/* --- wants.c -------------------------------------------------------------------------------------------------------- */
+/* --- body_requests.c -------------------------------------------------------------------------------------------------------- */
 
-struct wants *wants_begin(struct session *, uint64_t ask);
+struct body_requests *body_requests_begin(struct session *, uint64_t ask);
 /* item: 1 and the number in the plan of what it is for, 0: for something else. NULL: it was not asked for, as many others were. */
-struct wanted_body *want(struct wants *, const struct orset_message *, unsigned item);
-time_t want_until(const struct wanted_body *); /* then it may be asked for again */
-bool want_is_vain(const struct session *, const struct wanted_body *); /* each site said that it has not got it */
-bool wants_full(const struct wants *); /* as many as can be asked for at once */
-void wants_silent(struct wants *);     /* what is wanted from now on was asked for before: only its answer is taken */
-void wants_end(struct wants **);       /* asks */
-struct wanted_body *wanted_body(struct session *, const uint8_t sha256[32]); /* NULL: not asked for */
+struct body_request *body_request_add(struct body_requests *, const struct orset_message *, unsigned item);
+time_t body_request_until(const struct body_request *); /* then it may be asked for again */
+bool body_request_is_vain(const struct session *, const struct body_request *); /* each site said that it has not got it */
+bool body_requests_full(const struct body_requests *); /* as many as can be asked for at once */
+void body_requests_silent(struct body_requests *);     /* what is wanted from now on was asked for before: only its answer is taken */
+void body_requests_end(struct body_requests **);       /* asks */
+struct body_request *body_request_find(struct session *, const uint8_t sha256[32]); /* NULL: not asked for */
 /* Counts one whose answer may still come. */
-void want_awaited(struct wants *);
-void want_given_up(struct wants *); /* that one, just wanted, is in nobody's way */
-void wants_forget(struct session *); /* no answer is awaited any more */
+void body_request_awaited(struct body_requests *);
+void body_request_given_up(struct body_requests *); /* that one, just wanted, is in nobody's way */
+void body_requests_forget(struct session *); /* no answer is awaited any more */
 /* A site is back, perhaps: what was asked for again and again in vain is, at the next TICK. */
-void wants_soon(struct session *);
+void body_requests_soon(struct session *);
 /* Who was asked has not got it: somebody else is asked at a later TICK. */
-void want_missed(struct session *, struct wanted_body *, const struct peer *);
+void body_request_missed(struct session *, struct body_request *, const struct peer *);
 
 /* --- patience.c ----------------------------------------------------------------------------------------------------- */
 

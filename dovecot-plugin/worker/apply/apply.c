@@ -432,7 +432,7 @@ int apply(struct session *s, uint64_t ask)
         named_apply(s) < 0)
         return -1;
     if (s->unplaced == 0 && s->other_bytes == 0) {
-        wants_forget(s);
+        body_requests_forget(s);
         spool_clear(s);
         return patience_forget(s);
     }

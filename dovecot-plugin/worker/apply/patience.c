@@ -88,7 +88,7 @@ int patience_spoken(struct session *s)
             continue;
         if (waits_put(s, m[i].folder, (struct waits){back ? 1 : w.spoken + 1, now}) < 0)
             return -1;
-        wants_soon(s);
+        body_requests_soon(s);
     }
     return 0;
 }

@@ -35,7 +35,7 @@ struct placing {
     bool has_uidlist, has_keywords; /* files of a Maildir, when it was opened */
     struct item *item;
     unsigned n, nsaved, room;
-    struct wants *wants;
+    struct body_requests *wants;
     pool_t pool; /* of the run's texts */
     unsigned at;     /* in the plan, of the row in flight */
     unsigned handed; /* bodies of the parcel in work that were saved or kept */
@@ -184,11 +184,11 @@ static void saved_after_all(struct session *s, const struct orset_todo *t)
 static void ask_for(struct placing *p, const struct orset_todo *t, unsigned at)
 {
     struct plan_item *item = plan_item(p->s, at);
-    const struct wanted_body *body = want(p->wants, &t->message, at + 1);
-    item->until = body == NULL ? 0 : (uint32_t)want_until(body);
-    item->given_up = p->mailbox->impatient || (body != NULL && want_is_vain(p->s, body));
+    const struct body_request *body = body_request_add(p->wants, &t->message, at + 1);
+    item->until = body == NULL ? 0 : (uint32_t)body_request_until(body);
+    item->given_up = p->mailbox->impatient || (body != NULL && body_request_is_vain(p->s, body));
     if (item->given_up)
-        want_given_up(p->wants);
+        body_request_given_up(p->wants);
     p->blocked = p->blocked || !item->given_up;
 }
 
@@ -505,13 +505,13 @@ static void placing_begin(struct placing *p, struct session *s, uint64_t ask)
     i_zero(p);
     p->s = s;
     array_foreach(&s->boxes, x) (*x)->failed = FALSE;
-    p->wants = wants_begin(s, ask);
+    p->wants = body_requests_begin(s, ask);
     p->pool = pool_alloconly_create("placing", 1024);
 }
 
 static void placing_end(struct placing *p)
 {
-    wants_end(&p->wants);
+    body_requests_end(&p->wants);
     p->s->unplaced = plan_left(p->s);
     if (p->failed)
         session_want_tick(p->s, 5000);
@@ -528,7 +528,7 @@ static bool nothing_to_do(struct placing *p, struct plan_item *item, time_t now)
         return FALSE;
     item->given_up = item->given_up || p->mailbox->impatient;
     if (!item->given_up)
-        want_awaited(p->wants);
+        body_request_awaited(p->wants);
     p->blocked = p->blocked || !item->given_up;
     return TRUE;
 }
@@ -593,7 +593,7 @@ static int place_mailbox(struct placing *p, struct orset_todo *t, struct plan_ma
         m->at++;
     if (x == NULL || x->gone || x->vname == NULL)
         return 0;
-    for (unsigned i = m->at; i < m->end && !(p->blocked && wants_full(p->wants)); i++) {
+    for (unsigned i = m->at; i < m->end && !(p->blocked && body_requests_full(p->wants)); i++) {
         struct plan_item *item = plan_item(s, i);
         if (arrived && (i - m->at >= FAR || all_arrived(p, &r)))
             break;
@@ -616,7 +616,7 @@ static int place(struct session *s, uint64_t ask, bool arrived, bool silent)
     int r = 0;
     placing_begin(&p, s, ask);
     if (silent)
-        wants_silent(p.wants);
+        body_requests_silent(p.wants);
     do {
         p.again = FALSE;
         p.handed = 0;

@@ -102,7 +102,7 @@ int plan_refresh(struct session *s)
 {
     struct plan *p = s->plan;
     uint64_t changes = orset_place_changes(s->os), now = clock_msecs();
-    struct wanted_body *w;
+    struct body_request *w;
     if (!p->overdue && changes == p->changes)
         return 0;
     if (!p->overdue && p->left > SMALL && p->left > p->n - p->n / 8 && now - p->read_at < AGAIN_MSECS) {

@@ -721,7 +721,7 @@ static int body_alone(struct session *s, const struct orset_todo *t)
 int bodies_apply(struct session *s, uint64_t ask)
 {
     struct orset_todo *t = i_new(struct orset_todo, 1);
-    struct wants *wants = wants_begin(s, ask);
+    struct body_requests *wants = body_requests_begin(s, ask);
     int got, r = 0;
     s->other_bytes = 0;
     t->at[0] = ORSET_TODO_BODY;
@@ -737,7 +737,7 @@ int bodies_apply(struct session *s, uint64_t ask)
             if (m.dot.counter == 0) {
                 r = body_alone(s, t);
             } else if ((in = body_open(s, m.facts.sha256)) == NULL) {
-                (void)want(wants, &m, 0);
+                (void)body_request_add(wants, &m, 0);
             } else {
                 r = body_one(s, t, in);
                 i_stream_unref(&in);
@@ -745,7 +745,7 @@ int bodies_apply(struct session *s, uint64_t ask)
         }
         T_END;
     }
-    wants_end(&wants);
+    body_requests_end(&wants);
     i_free(t);
     return r == 0 && got < 0 ? session_core_failed(s, "todo") : r;
 }

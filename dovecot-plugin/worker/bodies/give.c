@@ -155,7 +155,7 @@ static void give(struct giving *g, const struct parcel_want *w, bool single, buf
 /* Of those who asked: its wants from where on it got nothing yet. */
 static void keep_rest(struct session *s, uint64_t site, const struct text *body, size_t done)
 {
-    struct owed_wants *o = array_append_space(&s->owed_wants);
+    struct pending_wants *o = array_append_space(&s->pending_wants);
     o->site = site;
     o->done = done;
     o->body = buffer_create_dynamic(default_pool, body->n);
@@ -191,19 +191,19 @@ static void give_some(struct session *s, uint64_t site, struct text body, size_t
 enum frame_result give_parcel(struct session *s, uint64_t site, struct text body)
 {
     struct orset_reader wants;
-    const struct owed_wants *o;
+    const struct pending_wants *o;
     unsigned kept = 0;
     size_t n;
     if (parcel_wants(body, &n, &wants) < 0)
         return FRAME_REFUSED;
     give_some(s, site, body, 0);
-    array_foreach(&s->owed_wants, o) kept += o->site == site;
+    array_foreach(&s->pending_wants, o) kept += o->site == site;
     /* Whoever has asked so much more waits no more for what he asked first, or does not keep to what is said here. */
-    for (unsigned i = 0; kept > OWED_MOST && i < array_count(&s->owed_wants); i++) {
-        struct owed_wants *first = array_idx_modifiable(&s->owed_wants, i);
+    for (unsigned i = 0; kept > OWED_MOST && i < array_count(&s->pending_wants); i++) {
+        struct pending_wants *first = array_idx_modifiable(&s->pending_wants, i);
         if (first->site == site) {
             buffer_free(&first->body);
-            array_delete(&s->owed_wants, i, 1);
+            array_delete(&s->pending_wants, i, 1);
             break;
         }
     }
@@ -212,17 +212,17 @@ enum frame_result give_parcel(struct session *s, uint64_t site, struct text body
 
 void give_rest(struct session *s)
 {
-    if (array_count(&s->owed_wants) == 0)
+    if (array_count(&s->pending_wants) == 0)
         return;
-    struct owed_wants o = *array_front(&s->owed_wants);
-    array_delete(&s->owed_wants, 0, 1);
+    struct pending_wants o = *array_front(&s->pending_wants);
+    array_delete(&s->pending_wants, 0, 1);
     give_some(s, o.site, (struct text){o.body->data, o.body->used}, o.done);
     buffer_free(&o.body);
 }
 
 void give_free(struct session *s)
 {
-    struct owed_wants *o;
-    array_foreach_modifiable(&s->owed_wants, o) buffer_free(&o->body);
-    array_free(&s->owed_wants);
+    struct pending_wants *o;
+    array_foreach_modifiable(&s->pending_wants, o) buffer_free(&o->body);
+    array_free(&s->pending_wants);
 }

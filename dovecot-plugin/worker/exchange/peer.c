@@ -366,7 +366,7 @@ static enum frame_result body_parcel(struct session *s, struct peer *p, struct t
         return FRAME_REFUSED;
     if (expect(s) < 0)
         return FRAME_TEMPORARY;
-    struct wanted_body *w = wanted_body(s, b.sha256);
+    struct body_request *w = body_request_find(s, b.sha256);
     if (w == NULL || (b.size != 0 && b.size != w->size))
         return FRAME_OK;
     uint64_t had = spool_size(s, b.sha256);
@@ -376,11 +376,11 @@ static enum frame_result body_parcel(struct session *s, struct peer *p, struct t
         return FRAME_TEMPORARY;
     /* size 0: not held there. Asked for again at once, the same site would send the same bytes, for ever. */
     if (b.size == 0 || (r > 0 && !spool_is(s, b.sha256))) {
-        want_missed(s, w, p);
+        body_request_missed(s, w, p);
         if (s->arrived > 0)
             session_want_tick(s, 1000);
         /* At once: the next session would not know it. */
-        return want_is_vain(s, w) && apply(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
+        return body_request_is_vain(s, w) && apply(s, p->site) < 0 ? FRAME_TEMPORARY : FRAME_OK;
     }
     plan_look_again(s, w->item);
     if (r > 0)
@@ -415,11 +415,11 @@ static enum frame_result bodies_parcel(struct session *s, struct peer *p, struct
         return FRAME_TEMPORARY;
     s->bodies = bodies_create();
     while (parcel_next_mail(&mails, &m)) {
-        struct wanted_body *w = wanted_body(s, m.sha256);
+        struct body_request *w = body_request_find(s, m.sha256);
         if (w == NULL || m.mail.n != w->size)
             continue;
         if (!body_is(s, m.sha256, m.mail)) {
-            want_missed(s, w, p);
+            body_request_missed(s, w, p);
             continue;
         }
         bodies_put(s->bodies, m.sha256, m.mail, TRUE);

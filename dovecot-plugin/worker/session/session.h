@@ -142,14 +142,14 @@ struct failing {
 };
 
 /* What a peer asked for and did not get yet. */
-struct owed_wants {
+struct pending_wants {
     uint64_t site;
     buffer_t *body; /* of its parcel */
     size_t done;    /* wants that were answered */
 };
 
 /* A body that was asked for. */
-struct wanted_body {
+struct body_request {
     uint8_t sha256[32];
     uint64_t size, offset, until; /* until: where the parts asked for end */
     time_t asked;                 /* or when a part came */
@@ -250,8 +250,8 @@ struct session {
     ARRAY(struct failing) failing; /* mails that could not be saved, and when they are tried again */
     unsigned other_bytes;        /* mails whose bytes are not those agreed on, as counted last */
     bool spool_empty;            /* no body waits in bodies/ */
-    ARRAY(struct wanted_body) wanted; /* bodies that were asked for: no others are taken */
-    ARRAY(struct owed_wants) owed_wants; /* the first is given next (give.c) */
+    ARRAY(struct body_request) wanted; /* bodies that were asked for: no others are taken */
+    ARRAY(struct pending_wants) pending_wants; /* the first is given next (give.c) */
     bool expecting;              /* what an earlier session asked for is known */
     struct plan *plan;           /* in which order mailboxes get the mails that they lack */
     unsigned arrived;            /* of them, since something was placed last */

@@ -557,7 +557,7 @@ struct session *session_open(struct link *link, struct group *group, struct mail
     i_array_init(&s->wanted, 16);
     s->plan = plan_create();
     s->ask_next = (unsigned)time(NULL); /* not the same site first in each session: it may be down */
-    i_array_init(&s->owed_wants, 1);
+    i_array_init(&s->pending_wants, 1);
     i_array_init(&s->failing, 4);
     /* Quotas were asked and rights were checked where the change was made. */
     user->dsyncing = TRUE;

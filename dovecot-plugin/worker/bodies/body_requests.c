@@ -1,4 +1,4 @@
-/* wants - bodies that are not here are asked for: once, of whoever sent the op, and again of the next site when no answer came.
+/* body_requests - bodies that are not here are asked for: once, of whoever sent the op, and again of the next site when no answer came.
  *
  * An answer may lie behind much else in a slow link's lane, and asking again makes that lane longer: the wait doubles each time. A site that
  * has not got it, or has other bytes under its name (a file that rotted; one GUID saved differently, F40), says so at once, or sends those: then
@@ -11,7 +11,7 @@
 #define ASK_AGAIN_SECS_MAX 600
 #define WANTED_MOST 4000
 
-struct wants {
+struct body_requests {
     struct session *s;
     uint64_t ask;
     struct orset_buf list;
@@ -21,31 +21,31 @@ struct wants {
     bool silent;              /* nothing is asked: an earlier session did */
 };
 
-struct wants *wants_begin(struct session *s, uint64_t ask)
+struct body_requests *body_requests_begin(struct session *s, uint64_t ask)
 {
-    struct wants *w = i_new(struct wants, 1);
+    struct body_requests *w = i_new(struct body_requests, 1);
     w->s = s;
     w->ask = ask;
     w->list.alloc = session_alloc();
     w->missed = UINT64_MAX;
     if (array_count(&s->wanted) >= WANTED_MOST)
-        wants_forget(s);
+        body_requests_forget(s);
     return w;
 }
 
-void wants_silent(struct wants *w)
+void body_requests_silent(struct body_requests *w)
 {
     w->silent = TRUE;
 }
 
-bool wants_full(const struct wants *w)
+bool body_requests_full(const struct body_requests *w)
 {
     return w->n >= PARCEL_WANTS_MAX;
 }
 
-struct wanted_body *wanted_body(struct session *s, const uint8_t sha256[32])
+struct body_request *body_request_find(struct session *s, const uint8_t sha256[32])
 {
-    struct wanted_body *body;
+    struct body_request *body;
     array_foreach_modifiable(&s->wanted, body)
     {
         if (memcmp(body->sha256, sha256, 32) == 0)
@@ -54,30 +54,30 @@ struct wanted_body *wanted_body(struct session *s, const uint8_t sha256[32])
     return NULL;
 }
 
-static unsigned wait_of(const struct wanted_body *body)
+static unsigned wait_of(const struct body_request *body)
 {
     return body->missed ? 1u << (I_MIN(body->misses, 10) - 1) : body->wait;
 }
 
-static bool is_awaited(const struct wanted_body *body)
+static bool is_awaited(const struct body_request *body)
 {
     time_t now = time(NULL);
     return now >= body->asked && now - body->asked < wait_of(body);
 }
 
-time_t want_until(const struct wanted_body *body)
+time_t body_request_until(const struct body_request *body)
 {
     return body->asked + wait_of(body);
 }
 
-bool want_is_vain(const struct session *s, const struct wanted_body *body)
+bool body_request_is_vain(const struct session *s, const struct body_request *body)
 {
     return body->not_at == (1ULL << s->npeers) - 1;
 }
 
-void wants_soon(struct session *s)
+void body_requests_soon(struct session *s)
 {
-    struct wanted_body *body;
+    struct body_request *body;
     time_t now = time(NULL);
     array_foreach_modifiable(&s->wanted, body)
     {
@@ -89,13 +89,13 @@ void wants_soon(struct session *s)
     }
 }
 
-void wants_forget(struct session *s)
+void body_requests_forget(struct session *s)
 {
     array_clear(&s->wanted);
     plan_look_again(s, 0);
 }
 
-void want_missed(struct session *s, struct wanted_body *body, const struct peer *p)
+void body_request_missed(struct session *s, struct body_request *body, const struct peer *p)
 {
     body->misses++;
     body->missed_at = (unsigned)(p - s->peer);
@@ -108,24 +108,24 @@ void want_missed(struct session *s, struct wanted_body *body, const struct peer 
     session_want_tick(s, wait_of(body) * 1000);
 }
 
-void want_awaited(struct wants *w)
+void body_request_awaited(struct body_requests *w)
 {
     w->n++;
 }
 
-void want_given_up(struct wants *w)
+void body_request_given_up(struct body_requests *w)
 {
     w->n--;
 }
 
 /* Not again while an answer may still come. */
-struct wanted_body *want(struct wants *w, const struct orset_message *m, unsigned item)
+struct body_request *body_request_add(struct body_requests *w, const struct orset_message *m, unsigned item)
 {
     struct session *s = w->s;
     struct orset_origin o = orset_origin_get(s->os, m->dot.origin);
     struct parcel_want want = {.site = o.site, .epoch = o.epoch, .number = m->dot.counter, .sha256 = m->facts.sha256,
                                .offset = spool_size(s, m->facts.sha256)};
-    struct wanted_body *body = wanted_body(s, m->facts.sha256);
+    struct body_request *body = body_request_find(s, m->facts.sha256);
     time_t now = time(NULL);
     uint64_t missed = body != NULL && body->missed ? 1ULL << body->missed_at : 0;
     w->n++;
@@ -162,7 +162,7 @@ struct wanted_body *want(struct wants *w, const struct orset_message *m, unsigne
 }
 
 /* Not the one that has just answered in vain; but again after the others, of whom none may answer. */
-static uint64_t whom_to_ask(const struct wants *w)
+static uint64_t whom_to_ask(const struct body_requests *w)
 {
     struct session *s = w->s;
     const struct peer *p = w->ask != 0 ? session_peer(s, w->ask) : NULL;
@@ -171,14 +171,14 @@ static uint64_t whom_to_ask(const struct wants *w)
     return p->site;
 }
 
-void wants_end(struct wants **_w)
+void body_requests_end(struct body_requests **_w)
 {
-    struct wants *w = *_w;
+    struct body_requests *w = *_w;
     struct session *s = w->s;
     struct orset_buf b = {.alloc = session_alloc()};
     *_w = NULL;
     /* Alone, more of it comes at once (give.c): a large mail would take as many round trips as it has parts. */
-    struct wanted_body *body = w->asked == 1 ? wanted_body(s, w->only) : NULL;
+    struct body_request *body = w->asked == 1 ? body_request_find(s, w->only) : NULL;
     if (body != NULL)
         body->until = body->offset + (uint64_t)PARCEL_PARTS_MAX * PARCEL_PART_MAX;
     if (w->n > 0 && s->npeers > 0)
