@@ -44,7 +44,7 @@ static enum frame_result status(struct session *s)
     (void)orset_out(s->os, &ops, &lowest);
     link_reply(s->link, "state\tsite=%llu\tepoch=%llx\tops=%llu\twaiting=%llu\tunplaced=%llu\theld=%llu%s", (unsigned long long)o.site,
                (unsigned long long)o.epoch, (unsigned long long)counter, (unsigned long long)ops,
-               (unsigned long long)unplaced, (unsigned long long)s->held, s->exchange_first ? "\texchange-first" : "");
+               (unsigned long long)unplaced, (unsigned long long)s->quarantined, s->exchange_first ? "\texchange-first" : "");
     for (unsigned i = 0; i < s->npeers; i++) {
         const struct peer *p = &s->peer[i];
         link_reply(s->link, "peer\tsite=%llu\tconfirmed=%llu\tunconfirmed=%llu%s%s%s", (unsigned long long)p->site,
@@ -57,7 +57,7 @@ static enum frame_result status(struct session *s)
         if (orset_folder_get(s->os, i, &f) < 0 || !f.live || f.home != i)
             continue;
         struct box *x = box_by_folder(s, i);
-        unsigned held = x == NULL ? 0 : seq_range_count(&x->held);
+        unsigned held = x == NULL ? 0 : seq_range_count(&x->quarantine);
         link_reply(s->link, "folder\t%s\tmessages=%llu\tuids-to-settle=%d%s%s", folder_text(s, &f), (unsigned long long)f.messages,
                    orset_uid_mismatches(s->os, i), x == NULL || x->gone ? "\tnot-here" : "", held == 0 ? "" : t_strdup_printf("\theld=%u", held));
     }
@@ -258,7 +258,7 @@ static bool named(const char *const *args, const char *vname)
     return *args == NULL || str_array_find(args, vname);
 }
 
-/* accept | restore [mailbox ...]: what is held is a removal, or damage. */
+/* accept | restore [mailbox ...]: what is quarantined is a removal, or damage. */
 static enum frame_result decide(struct session *s, bool accept, const char *const *args)
 {
     struct box *const *x;
@@ -275,9 +275,9 @@ static enum frame_result decide(struct session *s, bool accept, const char *cons
         }
     array_foreach(&s->boxes, x)
     {
-        if (array_count(&(*x)->held) == 0 || !named(args, (*x)->vname))
+        if (array_count(&(*x)->quarantine) == 0 || !named(args, (*x)->vname))
             continue;
-        int decided = held_decide(s, *x, accept);
+        int decided = quarantine_decide(s, *x, accept);
         if (decided < 0) {
             link_reply(s->link, "-%s: %s", shown((*x)->vname), shown(session_error(s)));
             return FRAME_REFUSED;

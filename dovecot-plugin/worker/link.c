@@ -235,7 +235,7 @@ static void say_progress(struct session *s, struct frame_done *d)
 {
     count_waiting(s);
     d->unplaced = s->unplaced;
-    d->held = s->held;
+    d->held = s->quarantined;
     d->joins = s->exchange_first          ? FRAME_JOINING
                : s->unasked               ? FRAME_UNASKED
                : peers_are_reading(s)     ? FRAME_READING

@@ -179,10 +179,10 @@ int ingest_marked(struct session *);
 int ingest_one(struct session *, struct box *);
 /* What a sweep compares: files that change when the mailbox does. 0: unknown, look. */
 uint64_t ingest_stamp(struct mailbox *);
-/* Ends the holding by orset_local_expunge or orset_local_missing of each mail that is held. How many they were, or -1. In a transaction. */
-int held_end(struct session *, struct box *, int (*fn)(struct orset *, uint32_t folder, uint32_t uid));
-/* Decides on what is held and is gone still; what went besides is the next look's to judge. How many mails that were, or -1. */
-int held_decide(struct session *, struct box *, bool accept);
+/* Ends the quarantine by orset_local_expunge or orset_local_missing of each mail in it. How many they were, or -1. In a transaction. */
+int quarantine_end(struct session *, struct box *, int (*fn)(struct orset *, uint32_t folder, uint32_t uid));
+/* Decides on what is quarantined and is gone still; what went besides is the next look's to judge. How many mails that were, or -1. */
+int quarantine_decide(struct session *, struct box *, bool accept);
 
 /* --- guids.c: Maildir only --- */
 
@@ -370,7 +370,7 @@ int subscriptions_apply(struct session *);
 /* Does what the mailboxes still lack, in the core's order. Mails without a body are asked for from ask (0: nobody). */
 int apply(struct session *, uint64_t ask);
 #define UNPLACED_COUNTED PARCEL_WANTS_MAX
-void count_waiting(struct session *); /* s->unplaced and held are those of the state */
+void count_waiting(struct session *); /* s->unplaced and quarantined are those of the state */
 int tree_apply(struct session *);         /* folders that came or changed */
 int tree_apply_deletions(struct session *);
 int place_apply(struct session *, uint64_t ask);

@@ -245,11 +245,11 @@ static bool is_being_adopted(struct session *s, uint32_t folder)
     return FALSE;
 }
 
-/* It was held here and is removed by another site: nobody is to decide on it any more. */
+/* It was quarantined here and is removed by another site: nobody is to decide on it any more. */
 static bool is_let_go(struct run *r, uint32_t uid)
 {
-    return r->x != NULL && seq_range_exists(&r->x->held, uid) && orset_message_by_uid(r->s->os, r->x->folder, uid, NULL) == 0 &&
-           seq_range_array_remove(&r->x->held, uid);
+    return r->x != NULL && seq_range_exists(&r->x->quarantine, uid) && orset_message_by_uid(r->s->os, r->x->folder, uid, NULL) == 0 &&
+           seq_range_array_remove(&r->x->quarantine, uid);
 }
 
 /* The row has the GUID of the mail that is to go. FALSE: the row stays. */
@@ -404,8 +404,8 @@ static int named_apply(struct session *s)
 void count_waiting(struct session *s)
 {
     struct box *const *x;
-    s->held = 0;
-    array_foreach(&s->boxes, x) s->held += seq_range_count(&(*x)->held);
+    s->quarantined = 0;
+    array_foreach(&s->boxes, x) s->quarantined += seq_range_count(&(*x)->quarantine);
     /* While it joins, each answer brings more, and it is known already that there are many. */
     bool many = s->exchange_first && s->unplaced >= UNPLACED_COUNTED;
     int n = s->uncounted && !many ? orset_unplaced(s->os, UNPLACED_COUNTED) : -1;

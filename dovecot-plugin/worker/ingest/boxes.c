@@ -309,7 +309,7 @@ static int inbox_renamed(struct tree *t, struct box *x, const struct found *f)
 {
     if (x->next_guid == NULL) {
         session_note(t->s, NOTE_INFO, "INBOX was renamed to %s: its mails move there", f->vname);
-        if (held_end(t->s, x, orset_local_missing) < 0 || create_folder(t, f) < 0)
+        if (quarantine_end(t->s, x, orset_local_missing) < 0 || create_folder(t, f) < 0)
             return -1;
         if (x->next_guid == NULL)
             return 0; /* that one is not replicated: the peers keep what they have, and it comes into the new INBOX, too */

@@ -2,7 +2,7 @@
  *
  * A UID that is bound in the state and not in the mailbox is
  *     a removal     when a client asked for it in an unbroken log
- *     a removal     when only a sync of a Maildir noticed it, up to the brake; above it the UIDs are held until an admin decides
+ *     a removal     when only a sync of a Maildir noticed it, up to the brake; above it the UIDs are quarantined until an admin decides
  *     damage        when a dbox noticed it, when all mails went at once, or when the index is another one: the mail is placed
  *                   again from the peers, nothing is published (F1)
  *     our own move  when a RENUMBER row names it: it is bound again by its GUID
@@ -243,7 +243,7 @@ static int choose_uids(struct look *l)
         mail_set_seq(l->mail, seq);
         seq_range_array_add(&l->uids, l->mail->uid);
     }
-    seq_range_array_merge(&l->uids, &l->x->held);
+    seq_range_array_merge(&l->uids, &l->x->quarantine);
     return look_bound_uids(l->s, l->x->folder, &l->uids);
 }
 

@@ -29,14 +29,14 @@ struct look {
     ARRAY_TYPE(seq_range) seconds;  /* second deliveries of a mail by the gateway; mails that a client expunged under their old UID */
     ARRAY_TYPE(known_guid) guids;   /* what mails of a Maildir had, by the state */
     ARRAY_TYPE(expunged_guid) expunged; /* of an mdbox that was rebuilt: what it may have put back */
-    ARRAY(struct held_mail) held;   /* messages that are held, by their bytes; made when one is asked for */
-    ARRAY(struct unbound) unbound;  /* mails that a rewound state does not know */
+    ARRAY(struct quarantined_mail) quarantine;  /* messages that are quarantined, by their bytes; made when one is asked for */
+    ARRAY(struct unbound) unbound;              /* mails that a rewound state does not know */
     ARRAY(struct renumbered) renumbered; /* and those it knew under another UID */
     uint32_t messages;
     unsigned missing; /* mails that are damage */
 };
 
-struct held_mail {
+struct quarantined_mail {
     uint8_t sha256[32];
     uint32_t uid;
 };
@@ -70,10 +70,10 @@ int look_expunge_seconds(struct look *);
 
 int look_collect_unbound(struct look *);
 int look_at_absent(struct look *, uint32_t uid);
-/* A file that was gone is back: Dovecot gives it another UID. 1: it is l->mail, and the message that was held is bound to that one; 0; or the
+/* A file that was gone is back: Dovecot gives it another UID. 1: it is l->mail, and the message that was quarantined is bound to that one; 0; or the
  * core's error. */
-int look_held_back(struct look *, const struct orset_facts *);
-/* F1's brake: how many removals without a client's word are believed in an hour. More are held, as is all that goes while some are. */
+int look_quarantined_back(struct look *, const struct orset_facts *);
+/* F1's brake: how many removals without a client's word are believed in an hour. More are quarantined, as is all that goes while some are. */
 int look_brake(struct look *);
 
 #endif

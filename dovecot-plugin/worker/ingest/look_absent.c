@@ -48,44 +48,44 @@ static int find_renumbered(struct look *l, const struct orset_message *m)
     return 0;
 }
 
-static int by_sha256(const struct held_mail *a, const struct held_mail *b)
+static int by_sha256(const struct quarantined_mail *a, const struct quarantined_mail *b)
 {
     return memcmp(a->sha256, b->sha256, sizeof a->sha256);
 }
 
-static int collect_held(struct look *l)
+static int collect_quarantined(struct look *l)
 {
     struct seq_range_iter iter;
-    struct held_mail h;
+    struct quarantined_mail h;
     int r = 0;
-    p_array_init(&l->held, l->pool, 64);
-    seq_range_array_iter_init(&iter, &l->x->held);
+    p_array_init(&l->quarantine, l->pool, 64);
+    seq_range_array_iter_init(&iter, &l->x->quarantine);
     for (unsigned i = 0; r >= 0 && seq_range_array_iter_nth(&iter, i, &h.uid); i++) {
         struct orset_message m;
         if ((r = orset_message_by_uid(l->s->os, l->x->folder, h.uid, &m)) > 0) {
             memcpy(h.sha256, m.facts.sha256, sizeof h.sha256);
-            array_push_back(&l->held, &h);
+            array_push_back(&l->quarantine, &h);
         }
     }
-    array_sort(&l->held, by_sha256);
+    array_sort(&l->quarantine, by_sha256);
     return I_MIN(r, 0);
 }
 
-int look_held_back(struct look *l, const struct orset_facts *facts)
+int look_quarantined_back(struct look *l, const struct orset_facts *facts)
 {
-    struct held_mail wanted;
+    struct quarantined_mail wanted;
     if (!l->maildir)
         return 0; /* a dbox file comes back under its UID */
-    int r = array_count(&l->x->held) > 0 && !array_is_created(&l->held) ? collect_held(l) : 0;
-    if (r < 0 || !array_is_created(&l->held))
+    int r = array_count(&l->x->quarantine) > 0 && !array_is_created(&l->quarantine) ? collect_quarantined(l) : 0;
+    if (r < 0 || !array_is_created(&l->quarantine))
         return r;
     memcpy(wanted.sha256, facts->sha256, sizeof wanted.sha256);
-    const struct held_mail *h = array_bsearch(&l->held, &wanted, by_sha256);
+    const struct quarantined_mail *h = array_bsearch(&l->quarantine, &wanted, by_sha256);
     if (h == NULL)
         return 0;
     uint32_t uid = h->uid;
-    array_delete(&l->held, array_ptr_to_idx(&l->held, h), 1);
-    seq_range_array_remove(&l->x->held, uid);
+    array_delete(&l->quarantine, array_ptr_to_idx(&l->quarantine, h), 1);
+    seq_range_array_remove(&l->x->quarantine, uid);
     session_explain(l->s, "%s: UID %u: it was held and is back as UID %u", l->x->vname, uid, l->mail->uid);
     r = orset_done_renumber(l->s->os, l->x->folder, uid, l->mail->uid);
     return r < 0 ? r : 1;
@@ -115,7 +115,7 @@ int look_at_absent(struct look *l, uint32_t uid)
     struct orset_message m;
     int r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
     struct removal removal = {.folder = l->x->folder, .uid = uid, .mdbox = mdbox_is(l->box)};
-    bool held = seq_range_array_remove(&l->x->held, uid); /* and stays so, if there is nothing new to know of it */
+    bool held = seq_range_array_remove(&l->x->quarantine, uid); /* and stays so, if there is nothing new to know of it */
     if (r <= 0)
         return look_changed(l, r < 0 ? r : ORSET_KNOWN);
     memcpy(removal.guid, m.facts.guid, sizeof removal.guid);
@@ -130,7 +130,7 @@ int look_at_absent(struct look *l, uint32_t uid)
         session_explain(l->s, "%s: UID %u: removed, as a client asked", l->x->vname, uid);
         array_push_back(&l->in->removals, &removal);
     } else if (held)
-        seq_range_array_add(&l->x->held, uid);
+        seq_range_array_add(&l->x->quarantine, uid);
     else if (l->scan.verdict == SCAN_GAP || (l->maildir && seq_range_exists(&l->scan.touched, uid)))
         seq_range_array_add(&l->vanished, uid);
     else /* the log is whole and says nothing of it, or dbox lost the file, which is nobody's to remove */
@@ -139,7 +139,7 @@ int look_at_absent(struct look *l, uint32_t uid)
 }
 
 /* No mail of the mailbox that the state knows is left but those that a client removed: an empty or unmounted directory. lost: all
- * that are gone, those that are held already too. */
+ * that are gone, those that are quarantined already too. */
 static int all_vanished(struct look *l, ARRAY_TYPE(seq_range) *lost, bool *all_r)
 {
     ARRAY_TYPE(seq_range) bound;
@@ -171,7 +171,7 @@ static int vanished_to_damage(struct look *l, const ARRAY_TYPE(seq_range) *lost)
     uint32_t uid;
     session_note(l->s, NOTE_WARNING, "%s: all %u mails are gone though no client removed them: they are placed again", l->x->vname,
                  seq_range_count(lost));
-    array_clear(&l->x->held);
+    array_clear(&l->x->quarantine);
     l->x->vanished = 0;
     seq_range_array_iter_init(&iter, lost);
     for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++)
@@ -199,14 +199,14 @@ static bool wait_for_more(struct look *l, unsigned n)
     return TRUE;
 }
 
-/* An admin decides on what he was told of, and on no more: each time that more is held, the log says how much it is now. */
+/* An admin decides on what he was told of, and on no more: each time that more is quarantined, the log says how much it is now. */
 static void hold(struct look *l, unsigned n)
 {
     struct box *x = l->x;
-    seq_range_array_merge(&x->held, &l->vanished);
+    seq_range_array_merge(&x->quarantine, &l->vanished);
     session_note(l->s, NOTE_WARNING, "%s: %u mails are gone though no client removed them (%s): %u are held; "
                  "decide with doveadm dovelane accept or restore", x->vname, n,
-                 l->scan.verdict == SCAN_GAP ? l->scan.why : "found by a sync", seq_range_count(&x->held));
+                 l->scan.verdict == SCAN_GAP ? l->scan.why : "found by a sync", seq_range_count(&x->quarantine));
 }
 
 int look_brake(struct look *l)
@@ -238,7 +238,7 @@ int look_brake(struct look *l)
         x->brake_since = now;
         x->brake_used = 0;
     }
-    if (array_count(&x->held) > 0 || x->brake_used + n > most || n > l->messages) {
+    if (array_count(&x->quarantine) > 0 || x->brake_used + n > most || n > l->messages) {
         hold(l, n);
         return 0;
     }

@@ -201,7 +201,7 @@ static int add_mail(struct look *l, const struct orset_flags *now)
     }
     /* One that this program was about to save there is matched with what it was to be. */
     bool match = l->join != NULL && (l->scan.verdict == SCAN_BROKEN || saved_by(l->mail, l->x->saver));
-    int r = match ? 0 : look_held_back(l, &facts);
+    int r = match ? 0 : look_quarantined_back(l, &facts);
     int copied = r != 0 || match || kept == NULL ? 0 : orset_mail_lives(l->s->os, facts.guid, facts.sha256);
     if (copied > 0)
         kept_not(kept);
@@ -528,7 +528,7 @@ int look_at_other(struct look *l, uint32_t uid)
     struct orset_message m;
     struct orset_facts facts;
     int r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
-    seq_range_array_remove(&l->x->held, uid);
+    seq_range_array_remove(&l->x->quarantine, uid);
     if (r <= 0 || same_mail(l, &m))
         return look_changed(l, r < 0 ? r : ORSET_KNOWN);
     uint8_t sha256[32];

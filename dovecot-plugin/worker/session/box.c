@@ -18,7 +18,7 @@ static void box_free(struct box *x)
 {
     if (array_is_created(&x->moved))
         array_free(&x->moved);
-    array_free(&x->held);
+    array_free(&x->quarantine);
     i_free(x->vname);
     i_free(x->moving);
     i_free(x);
@@ -121,7 +121,7 @@ struct box *box_add(struct session *s, uint32_t folder)
     struct box *x = i_new(struct box, 1);
     x->folder = folder;
     x->rewound = s->rewound;
-    i_array_init(&x->held, 1);
+    i_array_init(&x->quarantine, 1);
     array_push_back(&s->boxes, &x);
     hash_table_insert(s->by_folder, folder_key(folder), x);
     return x;
@@ -167,7 +167,7 @@ void box_unread(struct box *x)
     i_zero(&x->at);
     i_zero(&x->reasserted);
     x->adopted = 0;
-    array_clear(&x->held); /* what is missing is damage */
+    array_clear(&x->quarantine); /* what is missing is damage */
 }
 
 struct box *box_by_folder(struct session *s, uint32_t folder)

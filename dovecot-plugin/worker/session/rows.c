@@ -106,7 +106,7 @@ static void put_held(struct orset_buf *b, const struct box *x)
 {
     const struct seq_range *range;
     uint32_t last = 0;
-    array_foreach(&x->held, range)
+    array_foreach(&x->quarantine, range)
     {
         orset_buf_num(b, range->seq1 - last);
         orset_buf_num(b, range->seq2 - range->seq1);
@@ -120,8 +120,8 @@ static void read_held(struct orset_reader *r, struct box *x)
         uint32_t first = last + (uint32_t)orset_read_num(r, UINT32_MAX - last);
         last = first + (uint32_t)orset_read_num(r, UINT32_MAX - first);
         if (!r->bad)
-            seq_range_array_add_range(&x->held, first, last);
-        r->bad = r->bad || seq_range_count(&x->held) > ROW_UIDS_MAX;
+            seq_range_array_add_range(&x->quarantine, first, last);
+        r->bad = r->bad || seq_range_count(&x->quarantine) > ROW_UIDS_MAX;
     }
 }
 
@@ -131,7 +131,7 @@ int rows_put_box(struct session *s, const struct box *x)
     struct orset_key k = {0};
     orset_key_num(&k, x->folder);
     orset_buf_u8(&b, ROWS_VERSION);
-    orset_buf_u8(&b, (uint8_t)(x->gone | x->deleting << 1 | (array_count(&x->held) > 0) << 2 | x->all << 3 | x->astray << 4 | x->rewound << 5 |
+    orset_buf_u8(&b, (uint8_t)(x->gone | x->deleting << 1 | (array_count(&x->quarantine) > 0) << 2 | x->all << 3 | x->astray << 4 | x->rewound << 5 |
                               x->beyond << 6 | x->estranged << 7));
     orset_buf_put(&b, x->guid, sizeof x->guid);
     put_str(&b, x->vname);
@@ -165,7 +165,7 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     uint8_t bits = orset_read_u8(&r);
     x->gone = (bits & 1) != 0;
     x->deleting = (bits & 2) != 0;
-    x->all = (bits & (4 | 8)) != 0; /* 4: something is held. A crash may have cut short what became of it; earlier versions did not say which it is */
+    x->all = (bits & (4 | 8)) != 0; /* 4: something is quarantined. A crash may have cut short what became of it; earlier versions did not say which it is */
     x->astray = (bits & 16) != 0;
     x->rewound = (bits & 32) != 0;
     x->beyond = (bits & 64) != 0;

@@ -87,7 +87,7 @@ struct box {
     struct cursor at;
     time_t brake_since; /* removals without a client's request since then */
     uint32_t brake_used;
-    ARRAY_TYPE(seq_range) held; /* UIDs whose mails went without a client's request, of which an admin was told: they wait for accept or restore */
+    ARRAY_TYPE(seq_range) quarantine; /* UIDs whose mails went without a client's request, of which an admin was told: they wait for accept or restore */
     unsigned vanished;      /* mails that went since, and are not judged yet */
     time_t vanished_since;  /* as many since then */
     struct log_pos reasserted; /* until there a look whose cursor stayed told which flags clients set though they were set. In memory only */
@@ -220,20 +220,20 @@ struct session {
     HASH_TABLE(char *, struct box *) by_vname;
     struct peer peer[FRAME_SITES_MAX];
     unsigned npeers;
-    bool exchange_first;         /* a new state or epoch: nothing is ingested before an exchange, or join_until */
-    time_t join_until;           /* of a new state or epoch: it waits so long for all to answer */
-    time_t join_since;           /* when it asked first; 0: it has not, and waits for its turn */
-    bool unasked;                /* that wait ended, and not all have answered since */
-    bool read;                   /* all mailboxes were read since it was opened, or made anew */
-    uint64_t read_upto;          /* own ops at that time */
-    uint64_t redates_anew;       /* how often mails got another UID or index (struct redated) */
-    bool redates;                /* rows say that mails are to be redated */
-    bool rewound;                /* the state was found to be older than the mailboxes, and not all of them were looked at since */
-    struct bodies *bodies;       /* that came with the parcel in work */
-    size_t send_room;            /* bytes of batches that may still go out before main is asked whether the lanes take more */
-    struct kept *kept;           /* that the ingest in work has read and not sent yet, or NULL */
-    uint64_t unplaced, held;     /* as counted last; of unplaced ones, from UNPLACED_COUNTED on, perhaps not all */
-    bool uncounted;              /* the state has had others since */
+    bool exchange_first;                /* a new state or epoch: nothing is ingested before an exchange, or join_until */
+    time_t join_until;                  /* of a new state or epoch: it waits so long for all to answer */
+    time_t join_since;                  /* when it asked first; 0: it has not, and waits for its turn */
+    bool unasked;                       /* that wait ended, and not all have answered since */
+    bool read;                          /* all mailboxes were read since it was opened, or made anew */
+    uint64_t read_upto;                 /* own ops at that time */
+    uint64_t redates_anew;              /* how often mails got another UID or index (struct redated) */
+    bool redates;                       /* rows say that mails are to be redated */
+    bool rewound;                       /* the state was found to be older than the mailboxes, and not all of them were looked at since */
+    struct bodies *bodies;              /* that came with the parcel in work */
+    size_t send_room;                   /* bytes of batches that may still go out before main is asked whether the lanes take more */
+    struct kept *kept;                  /* that the ingest in work has read and not sent yet, or NULL */
+    uint64_t unplaced, quarantined;     /* as counted last; of unplaced ones, from UNPLACED_COUNTED on, perhaps not all */
+    bool uncounted;                     /* the state has had others since */
     uint64_t placed, placed_bytes; /* mails of other sites that were saved since the last DONE, and their bytes */
     uint64_t left_out;           /* keywords that were not set because of a bound, of which the log tells (orset_left_out()) */
     bool no_outside;             /* the last look at all mailboxes found none that is not replicated */
