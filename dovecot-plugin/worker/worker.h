@@ -138,7 +138,7 @@ bool writing_assign(const ARRAY_TYPE(seq_range) *saved, const uint32_t *asked, u
 int moved_add(struct session *, struct box *, const struct moved *, unsigned n);
 int moved_load(struct session *, struct box *, const uint8_t *value, size_t len);
 
-/* --- ingest.c, boxes.c, leave.c ---------------------------------------------------------------------------------------------- */
+/* --- ingest.c, boxes.c, removals.c ---------------------------------------------------------------------------------------------- */
 
 /* INGEST: n 0 looks at all mailboxes. */
 int ingest(struct session *, const struct frame_ingest *);

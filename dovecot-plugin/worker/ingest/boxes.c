@@ -296,7 +296,7 @@ static int goes_beyond(struct tree *t, struct box *x, struct found *f)
     return 0;
 }
 
-/* What is in it is known; its mails leave behind all adds (leave.c). */
+/* What is in it is known; its mails leave behind all adds (removals.c). */
 static void leaves(struct box *x)
 {
     x->leaving = x->waits = TRUE;

@@ -106,7 +106,7 @@ struct box {
     uint64_t modseq;  /* the highest, as the last scan saw it; 0: none since the user was opened. In memory only */
     bool found;  /* when mailboxes were listed last */
     bool absent; /* and then not, nor one that has its place */
-    bool leaving; /* a client deleted it, or renamed the INBOX, and the state is not told yet (leave.c); in memory only */
+    bool leaving; /* a client deleted it, or renamed the INBOX, and the state is not told yet (removals.c); in memory only */
     bool hinted; /* the question is about this one */
     struct box *next_guid, *next_vname; /* another one of that GUID, that name (box.c) */
     bool looked; /* ingested since this session began, and nothing was placed that the state does not know of */

@@ -1,4 +1,4 @@
-/* leave - what a look found removed becomes ops behind all that it found added (F17): a mail that was moved is never removed before it is there.
+/* removals - what a look found removed becomes ops behind all that it found added (F17): a mail that was moved is never removed before it is there.
  *
  * So a peer that loses this site between two parcels still has the mail, and copies it instead of asking for its body. What cannot leave yet, since
  * a mailbox or a mail that may be the moved one could not be read, is found again by a later look: the cursor stays where it was, the journal
