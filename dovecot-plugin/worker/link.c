@@ -360,7 +360,7 @@ static enum frame_result run_admin(struct session *s, const struct frame *f)
 static enum frame_result tick(struct session *s, bool first)
 {
     const struct frame_ingest all = {.n = 0};
-    int r = s->exchange_first || s->look_again || first ? ingest(s, &all) : apply(s, 0);
+    int r = s->exchange_first || s->scan_again || first ? ingest(s, &all) : apply(s, 0);
     give_rest(s);
     return result_of(peer_exchanges_run(s) < 0 || rounds_run(s) < 0 || r < 0 ? -1 : 0);
 }
@@ -381,15 +381,15 @@ static bool reopen(struct link *l)
 static void keep_look(struct session *s)
 {
     struct timespec now;
-    if (!s->look_again) {
-        s->look_due = 0;
+    if (!s->scan_again) {
+        s->scan_due = 0;
         return;
     }
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     uint64_t ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-    if (s->look_due == 0)
-        s->look_due = ms + (s->tick != 0 ? s->tick : 1000);
-    session_want_tick(s, s->look_due > ms ? (unsigned)(s->look_due - ms) : 1);
+    if (s->scan_due == 0)
+        s->scan_due = ms + (s->tick != 0 ? s->tick : 1000);
+    session_want_tick(s, s->scan_due > ms ? (unsigned)(s->scan_due - ms) : 1);
 }
 
 static void serve_user(struct link *l, const struct frame *f)
@@ -405,11 +405,11 @@ static void serve_user(struct link *l, const struct frame *f)
     case FRAME_INGEST: result = result_of(ingest(s, &f->u.ingest)); break;
     case FRAME_PARCEL: result = peer_parcel(s, &f->u.parcel); break;
     case FRAME_SHIP: result = result_of(ship(s, f->u.ship.site, f->u.ship.how, f->u.ship.from)); break;
-    case FRAME_TICK: result = tick(s, !s->looked); break;
+    case FRAME_TICK: result = tick(s, !s->scanned); break;
     case FRAME_ADMIN: result = run_admin(s, f); break;
     default: i_unreached();
     }
-    s->looked = s->looked || f->type == FRAME_INGEST || f->type == FRAME_TICK;
+    s->scanned = s->scanned || f->type == FRAME_INGEST || f->type == FRAME_TICK;
     if (peers_say_read(s) < 0)
         result = FRAME_TEMPORARY;
     /* Whatever was found by the way: a flag set while others were applied, a mailbox compared again. */

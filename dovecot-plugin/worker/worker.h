@@ -1,7 +1,7 @@
 /* worker - dovelane-worker: one user's mailboxes and the user's OR-Set state, kept equal to each other in both directions.
  *
  *     main ──frames──▶ link.c ──▶ user.c     OPEN and CLOSE: the user, the lock, the state, commits
- *                             ├─▶ ingest.c   mailboxes ─▶ ops:   boxes.c (which there are), copies.c, log.c (what was touched), look_mail.c, look_absent.c
+ *                             ├─▶ ingest.c   mailboxes ─▶ ops:   boxes.c (which there are), copies.c, log.c (what was touched), scan_present.c, scan_missing.c
  *                             │              (what became of it), guids.c, attributes.c,
  *                             │              subscriptions.c; journal.c (what the plugin says was wanted)
  *                             ├─▶ apply.c    state ─▶ mailboxes: tree.c (folders), place.c, sync.c, renumber.c (mails), attributes.c, subscriptions.c;
@@ -23,10 +23,10 @@
 
 /* --- log.c ---------------------------------------------------------------------------------------------------------- */
 
-enum scan_verdict {
-    SCAN_UNBROKEN, /* touched and removed say all that happened since the cursor */
-    SCAN_GAP,      /* the same index, but the log does not reach back: whatever is missing was removed, by whom is not known */
-    SCAN_BROKEN    /* another index: what is missing is damage (F1) */
+enum log_verdict {
+    LOG_SCAN_UNBROKEN, /* touched and removed say all that happened since the cursor */
+    LOG_SCAN_GAP,      /* the same index, but the log does not reach back: whatever is missing was removed, by whom is not known */
+    LOG_SCAN_BROKEN    /* another index: what is missing is damage (F1) */
 };
 
 /* What clients said of a mail under the UID that it had before. */
@@ -55,8 +55,8 @@ struct former {
     uint32_t uid;
 };
 
-struct scan {
-    enum scan_verdict verdict;
+struct log_scan {
+    enum log_verdict verdict;
     const char *why;                  /* not unbroken: for the log */
     bool rebuilt;                     /* broken, and yet the same index: its log began anew */
     ARRAY_TYPE(seq_range) touched;    /* UIDs to look at */
@@ -83,7 +83,7 @@ struct scan {
 };
 
 /* The opened and, where needed, synced mailbox against the cursor. Memory from the data stack. */
-int log_scan(struct session *, struct mailbox *, const struct box *, struct scan *);
+int log_scan(struct session *, struct mailbox *, const struct box *, struct log_scan *);
 /* An open mailbox is the one of the cursor, or that one later on: by its index, its UIDNEXT and the file of its log. */
 bool log_is_known(struct mailbox *, const struct cursor *);
 /* One log record's hash, type included; hdr: size is the data's. */
@@ -105,7 +105,7 @@ struct spare_said {
     bool goes_on;                    /* the log that is there now goes on from them */
 };
 /* Adds to it (cursor NULL: nothing), and the paths of all of them to read. */
-void spare_logs_read(struct session *, struct mailbox *, const struct cursor *, const struct scan *, struct spare_said *said, ARRAY_TYPE(spare_log) *read);
+void spare_logs_read(struct session *, struct mailbox *, const struct cursor *, const struct log_scan *, struct spare_said *said, ARRAY_TYPE(spare_log) *read);
 void spare_logs_pass(ARRAY_TYPE(spare_log) *from, ARRAY_TYPE(spare_log) *to);
 /* The files, when what they say is committed. */
 void spare_logs_remove(ARRAY_TYPE(spare_log) *);
@@ -129,7 +129,7 @@ void writing_free(struct writing *);
 int writing_put(struct session *, struct box *, struct writing *);
 int writing_end(struct session *, struct box *);
 /* Inside ingest's transaction. */
-int writing_recover(struct session *, struct mailbox *, struct box *, const struct scan *);
+int writing_recover(struct session *, struct mailbox *, struct box *, const struct log_scan *);
 /* An earlier one is not known to have ended: nothing else is begun there. */
 bool writing_unfinished(struct session *, const struct box *);
 /* Which of n mails got which UID of one transaction's, by those that were asked for. False: they are not as many. */
@@ -144,21 +144,21 @@ int moved_load(struct session *, struct box *, const uint8_t *value, size_t len)
 int ingest(struct session *, const struct frame_ingest *);
 /* One mailbox, committed in parts; its expunges go into later. */
 struct ingest {
-    ARRAY(struct removal) removals; /* made into ops when all adds are (F17) */
-    ARRAY(struct looked) looked;    /* whose cursors move with them */
-    ARRAY_TYPE(spare_log) spare;    /* that were read */
-    ARRAY(char *) outside;          /* names of mailboxes that are not replicated */
-    ARRAY_TYPE(mail_guid) unread;   /* new mails whose bytes could not be read: what they are copies of stays */
-    unsigned unread_sorted;         /* how many of them there were when they were sorted */
-    unsigned pending;               /* changes since the last commit */
-    bool sends;                     /* its parts go to the peers as they are committed, with the bodies of session.kept */
-    bool locked;                    /* a mailbox could not be looked at: nothing is removed, since what was moved may be there */
-    bool postponed;                 /* a mail was not removed yet */
-    ARRAY_TYPE(guid_128_t) staying; /* mailboxes that were not deleted yet: what the journal says of them is needed again */
-    bool names;                     /* and what it says of subscriptions */
-    bool intents;                   /* some were read, which go when all that they say is committed */
-    bool beyond;                    /* unread has mails of replicated mailboxes that are beyond a bound */
-    bool inbox;                     /* there is another one than the one that was renamed */
+    ARRAY(struct removal) removals;        /* made into ops when all adds are (F17) */
+    ARRAY(struct scanned_mailbox) scanned; /* whose cursors move with them */
+    ARRAY_TYPE(spare_log) spare;           /* that were read */
+    ARRAY(char *) outside;                 /* names of mailboxes that are not replicated */
+    ARRAY_TYPE(mail_guid) unread;          /* new mails whose bytes could not be read: what they are copies of stays */
+    unsigned unread_sorted;                /* how many of them there were when they were sorted */
+    unsigned pending;                      /* changes since the last commit */
+    bool sends;                            /* its parts go to the peers as they are committed, with the bodies of session.kept */
+    bool locked;                           /* a mailbox could not be looked at: nothing is removed, since what was moved may be there */
+    bool postponed;                        /* a mail was not removed yet */
+    ARRAY_TYPE(guid_128_t) staying;        /* mailboxes that were not deleted yet: what the journal says of them is needed again */
+    bool names;                            /* and what it says of subscriptions */
+    bool intents;                          /* some were read, which go when all that they say is committed */
+    bool beyond;                           /* unread has mails of replicated mailboxes that are beyond a bound */
+    bool inbox;                            /* there is another one than the one that was renamed */
 };
 void ingest_stays(struct ingest *, const struct box *);
 /* The tree: mailboxes against rows and folders; and subscriptions. Inside a transaction. */
@@ -181,7 +181,7 @@ int ingest_one(struct session *, struct box *);
 uint64_t ingest_stamp(struct mailbox *);
 /* Ends the quarantine by orset_local_expunge or orset_local_missing of each mail in it. How many they were, or -1. In a transaction. */
 int quarantine_end(struct session *, struct box *, int (*fn)(struct orset *, uint32_t folder, uint32_t uid));
-/* Decides on what is quarantined and is gone still; what went besides is the next look's to judge. How many mails that were, or -1. */
+/* Decides on what is quarantined and is gone still; what went besides is the next scan's to judge. How many mails that were, or -1. */
 int quarantine_decide(struct session *, struct box *, bool accept);
 
 /* --- guids.c: Maildir only --- */
@@ -203,7 +203,7 @@ bool mdbox_map_is_removed(struct session *);
  * mails that the map does not know, the storage is rebuilt. 1: it was, the mailbox is closed and to be opened anew, and all are to be looked
  * at; 0: nothing; -1: nothing can be judged now, which was noted. */
 int mdbox_mend(struct session *, const struct box *, struct mailbox *);
-/* The opened mailbox, or the map, is another one than the last look at it saw, or was rebuilt since. */
+/* The opened mailbox, or the map, is another one than the last scan of it saw, or was rebuilt since. */
 bool mdbox_is_other(struct session *, const struct box *, struct mailbox *);
 /* A mail was expunged on somebody's word; its bytes stay until a purge. In a transaction. */
 int mdbox_expunged(struct session *, uint32_t folder, const uint8_t guid[16]);
@@ -218,7 +218,7 @@ bool mdbox_is_back(struct mail *, const uint8_t guid[16], ARRAY_TYPE(expunged_gu
 
 /* --- body.c --------------------------------------------------------------------------------------------------------- */
 
-/* Bodies that a look has read, at most as many as go along with one batch: what it found new is sent with them, without reading them again, and what
+/* Bodies that a scan has read, at most as many as go along with one batch: what it found new is sent with them, without reading them again, and what
  * is a copy without any. */
 struct kept *kept_create(void);
 void kept_free(struct kept **);
@@ -379,7 +379,7 @@ int place_arrived(struct session *, uint64_t ask);
 /* Bodies come that this session did not ask for: so an earlier one of this user's did. */
 int place_expect(struct session *);
 int renumber_apply(struct session *);
-/* 1: what an earlier process, or a commit that failed, began in its mailbox is not known to have ended; a look at it is asked for. 0; -1 */
+/* 1: what an earlier process, or a commit that failed, began in its mailbox is not known to have ended; a scan of it is asked for. 0; -1 */
 int renumber_unfinished(struct session *, uint32_t folder);
 int bodies_apply(struct session *, uint64_t ask); /* mails whose bytes are not those agreed on */
 /* Ends a change of UIDs that a crash cut short; row: what it left. uids: old ones, added to. 1; 0: not now, the mailbox is locked; -1 */
@@ -399,7 +399,7 @@ enum attributes_said {
 int attributes_ingest(struct session *, struct mailbox *, uint32_t folder, enum attributes_said);
 /* fresh: only changes that are */
 int attributes_ingest_changed(struct session *, struct mailbox *, uint32_t folder, const ARRAY_TYPE(attribute_change) *changes, bool fresh);
-/* Behind a look whose log does not tell all. lost: what is missing went with the index, and is set again; but no access rights, which only a
+/* Behind a scan whose log does not tell all. lost: what is missing went with the index, and is set again; but no access rights, which only a
  * mailbox that was made again gets back. In a transaction, both. */
 int attributes_restore(struct session *, struct mailbox *, uint32_t folder, bool lost);
 int rights_restore(struct session *, uint32_t folder);

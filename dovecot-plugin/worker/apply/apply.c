@@ -149,7 +149,7 @@ static int flags_item(struct run *r, struct item *item)
     return got;
 }
 
-/* What was written is what the mailbox was seen with, not what it has by now: a client's change since then is an op of the next look. */
+/* What was written is what the mailbox was seen with, not what it has by now: a client's change since then is an op of the next scan. */
 static int flags_done(struct run *r)
 {
     struct session *s = r->s;
@@ -233,7 +233,7 @@ static void say_guid(struct run *r, struct item *item, struct mail *mail)
     }
 }
 
-/* What is to go from a folder whose mailbox is another one's by now tells the look at that one what was removed before. */
+/* What is to go from a folder whose mailbox is another one's by now tells the scan of that one what was removed before. */
 static bool is_being_adopted(struct session *s, uint32_t folder)
 {
     struct box *const *x;

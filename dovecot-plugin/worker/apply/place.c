@@ -278,13 +278,13 @@ static int say_writing(struct placing *p, struct writing *w)
 }
 
 /* A Maildir that is being removed, file by file: mails saved now would stand there with letters for keywords that the next keyword gets, or twice. Rather
- * they wait for a look at what is left. */
+ * they wait for a scan of what is left. */
 static bool is_going(struct placing *p)
 {
     if ((!p->has_uidlist || maildir_has(p->box, MAILDIR_UIDLIST_NAME)) && (!p->has_keywords || maildir_has(p->box, MAILDIR_KEYWORDS_NAME)))
         return FALSE;
     session_note(p->s, NOTE_WARNING, "%s: the Maildir is going while mails are saved there: they wait", p->x->vname);
-    p->s->index_lost = p->s->look_again = TRUE;
+    p->s->index_lost = p->s->scan_again = TRUE;
     session_want_tick(p->s, 100);
     return TRUE;
 }
@@ -415,7 +415,7 @@ static int open_and_save(struct placing *p)
         failed(p);
     } else if (mdbox_is(p->box) && mdbox_is_other(p->s, p->x, p->box)) {
         /* What a rebuild put back would be there twice. */
-        p->x->looked = FALSE;
+        p->x->scanned = FALSE;
         if (p->relooked)
             failed(p);
         p->again = !p->relooked;
@@ -429,12 +429,12 @@ static int open_and_save(struct placing *p)
         p->has_keywords = maildir_has(p->box, MAILDIR_KEYWORDS_NAME);
         crash_at("saving");
         i_qsort(p->item, p->n, sizeof *p->item, by_claim);
-        p->x->looked = FALSE;
+        p->x->scanned = FALSE;
         if (save_items(p) == 0 && p->nsaved > 0) {
             crash_at("place");
             r = place_done(p);
         }
-        p->x->looked = r == 0 && !p->x->failed;
+        p->x->scanned = r == 0 && !p->x->failed;
     }
     mailbox_free(&p->box);
     return r;
@@ -444,13 +444,13 @@ static int place_run(struct placing *p)
 {
     int r = 0;
     p->x = box_of_folder(p->s, p->folder);
-    if (p->x != NULL && !p->x->looked && p->x->failed) {
+    if (p->x != NULL && !p->x->scanned && p->x->failed) {
         ; /* what it has is not known, and will not be by looking at once again */
-    } else if (p->n > 0 && p->x != NULL && !p->x->gone && !p->x->looked) {
+    } else if (p->n > 0 && p->x != NULL && !p->x->gone && !p->x->scanned) {
         /* Perhaps saved by a run that was killed before the state knew: those are found by their GUID first (F13). */
         p->again = TRUE;
         r = ingest_one(p->s, p->x);
-        if (!p->x->looked)
+        if (!p->x->scanned)
             failed(p);
     } else if (p->n > 0 && p->x != NULL && !p->x->gone && p->x->vname != NULL &&
                orset_folder_get(p->s->os, p->folder, &p->f) == 0) {

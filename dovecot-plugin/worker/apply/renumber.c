@@ -321,20 +321,20 @@ struct recovery {
 static int copies_in_log(struct recovery *c, struct renumber *v, unsigned n, const struct log_pos *from)
 {
     struct log_pos was = c->x->writing;
-    struct scan scan;
+    struct log_scan scan;
     uint32_t *asked = t_new(uint32_t, n + 1), *got = t_new(uint32_t, n + 1);
     c->x->writing = *from;
     int r = log_scan(c->s, c->box, c->x, &scan);
     c->x->writing = was;
     if (r < 0)
         return -1;
-    c->broken = scan.verdict == SCAN_BROKEN;
+    c->broken = scan.verdict == LOG_SCAN_BROKEN;
     c->known = IN_LOG;
     if (!c->copying)
         return 0;
     for (unsigned i = 0; i < n; i++)
         asked[i] = v[i].new_uid;
-    if (scan.verdict == SCAN_UNBROKEN && array_count(&scan.own_saved) == 0)
+    if (scan.verdict == LOG_SCAN_UNBROKEN && array_count(&scan.own_saved) == 0)
         c->known = NOT_IN_LOG;
     else if (c->broken || !writing_assign(&scan.own_saved, asked, got, n))
         c->known = NOT_KNOWN;
@@ -471,7 +471,7 @@ static int find_copies(struct recovery *c, struct renumber *v, unsigned n)
 }
 
 /* Inside ingest's transaction, with the mailbox open. Old ones that are bound to their copies already, or were removed, are left to go. What
- * the row says from then on is which those are: a look that ends before its end, for whatever reason, finds it again. */
+ * the row says from then on is which those are: a scan that ends before its end, for whatever reason, finds it again. */
 int renumber_recover(struct session *s, struct mailbox *box, struct box *x, const uint8_t *row, size_t len, ARRAY_TYPE(seq_range) *uids)
 {
     struct recovery c = {.s = s, .box = box, .x = x, .saver = x->saving ? getpid() : x->saver};

@@ -116,8 +116,8 @@ static int create(struct session *s, struct box *x, const struct orset_folder *f
     struct mailbox_metadata metadata;
     int r = 0;
     if (f->index != ORSET_INBOX && is_there(s, vname)) {
-        /* Somebody made it since the last look, or a deletion was cut short: the next look binds it. */
-        s->look_again = TRUE;
+        /* Somebody made it since the last scan, or a deletion was cut short: the next scan binds it. */
+        s->scan_again = TRUE;
         session_want_tick(s, 1000);
         return 0;
     }
@@ -211,7 +211,7 @@ static bool nobody_moved(struct session *s, const struct box *x, bool may_be_gon
     bool ours = session_open_refreshed(box) == 0 ? session_is_box(s, x, box) : may_be_gone;
     if (!ours) {
         session_note(s, NOTE_INFO, "%s: %s", x->vname, mailbox_get_last_internal_error(box, &error));
-        s->look_again = s->look_again || error == MAIL_ERROR_NOTFOUND;
+        s->scan_again = s->scan_again || error == MAIL_ERROR_NOTFOUND;
         session_want_tick(s, 1000);
     }
     mailbox_free(&box);
@@ -396,7 +396,7 @@ static int adopt_one(struct session *s, struct box *x, struct box *home, uint32_
     home->astray = x->astray;
     home->rewound = home->rewound || x->rewound;
     home->restored = x->restored;
-    home->gone = home->looked = FALSE;
+    home->gone = home->scanned = FALSE;
     home->at = x->at;
     home->adopted = x->at.indexid == 0 ? 0 : x->adopted != 0 ? x->adopted : x->folder + 1;
     home->all = TRUE;
@@ -542,7 +542,7 @@ static int delete_box(struct session *s, struct box *x)
     return deleted(s, x, done) < 0 ? -1 : r;
 }
 
-/* It was not adopted, or somebody else has its name by now: whose mailbox that is a look at all of them finds out. */
+/* It was not adopted, or somebody else has its name by now: whose mailbox that is a scan of all of them finds out. */
 static bool is_unclear(struct session *s, const struct box *x, const struct orset_folder *f)
 {
     const struct box *home = box_by_folder(s, f->home), *other = x->vname != NULL ? box_first_of_vname(s, x->vname) : NULL;
@@ -550,7 +550,7 @@ static bool is_unclear(struct session *s, const struct box *x, const struct orse
     for (; other != NULL; other = other->next_vname)
         unclear = unclear || (other != x && !other->gone && !other->leaving);
     if (unclear) {
-        s->look_again = TRUE;
+        s->scan_again = TRUE;
         session_want_tick(s, 100);
     }
     return unclear;

@@ -146,7 +146,7 @@ bool writing_assign(const ARRAY_TYPE(seq_range) *saved, const uint32_t *asked, u
 
 /* The mails are those that were to be placed: bound, with the flags they were saved with. One that a client removed since is bound as well,
  * and then removed by what the log says; one whose message was removed elsewhere meanwhile is to go. */
-static int placed(struct session *s, struct box *x, const struct scan *scan, const struct written *v, unsigned n)
+static int placed(struct session *s, struct box *x, const struct log_scan *scan, const struct written *v, unsigned n)
 {
     uint32_t *asked = t_new(uint32_t, n + 1), *got = t_new(uint32_t, n + 1);
     for (unsigned i = 0; i < n; i++)
@@ -160,14 +160,14 @@ static int placed(struct session *s, struct box *x, const struct scan *scan, con
     return 0;
 }
 
-static int flags_written(struct session *s, struct mailbox *box, struct box *x, const struct scan *scan, const struct written *v,
+static int flags_written(struct session *s, struct mailbox *box, struct box *x, const struct log_scan *scan, const struct written *v,
                          unsigned n)
 {
     struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane flags");
     int r = 0;
     for (unsigned i = 0; i < n && r >= 0; i++) {
         bool done = seq_range_exists(&scan->own_flags, v[i].uid);
-        struct mail *mail = !done && scan->verdict == SCAN_GAP ? mail_by_uid(trans, v[i].uid) : NULL;
+        struct mail *mail = !done && scan->verdict == LOG_SCAN_GAP ? mail_by_uid(trans, v[i].uid) : NULL;
         struct orset_flags now;
         if (mail != NULL) { /* the log does not reach back: the mail itself tells, unless somebody changed it since */
             flags_of_mail(s, mail, &now);
@@ -181,7 +181,7 @@ static int flags_written(struct session *s, struct mailbox *box, struct box *x, 
     return r < 0 ? session_core_failed(s, x->vname) : 0;
 }
 
-int writing_recover(struct session *s, struct mailbox *box, struct box *x, const struct scan *scan)
+int writing_recover(struct session *s, struct mailbox *box, struct box *x, const struct log_scan *scan)
 {
     struct orset_key k = key_of(x);
     const uint8_t *value;
@@ -190,7 +190,7 @@ int writing_recover(struct session *s, struct mailbox *box, struct box *x, const
     int r = rows_get(s, ROW_WRITING, k.b, k.n, &value, &len);
     if (r < 0)
         return -1;
-    if (r > 0 && scan->verdict != SCAN_BROKEN) {
+    if (r > 0 && scan->verdict != LOG_SCAN_BROKEN) {
         struct orset_reader in = orset_reader_of(value, len);
         t_array_init(&list, 16);
         (void)orset_read_u8(&in);

@@ -66,7 +66,7 @@ static int hash_stream(struct canonical form, uint8_t sha256[32], uint64_t *size
     return *error_r != NULL ? -1 : 0;
 }
 
-/* --- read by a look, and sent with its ops --------------------------------------------------------------------------- */
+/* --- read by a scan, and sent with its ops --------------------------------------------------------------------------- */
 
 struct kept_body {
     uint8_t sha256[32];

@@ -35,7 +35,7 @@ static void identity_doubt(struct session *s, struct box *x, uint32_t uid)
                  "%s: UID %u is another mail than the state has under it, as after a backup was restored: nothing is done to "
                  "it, and the whole mailbox is compared",
                  x->vname, uid);
-    x->all = x->doubted = s->look_again = TRUE;
+    x->all = x->doubted = s->scan_again = TRUE;
     session_want_tick(s, 100);
 }
 
@@ -51,7 +51,7 @@ bool identity_head(struct session *s, struct box *x, struct mailbox *box)
     }
     x->head_again = now + HEAD_AGAIN;
     session_note(s, NOTE_INFO, "%s: it is not the mailbox that was looked at last: it is compared before anything is done to it", x->vname);
-    x->all = s->look_again = TRUE;
+    x->all = s->scan_again = TRUE;
     session_want_tick(s, 100);
     return FALSE;
 }

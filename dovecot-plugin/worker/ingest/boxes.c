@@ -233,7 +233,7 @@ static int all_missing(struct session *s, struct box *x)
     struct seq_range_iter iter;
     uint32_t uid;
     t_array_init(&uids, 16);
-    if (look_bound_uids(s, x->folder, &uids) < 0)
+    if (scan_bound_uids(s, x->folder, &uids) < 0)
         return -1;
     seq_range_array_iter_init(&iter, &uids);
     for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++)
@@ -255,10 +255,10 @@ static int make_again(struct session *s, struct box *x)
 /* It may have been looked at just before it went. */
 static void not_looked(struct tree *t, const struct box *x)
 {
-    for (unsigned i = array_count(&t->in->looked); i-- > 0;) {
-        const struct looked *looked = array_idx(&t->in->looked, i);
-        if (looked->x == x)
-            array_delete(&t->in->looked, i, 1);
+    for (unsigned i = array_count(&t->in->scanned); i-- > 0;) {
+        const struct scanned_mailbox *scanned = array_idx(&t->in->scanned, i);
+        if (scanned->x == x)
+            array_delete(&t->in->scanned, i, 1);
     }
 }
 
@@ -467,7 +467,7 @@ int box_say_deleted(struct session *s, struct box *x)
     return 0;
 }
 
-/* It may have been renamed since the last look, and lives on by what another site put into it. */
+/* It may have been renamed since the last scan, and lives on by what another site put into it. */
 static int last_name(struct tree *t, struct box *x)
 {
     struct session *s = t->s;
@@ -555,7 +555,7 @@ static int judge_lost(struct tree *t)
             if (!t->in->locked)
                 session_note(s, NOTE_WARNING, "%s is gone though nobody deleted it, and is not made again while %s cannot be read, which it may be, "
                              "renamed: make that readable for the user, or move it away", x->vname, nameless);
-            s->look_again = TRUE;
+            s->scan_again = TRUE;
             session_want_tick(s, t->in->locked ? 1000 : 60000); /* a lock goes; what else keeps it from being read will mostly be the same then */
             continue;
         }
@@ -617,7 +617,7 @@ static void count_missing(struct tree *t, unsigned *missing_r, unsigned *unexpla
 
 /* One that was renamed while the list was read is found under both names, or under neither, and a Maildir's children are renamed one by
  * one: before any is missed, nobody may rename or delete. Not at first, and not while clients delete one mailbox after the other: they
- * would wait for each look, and who wants to miss a deleted one wrongly has to rename it in both readings. */
+ * would wait for each scan, and who wants to miss a deleted one wrongly has to rename it in both readings. */
 static int find_all(struct tree *t)
 {
     unsigned missing, unexplained;

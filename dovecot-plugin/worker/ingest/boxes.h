@@ -1,8 +1,8 @@
-/* boxes - what one look at all mailboxes finds, for boxes.c and copies.c. */
+/* boxes - what one scan of all mailboxes finds, for boxes.c and copies.c. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_BOXES_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_BOXES_H
 
-#include "dovecot-plugin/worker/ingest/look.h"
+#include "dovecot-plugin/worker/ingest/scan.h"
 
 struct found {
     const char *vname;

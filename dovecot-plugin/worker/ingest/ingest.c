@@ -8,7 +8,7 @@
  *     our own move  when a RENUMBER row names it: it is bound again by its GUID
  *
  * Nothing is published before it is committed; cursors move in the commit that has the last op read up to them. */
-#include "dovecot-plugin/worker/ingest/look.h"
+#include "dovecot-plugin/worker/ingest/scan.h"
 
 #include <maildir-keywords.h>
 #include <mail-index-private.h>
@@ -35,7 +35,7 @@ static int collect_bound(void *arg, const struct orset_message *m, const struct 
     return 0;
 }
 
-int look_bound_uids(struct session *s, uint32_t home, ARRAY_TYPE(seq_range) *uids)
+int scan_bound_uids(struct session *s, uint32_t home, ARRAY_TYPE(seq_range) *uids)
 {
     struct bound b = {uids};
     for (uint32_t i = 0; i < orset_folders(s->os); i++) {
@@ -56,7 +56,7 @@ static int ship_kept(struct session *s)
     return r;
 }
 
-int look_changed(struct look *l, int r)
+int scan_changed(struct mailbox_scan *l, int r)
 {
     if (r < 0)
         return session_core_failed(l->s, l->x->vname);
@@ -76,7 +76,7 @@ int look_changed(struct look *l, int r)
 }
 
 /* A rewound state does not know that a mail got another UID since: a client asked for that one's expunge then. */
-static bool is_renumbered(struct look *l, const uint8_t guid[16])
+static bool is_renumbered(struct mailbox_scan *l, const uint8_t guid[16])
 {
     const struct unbound *u;
     array_foreach(&l->unbound, u)
@@ -87,23 +87,23 @@ static bool is_renumbered(struct look *l, const uint8_t guid[16])
     return FALSE;
 }
 
-static int adopted_removed(struct look *l, uint32_t uid, const uint8_t *named)
+static int adopted_removed(struct mailbox_scan *l, uint32_t uid, const uint8_t *named)
 {
     uint8_t guid[16];
     uint32_t seq;
     int r = mail_index_lookup_seq(l->box->view, uid, &seq) ? 0 : orset_todo_doomed_guid(l->s->os, l->x->adopted - 1, uid, guid);
     if (r <= 0 || is_renumbered(l, guid) || (named != NULL && memcmp(named, guid, sizeof guid) != 0))
-        return r < 0 ? look_changed(l, r) : 0;
+        return r < 0 ? scan_changed(l, r) : 0;
     r = orset_local_expunge_moved(l->s->os, l->x->adopted - 1, uid);
     if (r == ORSET_OK)
         session_explain(l->s, "%s: UID %u: removed, as a client asked before this folder was another site's, too", l->x->vname, uid);
-    return look_changed(l, r);
+    return scan_changed(l, r);
 }
 
 /* Of a mailbox that was another folder's: what clients expunged behind the cursor is bound to nothing any more, and would be placed again. */
-static int look_adopted(struct look *l)
+static int scan_adopted(struct mailbox_scan *l)
 {
-    const ARRAY_TYPE(seq_range) *requested = l->scan.verdict == SCAN_BROKEN ? &l->said.requested : &l->scan.by_clients;
+    const ARRAY_TYPE(seq_range) *requested = l->log.verdict == LOG_SCAN_BROKEN ? &l->said.requested : &l->log.by_clients;
     const struct former *asked;
     struct seq_range_iter iter;
     uint32_t uid;
@@ -111,7 +111,7 @@ static int look_adopted(struct look *l)
     for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++)
         if (adopted_removed(l, uid, NULL) < 0)
             return -1;
-    array_foreach(&l->scan.asked, asked)
+    array_foreach(&l->log.asked, asked)
     {
         if (adopted_removed(l, asked->uid, asked->guid) < 0)
             return -1;
@@ -120,18 +120,18 @@ static int look_adopted(struct look *l)
 }
 
 /* Messages whose mail is not there under its UID come first: so a mail that got another UID finds its message unplaced. */
-static int look_at_uids(struct look *l)
+static int scan_uids(struct mailbox_scan *l)
 {
-    if (l->x->rewound && l->scan.verdict != SCAN_BROKEN && look_collect_unbound(l) < 0)
+    if (l->x->rewound && l->log.verdict != LOG_SCAN_BROKEN && scan_collect_unbound(l) < 0)
         return -1;
     if (l->locked)
         return 0;
-    if (l->x->adopted != 0 && look_adopted(l) < 0)
+    if (l->x->adopted != 0 && scan_adopted(l) < 0)
         return -1;
     for (int present = 0; present < 2; present++) {
         struct seq_range_iter iter;
-        if (present != 0 && (l->scan.verdict == SCAN_BROKEN || l->x->saver != 0) &&
-            look_changed(l, orset_join_begin(l->s->os, l->x->folder, &l->join) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN) < 0)
+        if (present != 0 && (l->log.verdict == LOG_SCAN_BROKEN || l->x->saver != 0) &&
+            scan_changed(l, orset_join_begin(l->s->os, l->x->folder, &l->join) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN) < 0)
             return -1;
         uint32_t uid;
         seq_range_array_iter_init(&iter, &l->uids);
@@ -140,9 +140,9 @@ static int look_at_uids(struct look *l)
             T_BEGIN {
                 bool is = mail_set_uid(l->mail, uid);
                 if (is && present != 0)
-                    r = look_at_mail(l, uid);
+                    r = scan_present(l, uid);
                 else if (present == 0)
-                    r = is ? look_at_other(l, uid) : look_at_absent(l, uid);
+                    r = is ? scan_other(l, uid) : scan_missing(l, uid);
             }
             T_END;
             if (r < 0 || l->locked)
@@ -152,36 +152,36 @@ static int look_at_uids(struct look *l)
     return 0;
 }
 
-static int end_join(struct look *l)
+static int end_join(struct mailbox_scan *l)
 {
     unsigned united, left;
-    if (l->join == NULL || l->scan.verdict != SCAN_BROKEN)
+    if (l->join == NULL || l->log.verdict != LOG_SCAN_BROKEN)
         return 0;
     int r = orset_join_end(l->s->os, l->join, &united, &left);
     if (r >= 0 && united + left > 0)
         session_note(l->s, NOTE_INFO, "%s: %u mails are the same as another site's; %u more when that site says so", l->x->vname,
                      united, left);
-    return look_changed(l, r);
+    return scan_changed(l, r);
 }
 
-static void wait_until(struct look *l, const char *what)
+static void wait_until(struct mailbox_scan *l, const char *what)
 {
-    l->in->locked = l->x->waits = l->s->look_again = TRUE;
+    l->in->locked = l->x->waits = l->s->scan_again = TRUE;
     session_explain(l->s, "%s: %s; it waits", l->x->vname, what);
 }
 
-/* Which mails these are cannot be known now. What is known by now stays known; all else is found again by the next look. */
-static void look_later(struct look *l)
+/* Which mails these are cannot be known now. What is known by now stays known; all else is found again by the next scan. */
+static void scan_later(struct mailbox_scan *l)
 {
     l->x->all = TRUE;
-    l->x->looked = FALSE;
+    l->x->scanned = FALSE;
     l->x->at.stamp = 0;
     wait_until(l, "its dovecot-uidlist is locked");
 }
 
 /* What was begun in the mailbox and is not known to have ended: the log says what became of it, and then what clients did since. The row goes
- * at the end of the look: which mails were about to move is asked by all of it. 0: it cannot be known now; -1 */
-static int end_begun(struct look *l)
+ * at the end of the scan: which mails were about to move is asked by all of it. 0: it cannot be known now; -1 */
+static int end_begun(struct mailbox_scan *l)
 {
     struct session *s = l->s;
     struct orset_key k = {0};
@@ -191,7 +191,7 @@ static int end_begun(struct look *l)
     int r = rows_get(s, ROW_RENUMBER, k.b, k.n, &row, &len);
     if (r < 0)
         return -1;
-    /* A row of no bytes, as earlier versions left it where nothing was to be expunged, goes with the look's end. */
+    /* A row of no bytes, as earlier versions left it where nothing was to be expunged, goes with the scan's end. */
     const uint8_t *copy = r > 0 && len > 0 ? p_memdup(pool_datastack_create(), row, len) : NULL;
     if ((r > 0 || l->x->saver != 0 || l->x->writing.seq != 0) && !session_sync_whole(s, l->box))
         return 0;
@@ -200,20 +200,20 @@ static int end_begun(struct look *l)
         if (copy != NULL && (r = renumber_recover(s, l->box, l->x, copy, len, &l->moving)) <= 0)
             return r;
     }
-    if (log_scan(s, l->box, l->x, &l->scan) < 0)
+    if (log_scan(s, l->box, l->x, &l->log) < 0)
         return -1;
-    l->x->modseq = l->scan.end.modseq;
-    if (l->scan.verdict == SCAN_BROKEN) {
-        spare_logs_read(s, l->box, l->scan.rebuilt ? &l->x->at : NULL, &l->scan, &l->said, &l->spare);
-        if (l->scan.anew && l->said.goes_on)
-            seq_range_array_merge(&l->said.requested, &l->scan.by_clients);
-        if (l->scan.anew)
-            array_append_array(&l->said.words, &l->scan.words);
+    l->x->modseq = l->log.end.modseq;
+    if (l->log.verdict == LOG_SCAN_BROKEN) {
+        spare_logs_read(s, l->box, l->log.rebuilt ? &l->x->at : NULL, &l->log, &l->said, &l->spare);
+        if (l->log.anew && l->said.goes_on)
+            seq_range_array_merge(&l->said.requested, &l->log.by_clients);
+        if (l->log.anew)
+            array_append_array(&l->said.words, &l->log.words);
     }
-    return l->x->writing.seq != 0 && writing_recover(s, l->box, l->x, &l->scan) < 0 ? -1 : 1;
+    return l->x->writing.seq != 0 && writing_recover(s, l->box, l->x, &l->log) < 0 ? -1 : 1;
 }
 
-static int begun_ended(struct look *l)
+static int begun_ended(struct mailbox_scan *l)
 {
     struct orset_key k = {0};
     if (!l->begun)
@@ -223,40 +223,40 @@ static int begun_ended(struct look *l)
     return rows_del(l->s, ROW_RENUMBER, k.b, k.n);
 }
 
-static int choose_uids(struct look *l)
+static int choose_uids(struct mailbox_scan *l)
 {
     struct mailbox_status status;
     mailbox_get_open_status(l->box, STATUS_MESSAGES | STATUS_UIDNEXT, &status);
     l->messages = status.messages;
-    if (l->scan.verdict != SCAN_UNBROKEN || l->x->all || l->x->saver != 0)
+    if (l->log.verdict != LOG_SCAN_UNBROKEN || l->x->all || l->x->saver != 0)
         l->all = TRUE;
     if (l->all || l->x->adopted != 0)
         l->s->redates_anew++;
     if (!l->all) {
-        array_append_array(&l->uids, &l->scan.touched);
+        array_append_array(&l->uids, &l->log.touched);
         return 0;
     }
-    if (l->x->at.hash != 0 && l->scan.why != NULL)
-        session_note(l->s, l->scan.verdict == SCAN_BROKEN ? NOTE_WARNING : NOTE_INFO, "%s: comparing the whole mailbox: %s",
-                     l->x->vname, l->scan.why);
+    if (l->x->at.hash != 0 && l->log.why != NULL)
+        session_note(l->s, l->log.verdict == LOG_SCAN_BROKEN ? NOTE_WARNING : NOTE_INFO, "%s: comparing the whole mailbox: %s",
+                     l->x->vname, l->log.why);
     for (uint32_t seq = 1; seq <= l->messages; seq++) {
         mail_set_seq(l->mail, seq);
         seq_range_array_add(&l->uids, l->mail->uid);
     }
     seq_range_array_merge(&l->uids, &l->x->quarantine);
-    return look_bound_uids(l->s, l->x->folder, &l->uids);
+    return scan_bound_uids(l->s, l->x->folder, &l->uids);
 }
 
 /* A mailbox that never had a mail takes the UIDVALIDITY of the other sites', also a lower one: here it was made by whoever logged in first, and there it
  * may have been in use for long. As long as a site has not read its mailboxes, or has not
  * answered this state yet, it is not known whether it has that one. Where the state knows of an
  * earlier UIDNEXT, it is the index that was lost, and a client may know mails by the lower numbers. */
-static bool gives_way(struct look *l)
+static bool gives_way(struct mailbox_scan *l)
 {
     struct session *s = l->s;
     struct orset_folder f;
-    uint32_t own = l->scan.end.uid_validity;
-    if (l->scan.end.uid_next > 1 || l->messages > 0 || seq_range_count(&l->uids) > 0 || orset_folder_get(s->os, l->x->folder, &f) < 0 ||
+    uint32_t own = l->log.end.uid_validity;
+    if (l->log.end.uid_next > 1 || l->messages > 0 || seq_range_count(&l->uids) > 0 || orset_folder_get(s->os, l->x->folder, &f) < 0 ||
         f.uid_next > 1 || f.uid_validity >= own)
         return FALSE;
     if (f.uid_validity == 0) {
@@ -269,39 +269,39 @@ static bool gives_way(struct look *l)
         return FALSE;
     session_note(s, NOTE_INFO, "%s: never had a mail: UIDVALIDITY %u becomes %u, as on the other sites", l->x->vname, own, f.uid_validity);
     l->x->at.stamp = 0;
-    l->x->all = s->look_again = TRUE;
+    l->x->all = s->scan_again = TRUE;
     session_want_tick(s, 100);
     return TRUE;
 }
 
 /* Before its mails: a site that has no such mailbox makes it with this one, not with a younger one that all would take. */
-static int say_validity(struct look *l)
+static int say_validity(struct mailbox_scan *l)
 {
     struct session *s = l->s;
-    int r = orset_local_uid_validity(s->os, l->x->folder, l->scan.end.uid_validity, time(NULL));
+    int r = orset_local_uid_validity(s->os, l->x->folder, l->log.end.uid_validity, time(NULL));
     if (r == ORSET_E_LIMIT) {
         session_note(s, NOTE_WARNING, "%s: %s", l->x->vname, orset_error_text(s->os));
         r = ORSET_KNOWN;
     }
-    return look_changed(l, r);
+    return scan_changed(l, r);
 }
 
 /* Who set or unset one is told by the log of this index. Of another index, what is missing went with the one before; so it did where this one's
  * log is there from its first record on, and tells of nobody; and what is there may be a backup's, but for what its log says of the time since.
  * Where a part of the log is gone, who unset it may have stood there. */
-static int look_at_attributes(struct look *l, bool all)
+static int scan_attributes(struct mailbox_scan *l, bool all)
 {
     struct session *s = l->s;
-    bool unbroken = l->scan.verdict == SCAN_UNBROKEN && l->x->adopted == 0, broken = l->scan.verdict == SCAN_BROKEN || l->x->adopted != 0;
-    if (l->x->adopted == 0 && attributes_ingest_changed(s, l->box, l->x->folder, &l->scan.attributes, broken) < 0)
+    bool unbroken = l->log.verdict == LOG_SCAN_UNBROKEN && l->x->adopted == 0, broken = l->log.verdict == LOG_SCAN_BROKEN || l->x->adopted != 0;
+    if (l->x->adopted == 0 && attributes_ingest_changed(s, l->box, l->x->folder, &l->log.attributes, broken) < 0)
         return -1;
     if ((all || !unbroken) &&
         attributes_ingest(s, l->box, l->x->folder, broken || l->x->restored ? ATTRIBUTES_OTHER : ATTRIBUTES_UNSAID) < 0)
         return -1;
-    return unbroken ? 0 : attributes_restore(s, l->box, l->x->folder, broken || l->scan.begins);
+    return unbroken ? 0 : attributes_restore(s, l->box, l->x->folder, broken || l->log.begins);
 }
 
-static int look(struct look *l)
+static int scan_mailbox(struct mailbox_scan *l)
 {
     struct session *s = l->s;
     t_array_init(&l->uids, 16);
@@ -323,34 +323,34 @@ static int look(struct look *l)
     l->x->all = FALSE;
     if (gives_way(l))
         return 0;
-    if (say_validity(l) < 0 || look_at_uids(l) < 0)
+    if (say_validity(l) < 0 || scan_uids(l) < 0)
         return -1;
     if (l->locked) {
-        look_later(l);
+        scan_later(l);
         return 0;
     }
-    if (end_join(l) < 0 || look_brake(l) < 0)
+    if (end_join(l) < 0 || scan_brake(l) < 0)
         return -1;
     if (l->missing > 0)
         session_note(s, NOTE_WARNING, "%s: %u mails are missing though no client removed them (%s): they are fetched back from the other sites",
-                     l->x->vname, l->missing, l->scan.why != NULL ? l->scan.why : "their files are gone");
-    if (look_at_attributes(l, again) < 0)
+                     l->x->vname, l->missing, l->log.why != NULL ? l->log.why : "their files are gone");
+    if (scan_attributes(l, again) < 0)
         return -1;
     if (array_count(&l->guids) > 0 && guids_restore(s, l->box, &l->guids) < 0)
         l->other = TRUE;
     if (l->other) {
-        l->scan.end.indexid = 0;
-        s->look_again = TRUE;
+        l->log.end.indexid = 0;
+        s->scan_again = TRUE;
         session_want_tick(s, 1000);
     }
     if (rows_saved(s, l->x) < 0 || begun_ended(l) < 0)
         return -1;
-    l->x->looked = TRUE;
+    l->x->scanned = TRUE;
     l->x->restored = l->x->rewound = l->x->rebuilt = l->x->lost = l->x->doubted = FALSE;
     l->x->adopted = 0;
-    struct looked looked = {.x = l->x, .cursor = l->scan.end, .was = l->was, .end = log_end(l->box)};
-    array_push_back(&l->in->looked, &looked);
-    return look_changed(l, orset_local_uid_next(s->os, l->x->folder, l->scan.end.uid_next) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN);
+    struct scanned_mailbox scanned = {.x = l->x, .cursor = l->log.end, .was = l->was, .end = log_end(l->box)};
+    array_push_back(&l->in->scanned, &scanned);
+    return scan_changed(l, orset_local_uid_next(s->os, l->x->folder, l->log.end.uid_next) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN);
 }
 
 /* --- stat only ------------------------------------------------------------------------------------------------------ */
@@ -391,13 +391,13 @@ uint64_t ingest_stamp(struct mailbox *box)
 /* --- mailboxes ------------------------------------------------------------------------------------------------------ */
 
 /* False: it cannot be opened now. */
-static bool mend(struct look *l)
+static bool mend(struct mailbox_scan *l)
 {
     int r = mdbox_is(l->box) ? mdbox_mend(l->s, l->x, l->box) : 0;
     return r == 0 || (r > 0 && session_open_mailbox(l->s, l->x, l->box) == 0);
 }
 
-static int open_and_look(struct look *l)
+static int open_and_scan(struct mailbox_scan *l)
 {
     struct session *s = l->s;
     /* dbox is complete in its log; a Maildir shows deliveries and other programs' doings only after a sync. */
@@ -421,7 +421,7 @@ static int open_and_look(struct look *l)
         return 0;
     }
     if (mail_index_get_header(l->box->view)->uid_validity == 0) {
-        s->look_again = TRUE; /* still being made */
+        s->scan_again = TRUE; /* still being made */
         session_want_tick(s, 1000);
         return 0;
     }
@@ -444,7 +444,7 @@ static int open_and_look(struct look *l)
     i_array_init(&l->spare, 1);
     int begun = end_begun(l);
     if (begun == 0)
-        look_later(l);
+        scan_later(l);
     if (begun <= 0) {
         spare_logs_forget(&l->spare);
         return begun;
@@ -452,14 +452,14 @@ static int open_and_look(struct look *l)
     l->trans = mailbox_transaction_begin(l->box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane ingest");
     l->mail = mail_alloc(l->trans, 0, NULL);
     l->pool = pool_alloconly_create("look", 1024);
-    int r = look(l);
+    int r = scan_mailbox(l);
     if (l->join != NULL)
         orset_join_free(s->os, l->join);
     mail_free(&l->mail);
     session_read_end(&l->trans);
     /* Not done: what said so is to be found again. */
-    if (r >= 0 && !l->locked && array_count(&l->seconds) > 0 && look_expunge_seconds(l) < 0) {
-        struct looked *last = array_idx_modifiable(&l->in->looked, array_count(&l->in->looked) - 1);
+    if (r >= 0 && !l->locked && array_count(&l->seconds) > 0 && scan_expunge_seconds(l) < 0) {
+        struct scanned_mailbox *last = array_idx_modifiable(&l->in->scanned, array_count(&l->in->scanned) - 1);
         last->cursor = l->x->at;
     } else if (r >= 0 && !l->locked) {
         spare_logs_pass(&l->spare, &l->in->spare);
@@ -471,7 +471,7 @@ static int open_and_look(struct look *l)
 
 static int ingest_box(struct session *s, struct ingest *in, struct box *x, bool sweep)
 {
-    struct look l = {.s = s, .in = in, .x = x, .was = *x};
+    struct mailbox_scan l = {.s = s, .in = in, .x = x, .was = *x};
     struct orset_folder f;
     int r = 0;
     if (x->gone || x->leaving || x->absent || x->vname == NULL || orset_folder_get(s->os, x->folder, &f) < 0 || f.home != x->folder)
@@ -480,9 +480,9 @@ static int ingest_box(struct session *s, struct ingest *in, struct box *x, bool 
         l.box = session_mailbox(s, x->vname, 0);
         uint64_t stamp = ingest_stamp(l.box);
         if (!sweep || stamp == 0 || stamp != x->at.stamp || x->all || x->rewound || x->at.indexid == 0) {
-            r = open_and_look(&l);
-            unsigned n = array_count(&in->looked);
-            struct looked *last = n > 0 ? array_idx_modifiable(&in->looked, n - 1) : NULL;
+            r = open_and_scan(&l);
+            unsigned n = array_count(&in->scanned);
+            struct scanned_mailbox *last = n > 0 ? array_idx_modifiable(&in->scanned, n - 1) : NULL;
             if (r == 0 && last != NULL && last->x == x)
                 last->cursor.stamp = l.again ? 0 : stamp;
         }
@@ -496,7 +496,7 @@ static void ingest_init(struct ingest *in)
 {
     i_zero(in);
     i_array_init(&in->removals, 16);
-    i_array_init(&in->looked, 16);
+    i_array_init(&in->scanned, 16);
     i_array_init(&in->outside, 4);
     i_array_init(&in->staying, 4);
     i_array_init(&in->unread, 4);
@@ -511,7 +511,7 @@ void ingest_stays(struct ingest *in, const struct box *x)
 static void ingest_deinit(struct ingest *in)
 {
     array_free(&in->removals);
-    array_free(&in->looked);
+    array_free(&in->scanned);
     char **name;
     array_foreach_modifiable(&in->outside, name) i_free(*name);
     array_free(&in->outside);
@@ -523,11 +523,11 @@ static void ingest_deinit(struct ingest *in)
 /* Removals behind all adds, and with them, in one commit, the cursors. */
 static int ingest_finish(struct session *s, struct ingest *in)
 {
-    const struct looked *l;
+    const struct scanned_mailbox *l;
     crash_at("ingest-part"); /* the last one */
     if (mails_leave(s, in) < 0)
         return -1;
-    array_foreach(&in->looked, l)
+    array_foreach(&in->scanned, l)
     {
         if (l->undone)
             continue;
@@ -579,7 +579,7 @@ static bool any_leaving(struct session *s)
 }
 
 /* Those that the question is about, and those that have to be. Where a mailbox is gone, what was moved out of it may be in any other one. */
-static int look_at_boxes(struct session *s, const struct frame_ingest *f, struct ingest *in)
+static int scan_mailboxes(struct session *s, const struct frame_ingest *f, struct ingest *in)
 {
     struct box *const *x;
     bool leaving = any_leaving(s);
@@ -593,20 +593,20 @@ static int look_at_boxes(struct session *s, const struct frame_ingest *f, struct
     return 0;
 }
 
-static int look_at_tree(struct session *s, const struct frame_ingest *f, struct ingest *in, bool looked)
+static int scan_tree(struct session *s, const struct frame_ingest *f, struct ingest *in, bool scanned)
 {
     int r;
     s->tree_changed = FALSE;
     if (boxes_ingest(s, in) < 0)
         return -1;
-    if (!looked)
+    if (!scanned)
         (void)take_hints(s, f); /* some have other names by now */
-    if (look_at_boxes(s, f, in) < 0 || (r = inbox_leave(s, in)) < 0)
+    if (scan_mailboxes(s, f, in) < 0 || (r = inbox_leave(s, in)) < 0)
         return -1;
-    if (r > 0 && (boxes_ingest(s, in) < 0 || look_at_boxes(s, f, in) < 0))
+    if (r > 0 && (boxes_ingest(s, in) < 0 || scan_mailboxes(s, f, in) < 0))
         return -1;
     if (s->tree_changed) { /* meanwhile */
-        in->locked = s->look_again = TRUE;
+        in->locked = s->scan_again = TRUE;
         session_want_tick(s, 100);
     }
     return 0;
@@ -615,14 +615,14 @@ static int look_at_tree(struct session *s, const struct frame_ingest *f, struct 
 static int ingest_all(struct session *s, const struct frame_ingest *f, struct ingest *in)
 {
     bool known = take_hints(s, f) && !any_leaving(s);
-    s->tree_changed = s->look_again = FALSE;
-    s->look_due = 0;
-    if (known && look_at_boxes(s, f, in) < 0)
+    s->tree_changed = s->scan_again = FALSE;
+    s->scan_due = 0;
+    if (known && scan_mailboxes(s, f, in) < 0)
         return -1;
     /* A hint about a mailbox that is gone; or mails went, perhaps into a mailbox that is not
      * replicated: those are found with the tree. */
     bool outside = array_count(&in->removals) > 0 && !s->no_outside;
-    if ((!known || s->tree_changed || outside) && look_at_tree(s, f, in, known) < 0)
+    if ((!known || s->tree_changed || outside) && scan_tree(s, f, in, known) < 0)
         return -1;
     if (!known && scripts_ingest_all(s) < 0)
         return -1;
@@ -646,7 +646,7 @@ static int some_finish(struct session *s, struct ingest *in, int r)
     if (r < 0 || (r = ingest_finish(s, in)) < 0)
         session_rollback(s);
     if (in->postponed) {
-        s->look_again = TRUE;
+        s->scan_again = TRUE;
         session_want_tick(s, array_count(&in->unread) == 0 ? 1000 : 60000); /* what cannot be read will mostly be the same then */
     }
     ingest_deinit(in);

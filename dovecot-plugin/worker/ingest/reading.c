@@ -77,9 +77,9 @@ void wait_for_peers(struct session *s)
 {
     for (unsigned i = 0; i < s->npeers; i++)
         ask_whether_read(s, &s->peer[i]);
-    s->look_again = TRUE;
-    if (s->look_due == 0)
-        s->look_due = clock_msecs() + ASK_SECS * 1000;
+    s->scan_again = TRUE;
+    if (s->scan_due == 0)
+        s->scan_due = clock_msecs() + ASK_SECS * 1000;
     session_want_tick(s, ASK_SECS * 1000);
 }
 
@@ -111,7 +111,7 @@ int peers_say_read(struct session *s)
         if (!p->told_reading || p->confirmed < needed)
             continue;
         if (!s->read) {
-            s->look_again = TRUE;
+            s->scan_again = TRUE;
             session_want_tick(s, 1000);
             return 0;
         }

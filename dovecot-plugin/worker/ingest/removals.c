@@ -1,9 +1,9 @@
-/* removals - what a look found removed becomes ops behind all that it found added (F17): a mail that was moved is never removed before it is there.
+/* removals - what a scan found removed becomes ops behind all that it found added (F17): a mail that was moved is never removed before it is there.
  *
  * So a peer that loses this site between two parcels still has the mail, and copies it instead of asking for its body. What cannot leave yet, since
- * a mailbox or a mail that may be the moved one could not be read, is found again by a later look: the cursor stays where it was, the journal
+ * a mailbox or a mail that may be the moved one could not be read, is found again by a later scan: the cursor stays where it was, the journal
  * of deletions is kept, and the INBOX keeps the GUID of the mailbox that was renamed. */
-#include "dovecot-plugin/worker/ingest/look.h"
+#include "dovecot-plugin/worker/ingest/scan.h"
 
 #include <mail-storage-private.h>
 
@@ -55,7 +55,7 @@ static int any_unread(struct session *s, struct ingest *in, const struct box *x)
 }
 
 /* As if the mailbox had not been looked at: but what came into it is an op. */
-static void look_undone(struct looked *l)
+static void scan_undone(struct scanned_mailbox *l)
 {
     struct box *x = l->x;
     x->all = x->all || l->was.all;
@@ -74,14 +74,14 @@ static void look_undone(struct looked *l)
 
 static void postpone_removals(struct ingest *in, uint32_t folder)
 {
-    struct looked *l;
+    struct scanned_mailbox *l;
     bool undone = FALSE;
-    array_foreach_modifiable(&in->looked, l)
+    array_foreach_modifiable(&in->scanned, l)
     {
         if (l->x->folder != folder)
             continue;
         if (!undone && !l->undone)
-            look_undone(l);
+            scan_undone(l);
         undone = l->undone = TRUE; /* of several looks the first one's begin counts */
     }
     in->postponed = TRUE;
@@ -124,7 +124,7 @@ static bool read_mailbox(struct session *s, const char *vname, const struct box 
     int r = is ? read_guids(box, but, guids) : -1;
     if (r < 0 && !session_box_is_locked(s, box)) {
         session_note(s, NOTE_WARNING, "%s cannot be read, and removals wait: %s", vname, mailbox_get_last_internal_error(box, NULL));
-        s->look_again = TRUE;
+        s->scan_again = TRUE;
         session_want_tick(s, 1000);
     }
     mailbox_free(&box);
@@ -137,7 +137,7 @@ static int read_beyond(struct session *s, struct ingest *in, struct box *x)
     ARRAY_TYPE(seq_range) bound;
     unsigned before = array_count(&in->unread);
     t_array_init(&bound, 16);
-    if (look_bound_uids(s, x->folder, &bound) < 0)
+    if (scan_bound_uids(s, x->folder, &bound) < 0)
         return -1;
     if (!read_mailbox(s, x->vname, x, &bound, &in->unread))
         in->locked = TRUE;
@@ -205,7 +205,7 @@ static int makes_room(struct session *s, const struct removal *r, const uint8_t 
     if (orset_each_copy(s->os, r->folder, guid, find_other_copy, &other) < 0)
         return -1;
     if (other.found) {
-        x->all = s->look_again = TRUE;
+        x->all = s->scan_again = TRUE;
         session_want_tick(s, 1000);
     }
     return other.found;
@@ -253,7 +253,7 @@ static int inbox_mails_leave(struct session *s, struct box *x, ARRAY_TYPE(mail_g
     struct orset_message m;
     uint32_t uid;
     t_array_init(&uids, 16);
-    if (look_bound_uids(s, x->folder, &uids) < 0)
+    if (scan_bound_uids(s, x->folder, &uids) < 0)
         return -1;
     seq_range_array_iter_init(&iter, &uids);
     for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++) {
@@ -291,7 +291,7 @@ int inbox_leave(struct session *s, struct ingest *in)
     t_array_init(&stay, 16);
     array_append_array(&stay, &in->unread);
     const struct box *to = x->next_guid; /* one that was deleted since has nothing to read */
-    if ((to != NULL && !to->leaving && !to->looked && to->at.indexid == 0) || (in->inbox && !read_mailbox(s, "INBOX", NULL, NULL, &stay))) {
+    if ((to != NULL && !to->leaving && !to->scanned && to->at.indexid == 0) || (in->inbox && !read_mailbox(s, "INBOX", NULL, NULL, &stay))) {
         in->locked = TRUE; /* where its mails are could not be read */
         return 0;
     }

@@ -1,6 +1,6 @@
 /* unreadable - names of mailboxes that could not be read when nothing was missed. A mailbox that is missed later is none of these, under another
  * name: it was there, beside them. */
-#include "dovecot-plugin/worker/ingest/look.h"
+#include "dovecot-plugin/worker/ingest/scan.h"
 
 #define KEPT 1000 /* names; of more, each may be what is missed */
 

@@ -24,7 +24,7 @@ uint64_t log_record_hash(const struct mail_transaction_header *hdr, const void *
 struct reading {
     struct session *s;
     const struct box *x;
-    struct scan *scan;
+    struct log_scan *scan;
     const struct mail_transaction_log *log;
     struct log_pos at; /* of the record */
     bool words; /* who said what of which flag counts */
@@ -61,7 +61,7 @@ static void add_range(ARRAY_TYPE(seq_range) *to, uint32_t uid1, uint32_t uid2, u
 
 /* --- what clients say of mails that have another UID by now --------------------------------------------------------- */
 
-static struct late *late_of(struct scan *scan, uint32_t uid, bool add)
+static struct late *late_of(struct log_scan *scan, uint32_t uid, bool add)
 {
     struct late *l;
     array_foreach_modifiable(&scan->late, l)
@@ -76,7 +76,7 @@ static struct late *late_of(struct scan *scan, uint32_t uid, bool add)
     return l;
 }
 
-/* Not told by a look already whose cursor stayed where it was. */
+/* Not told by a scan already whose cursor stayed where it was. */
 static bool is_news(const struct reading *in)
 {
     const struct log_pos *told = &in->x->reasserted;
@@ -200,7 +200,7 @@ static void take_change(void *arg, const struct mail_transaction_header *hdr, ui
                         const struct orset_flags *cut)
 {
     struct reading *in = arg;
-    struct scan *scan = in->scan;
+    struct log_scan *scan = in->scan;
     add_range(&scan->touched, uid1, uid2, scan->end.uid_next);
     if (is_own(in, hdr))
         add_range(&scan->own_flags, uid1, uid2, scan->end.uid_next);
@@ -210,7 +210,7 @@ static void take_change(void *arg, const struct mail_transaction_header *hdr, ui
 
 static void take_flags(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
 {
-    struct scan *scan = in->scan;
+    struct log_scan *scan = in->scan;
     const struct mail_transaction_flag_update *rec = data;
     bool by_client = (hdr->type & (MAIL_TRANSACTION_SYNC | MAIL_TRANSACTION_EXTERNAL)) == 0;
     each_flags(hdr, data, take_change, in);
@@ -247,7 +247,7 @@ static void take_attributes(struct reading *in, const struct mail_transaction_he
 /* Internal: a session asked for it. External: a session noticed, or did what was asked for. */
 static void take_expunges(struct reading *in, const struct mail_transaction_header *hdr, const void *data, bool guids)
 {
-    struct scan *scan = in->scan;
+    struct log_scan *scan = in->scan;
     ARRAY_TYPE(seq_range) *to = (hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0 ? &scan->touched : &scan->requested;
     bool by_client = (hdr->type & (MAIL_TRANSACTION_EXTERNAL | MAIL_TRANSACTION_SYNC)) == 0;
     if (guids) {
@@ -281,7 +281,7 @@ static void take_expunges(struct reading *in, const struct mail_transaction_head
 
 static void take_record(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
 {
-    struct scan *scan = in->scan;
+    struct log_scan *scan = in->scan;
     switch (hdr->type & MAIL_TRANSACTION_TYPE_MASK) {
     case MAIL_TRANSACTION_APPEND: {
         const struct mail_index_record *rec = data;
@@ -313,7 +313,7 @@ static void take_record(struct reading *in, const struct mail_transaction_header
     scan->anything = TRUE;
 }
 
-static void not_unbroken(struct scan *scan, enum scan_verdict verdict, const char *why)
+static void not_unbroken(struct log_scan *scan, enum log_verdict verdict, const char *why)
 {
     if (verdict > scan->verdict) {
         scan->verdict = verdict;
@@ -322,20 +322,20 @@ static void not_unbroken(struct scan *scan, enum scan_verdict verdict, const cha
 }
 
 /* What can be said without the log. raised: the UIDVALIDITY that the state wants it to have; it has it, and that was not written down before a crash. */
-static void compare_heads(struct scan *scan, const struct cursor *at, uint64_t highest, uint32_t raised)
+static void compare_heads(struct log_scan *scan, const struct cursor *at, uint64_t highest, uint32_t raised)
 {
     if (at->indexid == 0)
-        not_unbroken(scan, SCAN_BROKEN, "it was never looked at");
+        not_unbroken(scan, LOG_SCAN_BROKEN, "it was never looked at");
     else if (at->indexid != scan->end.indexid)
-        not_unbroken(scan, SCAN_BROKEN, "its index is another one");
+        not_unbroken(scan, LOG_SCAN_BROKEN, "its index is another one");
     else if (at->uid_validity != scan->end.uid_validity && raised != scan->end.uid_validity)
-        not_unbroken(scan, SCAN_BROKEN, "its UIDVALIDITY changed");
+        not_unbroken(scan, LOG_SCAN_BROKEN, "its UIDVALIDITY changed");
     else if (at->uid_next > scan->end.uid_next)
-        not_unbroken(scan, SCAN_BROKEN, "its UIDNEXT went back");
+        not_unbroken(scan, LOG_SCAN_BROKEN, "its UIDNEXT went back");
     else if (at->modseq > highest)
-        not_unbroken(scan, SCAN_BROKEN, "its log ends before what was read of it");
+        not_unbroken(scan, LOG_SCAN_BROKEN, "its log ends before what was read of it");
     else if (at->hash == 0)
-        not_unbroken(scan, SCAN_GAP, "its log was empty");
+        not_unbroken(scan, LOG_SCAN_GAP, "its log was empty");
 }
 
 /* The file with which the log begins, or the oldest that there is. The library may have older ones open still, that a rebuild replaced. read: in which
@@ -388,31 +388,31 @@ bool log_is_known(struct mailbox *box, const struct cursor *at)
 
 /* Places the log view at the cursor. 1; 0: at the log's beginning instead, the verdict says why; -1 */
 static int place_view(struct mail_index_view *view, struct mail_transaction_log_view *log_view, const struct cursor *at,
-                      struct scan *scan)
+                      struct log_scan *scan)
 {
     uint32_t seq;
     uoff_t offset;
     const char *reason = "";
     bool reset = FALSE;
-    if (scan->verdict == SCAN_UNBROKEN && scan->begins && scan->first > at->file_seq)
-        not_unbroken(scan, SCAN_BROKEN, "its index was rebuilt");
-    if (scan->verdict != SCAN_BROKEN && is_other_file(view->index->log, at))
-        not_unbroken(scan, SCAN_BROKEN, "its log is another file, as after a backup was restored");
-    if (scan->verdict == SCAN_UNBROKEN) {
+    if (scan->verdict == LOG_SCAN_UNBROKEN && scan->begins && scan->first > at->file_seq)
+        not_unbroken(scan, LOG_SCAN_BROKEN, "its index was rebuilt");
+    if (scan->verdict != LOG_SCAN_BROKEN && is_other_file(view->index->log, at))
+        not_unbroken(scan, LOG_SCAN_BROKEN, "its log is another file, as after a backup was restored");
+    if (scan->verdict == LOG_SCAN_UNBROKEN) {
         if (!mail_index_modseq_get_next_log_offset(view, at->before, &seq, &offset)) {
-            not_unbroken(scan, SCAN_GAP, "its log does not reach back to what was read last");
+            not_unbroken(scan, LOG_SCAN_GAP, "its log does not reach back to what was read last");
         } else {
             int r = mail_transaction_log_view_set(log_view, seq, offset, view->log_file_head_seq,
                                                   view->log_file_head_offset, &reset, &reason);
             /* reset is also said of a log's very first record. What begins behind a real one is found by the hash. */
             if (r != 0)
                 return r;
-            not_unbroken(scan, SCAN_GAP, "a part of its log is gone");
+            not_unbroken(scan, LOG_SCAN_GAP, "a part of its log is gone");
         }
     }
     /* A rotated log names the one before it; one that begins anew is of an index that was made anew. */
     if (at->hash != 0 && scan->begins)
-        not_unbroken(scan, SCAN_BROKEN, "its index was rebuilt");
+        not_unbroken(scan, LOG_SCAN_BROKEN, "its index was rebuilt");
     return mail_transaction_log_view_set_all(log_view) < 0 ? -1 : 0;
 }
 
@@ -445,11 +445,11 @@ static bool is_open_request(struct mail_index_view *view, const struct mail_tran
 static void read_records(struct mail_index_view *view, struct mail_transaction_log_view *log_view, struct reading *in)
 {
     const struct cursor *at = &in->x->at;
-    struct scan *scan = in->scan;
+    struct log_scan *scan = in->scan;
     const struct mail_transaction_header *hdr;
     const void *data;
     uint64_t before = mail_transaction_log_view_get_prev_modseq(log_view), modseq;
-    bool found = scan->verdict != SCAN_UNBROKEN, stay = FALSE;
+    bool found = scan->verdict != LOG_SCAN_UNBROKEN, stay = FALSE;
     for (; mail_transaction_log_view_next(log_view, &hdr, &data) > 0; before = modseq) {
         uint32_t seq;
         uoff_t offset;
@@ -465,7 +465,7 @@ static void read_records(struct mail_index_view *view, struct mail_transaction_l
                 found = TRUE;
                 if (modseq == at->modseq && hash == at->hash)
                     continue; /* read last time */
-                not_unbroken(scan, SCAN_BROKEN, "its log says another thing where reading stopped");
+                not_unbroken(scan, LOG_SCAN_BROKEN, "its log says another thing where reading stopped");
             }
             scan->end.before = before;
             scan->end.modseq = modseq;
@@ -478,7 +478,7 @@ static void read_records(struct mail_index_view *view, struct mail_transaction_l
         take_record(in, hdr, data);
     }
     if (!found)
-        not_unbroken(scan, SCAN_BROKEN, "its log lacks what was read last");
+        not_unbroken(scan, LOG_SCAN_BROKEN, "its log lacks what was read last");
 }
 
 struct log_pos log_end(struct mailbox *box)
@@ -486,7 +486,7 @@ struct log_pos log_end(struct mailbox *box)
     return (struct log_pos){box->view->log_file_head_seq, box->view->log_file_head_offset};
 }
 
-int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct scan *scan)
+int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct log_scan *scan)
 {
     struct mail_index_view *view = box->view;
     const struct mail_index_header *hdr = mail_index_get_header(view);
@@ -513,7 +513,7 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     scan->end.uid_validity = hdr->uid_validity;
     scan->end.uid_next = hdr->next_uid;
     compare_heads(scan, &x->at, mail_index_modseq_get_highest(view), orset_folder_get(s->os, x->folder, &f) == 0 ? f.uid_validity : 0);
-    bool same = scan->verdict != SCAN_BROKEN;
+    bool same = scan->verdict != LOG_SCAN_BROKEN;
     if (!same)
         scan->end.before = scan->end.modseq = scan->end.hash = 0;
 
@@ -525,14 +525,14 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     log_view = mail_transaction_log_view_open(view->index->log);
     int r = place_view(view, log_view, &x->at, scan);
     /* A log of an old backup does not begin later than what was read of it. */
-    scan->anew = same && scan->verdict == SCAN_BROKEN && scan->begins && scan->first > x->at.file_seq;
+    scan->anew = same && scan->verdict == LOG_SCAN_BROKEN && scan->begins && scan->first > x->at.file_seq;
     in.words = x->rewound || x->adopted != 0 || scan->anew;
     if (r >= 0)
         read_records(view, log_view, &in);
     scan->end.log_id = file_identity(view->index->log, scan->end.file_seq);
     mail_transaction_log_view_close(&log_view);
-    scan->rebuilt = same && scan->verdict == SCAN_BROKEN;
+    scan->rebuilt = same && scan->verdict == LOG_SCAN_BROKEN;
     if (x->doubted)
-        not_unbroken(scan, SCAN_BROKEN, "another mail has a UID than the state says");
+        not_unbroken(scan, LOG_SCAN_BROKEN, "another mail has a UID than the state says");
     return r < 0 ? session_fail(s, "%s: its index log cannot be read", mailbox_get_vname(box)) : 0;
 }

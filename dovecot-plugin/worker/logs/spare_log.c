@@ -55,7 +55,7 @@ static int by_sequence(const struct log_file *a, const struct log_file *b)
 }
 
 /* Each begins with the modseq at which the one before ended, the log that is there now, too: numbers alone come again after a backup was restored. */
-static void take_chain(struct session *s, struct spare_said *said, ARRAY_TYPE(log_file) *logs, const struct cursor *at, const struct scan *scan)
+static void take_chain(struct session *s, struct spare_said *said, ARRAY_TYPE(log_file) *logs, const struct cursor *at, const struct log_scan *scan)
 {
     struct spare_said found;
     struct log_file *f;
@@ -83,7 +83,7 @@ static void take_chain(struct session *s, struct spare_said *said, ARRAY_TYPE(lo
     said->goes_on = !gap && last != 0 && last + 1 == scan->first && end == scan->first_modseq;
 }
 
-void spare_logs_read(struct session *s, struct mailbox *box, const struct cursor *at, const struct scan *scan, struct spare_said *said,
+void spare_logs_read(struct session *s, struct mailbox *box, const struct cursor *at, const struct log_scan *scan, struct spare_said *said,
                      ARRAY_TYPE(spare_log) *read)
 {
     ARRAY_TYPE(log_file) logs;

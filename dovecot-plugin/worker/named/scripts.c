@@ -152,7 +152,7 @@ static int scripts_wait(struct session *s, unsigned n)
         return I_MIN(r, 0);
     bool judged = n == had && now >= since && now - since > (time_t)(s->group->brake_wait / 1000);
     if (n > 0 && !judged) {
-        s->look_again = TRUE;
+        s->scan_again = TRUE;
         session_want_tick(s, 1000);
     }
     if (n == had && !judged && now >= since) /* else the clock was set back */
@@ -207,7 +207,7 @@ static int scripts_cannot_be_listed(struct session *s)
     const char *path;
     int r = s->scripts_listed ? known_sieve_directory(s, &id, &path) : 0;
     if (r > 0 && !same_file(&id, path)) {
-        s->scripts_lost = s->look_again = TRUE;
+        s->scripts_lost = s->scan_again = TRUE;
         session_want_tick(s, 100);
     }
     return I_MIN(r, 0);

@@ -113,7 +113,7 @@ static int put_names(struct session *s, const char *row, const ARRAY_TYPE(const_
 
 /* --- ingest --------------------------------------------------------------------------------------------------------- */
 
-struct look {
+struct mailbox_scan {
     struct session *s;
     struct journal *journal;
     ARRAY_TYPE(const_string) now, seen, former;
@@ -122,7 +122,7 @@ struct look {
 };
 
 /* The mailbox list has the name, or has it no more: by somebody's doing, or as damage. */
-static int changed(struct look *l, const char *vname, bool on, bool said)
+static int changed(struct mailbox_scan *l, const char *vname, bool on, bool said)
 {
     struct session *s = l->s;
     buffer_t *name = t_buffer_create(128);
@@ -140,7 +140,7 @@ static int changed(struct look *l, const char *vname, bool on, bool said)
     return r < 0 ? session_core_failed(s, vname) : 0;
 }
 
-static int came(struct look *l, const char *vname)
+static int came(struct mailbox_scan *l, const char *vname)
 {
     bool said = l->s->rewound || !has(&l->former, vname) || journal_subscription(l->journal, vname, TRUE);
     if (said)
@@ -148,7 +148,7 @@ static int came(struct look *l, const char *vname)
     return changed(l, vname, TRUE, said);
 }
 
-static int went(struct look *l, const char *vname)
+static int went(struct mailbox_scan *l, const char *vname)
 {
     bool said = journal_subscription(l->journal, vname, FALSE);
     if (said)
@@ -156,7 +156,7 @@ static int went(struct look *l, const char *vname)
     return changed(l, vname, FALSE, said);
 }
 
-static int compare(struct look *l)
+static int compare(struct mailbox_scan *l)
 {
     const char *const *n;
     array_foreach(&l->now, n)
@@ -179,12 +179,12 @@ static int compare(struct look *l)
 
 int subscriptions_ingest(struct session *s, struct ingest *in, struct journal *journal)
 {
-    struct look l = {.s = s, .journal = journal};
+    struct mailbox_scan l = {.s = s, .journal = journal};
     t_array_init(&l.now, 16);
     if (list_subscriptions(s, &l.now) < 0) {
         /* Nothing is concluded from it, and the mail waits for nobody: it may stay so for long. */
         session_note(s, NOTE_WARNING, "%s: their changes wait", session_error(s));
-        in->names = s->look_again = TRUE;
+        in->names = s->scan_again = TRUE;
         session_want_tick(s, 60000);
         return 0;
     }

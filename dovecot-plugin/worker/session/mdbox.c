@@ -42,7 +42,7 @@ static struct mdbox_storage *storage_of(struct mail_storage *storage)
 
 static int later(struct session *s, unsigned wait)
 {
-    s->look_again = TRUE;
+    s->scan_again = TRUE;
     session_want_tick(s, wait);
     return -1;
 }
@@ -196,7 +196,7 @@ static int rebuild(struct session *s, struct mailbox *box)
     array_foreach(&s->boxes, x)
     {
         (*x)->all = (*x)->rebuilt = TRUE;
-        (*x)->looked = FALSE;
+        (*x)->scanned = FALSE;
     }
     return r;
 }
@@ -211,7 +211,7 @@ int mdbox_mend(struct session *s, const struct box *x, struct mailbox *box)
         return later(s, (unsigned)(s->mend_after - msecs));
     /* An index id is the second in which the index was made: a map may have its predecessor's, but its mailboxes were lost with it then. Not by
      * the way, because a mailbox is new: a delivery that was killed leaves a file that the map does not know, and after a rebuild nothing tells what
-     * clients did since the last look. */
+     * clients did since the last scan. */
     bool other = x->at.indexid == 0 ? x->lost : x->at.indexid != mail_index_get_header(box->view)->indexid;
     int r = is_known(s, storage, &left), rebuilt = 0;
     if (r > 0 && !other)

@@ -146,7 +146,7 @@ bool session_box_is_locked(struct session *s, struct mailbox *box)
     enum mail_error error;
     if (strcmp(mailbox_get_last_error(box, &error), MAIL_ERRSTR_LOCK_TIMEOUT) != 0)
         return FALSE;
-    s->look_again = TRUE;
+    s->scan_again = TRUE;
     session_want_tick(s, LOCKED_AGAIN);
     return TRUE;
 }
@@ -155,7 +155,7 @@ bool session_box_is_going(struct session *s, const struct mailbox *box)
 {
     if (!box->mailbox_deleted)
         return FALSE;
-    s->look_again = TRUE;
+    s->scan_again = TRUE;
     session_want_tick(s, DELETED_AGAIN);
     return TRUE;
 }
@@ -174,7 +174,7 @@ bool session_sync_whole(struct session *s, struct mailbox *box)
         maildir_uidlist_unlock(list);
     }
     if (r <= 0) {
-        s->look_again = TRUE;
+        s->scan_again = TRUE;
         session_want_tick(s, LOCKED_AGAIN);
     }
     return r > 0;
@@ -363,7 +363,7 @@ bool session_is_box(struct session *s, const struct box *x, struct mailbox *box)
     if (guid_128_equals(now.guid, x->guid))
         return TRUE;
     mail_storage_set_error(box->storage, MAIL_ERROR_NOTFOUND, "another mailbox is there by now");
-    s->tree_changed = s->look_again = TRUE;
+    s->tree_changed = s->scan_again = TRUE;
     session_want_tick(s, 100);
     return FALSE;
 }
@@ -378,7 +378,7 @@ bool session_index_is_lost(struct session *s, const struct box *x, struct mailbo
     /* It went with its mailbox: deleted, or renamed. */
     if (mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_MAILBOX, &path) <= 0 || stat(path, &st) < 0)
         return FALSE;
-    s->index_lost = s->look_again = TRUE;
+    s->index_lost = s->scan_again = TRUE;
     session_want_tick(s, 100);
     return TRUE;
 }

@@ -188,7 +188,7 @@ static int load_box(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     if (r.at != r.end) { /* rows of the first version end here */
         x->vanished = (unsigned)orset_read_num(&r, UINT32_MAX);
         x->vanished_since = (time_t)orset_read_num(&r, INT64_MAX);
-        s->look_again = s->look_again || x->vanished != 0;
+        s->scan_again = s->scan_again || x->vanished != 0;
     }
     if (r.at != r.end) { /* and those of the second */
         x->adopted = (uint32_t)orset_read_num(&r, UINT32_MAX);

@@ -90,26 +90,26 @@ struct box {
     ARRAY_TYPE(seq_range) quarantine; /* UIDs whose mails went without a client's request, of which an admin was told: they wait for accept or restore */
     unsigned vanished;      /* mails that went since, and are not judged yet */
     time_t vanished_since;  /* as many since then */
-    struct log_pos reasserted; /* until there a look whose cursor stayed told which flags clients set though they were set. In memory only */
+    struct log_pos reasserted; /* until there a scan whose cursor stayed told which flags clients set though they were set. In memory only */
     bool saving;       /* a row says that this process saves there (Maildir) */
     pid_t saver;       /* it says so of an earlier one, which did not end well: what that had not finished looks like new mail. 0: none */
     struct log_pos writing; /* a row says what this program was about to commit behind there (writing.c) */
     ARRAY_TYPE(moved) moved; /* by old UID */
-    bool doubted; /* a UID names another mail than the state says: the next look goes by GUIDs. In memory only */
+    bool doubted; /* a UID names another mail than the state says: the next scan goes by GUIDs. In memory only */
     uint64_t doubt_again; /* no other comparison for that reason before, by the monotonic clock; in memory only */
-    uint64_t head_again;  /* and the same for a look at a mailbox that is another than the one looked at last */
+    uint64_t head_again;  /* and the same for a scan of a mailbox that is another than the one looked at last */
     bool rebuilt; /* with its storage, by this program, since it was looked at (mdbox.c); in memory only */
     bool lost;    /* it was there, and is another one; in memory only */
-    bool waits;   /* the last look could not tell which mails it has; in memory only */
+    bool waits;   /* the last scan could not tell which mails it has; in memory only */
     bool failed;  /* in this pass of placing */
-    uint32_t log_seq; /* of the file in which its log ended at the last look; in memory only */
+    uint32_t log_seq; /* of the file in which its log ended at the last scan; in memory only */
     uint64_t modseq;  /* the highest, as the last scan saw it; 0: none since the user was opened. In memory only */
     bool found;  /* when mailboxes were listed last */
     bool absent; /* and then not, nor one that has its place */
     bool leaving; /* a client deleted it, or renamed the INBOX, and the state is not told yet (removals.c); in memory only */
     bool hinted; /* the question is about this one */
     struct box *next_guid, *next_vname; /* another one of that GUID, that name (box.c) */
-    bool looked; /* ingested since this session began, and nothing was placed that the state does not know of */
+    bool scanned; /* ingested since this session began, and nothing was placed that the state does not know of */
 };
 
 /* A mail of a mailbox that is to go. */
@@ -125,12 +125,12 @@ struct mail_guid {
 ARRAY_DEFINE_TYPE(mail_guid, struct mail_guid);
 
 /* A mailbox that was looked at. */
-struct looked {
+struct scanned_mailbox {
     struct box *x;
-    struct cursor cursor; /* which moves to here with the look's last commit */
-    struct box was;       /* before the look */
+    struct cursor cursor; /* which moves to here with the scan's last commit */
+    struct box was;       /* before the scan */
     struct log_pos end;   /* of the log, as it saw it */
-    bool undone;          /* not all of what it found could be said: the cursor stays, and another look finds it again */
+    bool undone;          /* not all of what it found could be said: the cursor stays, and another scan finds it again */
 };
 
 /* A mail that could not be saved: a full disk is not asked several times a second. */
@@ -236,16 +236,16 @@ struct session {
     bool uncounted;                     /* the state has had others since */
     uint64_t placed, placed_bytes; /* mails of other sites that were saved since the last DONE, and their bytes */
     uint64_t left_out;           /* keywords that were not set because of a bound, of which the log tells (orset_left_out()) */
-    bool no_outside;             /* the last look at all mailboxes found none that is not replicated */
+    bool no_outside;             /* the last scan of all mailboxes found none that is not replicated */
     bool tree_changed;           /* a mailbox was not where it was */
     ARRAY(struct mailbox_list *) dropping; /* whose empty directories are removed by who lists them */
     bool reshaped;               /* mailboxes were made or deleted that the list's index does not know yet */
     bool index_lost;             /* the session is to be opened again */
     bool scripts_listed;         /* once in this session */
     bool scripts_lost;           /* as index_lost */
-    bool looked;                 /* at mailboxes, for a question since it was opened */
-    bool look_again;             /* at all mailboxes: one was half made, or changes */
-    uint64_t look_due;           /* milliseconds of the monotonic clock; 0: not set */
+    bool scanned;                /* at mailboxes, for a question since it was opened */
+    bool scan_again;             /* at all mailboxes: one was half made, or changes */
+    uint64_t scan_due;           /* milliseconds of the monotonic clock; 0: not set */
     bool cut_short;              /* rows say what was about to happen when this was last ended: all mailboxes are looked at before anything else */
     ARRAY(struct failing) failing; /* mails that could not be saved, and when they are tried again */
     unsigned other_bytes;        /* mails whose bytes are not those agreed on, as counted last */

@@ -1,5 +1,5 @@
-/* look_mail - a mail that is there, against what the state says of its UID: is it the same one, whose flags are newer, is it new. */
-#include "dovecot-plugin/worker/ingest/look.h"
+/* scan_present - a mail that is there, against what the state says of its UID: is it the same one, whose flags are newer, is it new. */
+#include "dovecot-plugin/worker/ingest/scan.h"
 
 #include "dovecot-plugin/protocol/delivery_id.h"
 
@@ -8,22 +8,22 @@
 
 #include <time.h>
 
-static void reassert_of(struct look *l, uint32_t uid, const struct orset_flags *now, struct orset_flags *set)
+static void reassert_of(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now, struct orset_flags *set)
 {
     for (unsigned i = 0; i < ORSET_SYSTEM_FLAGS; i++)
-        if ((now->system & 1U << i) != 0 && seq_range_exists(&l->scan.reasserts[i], uid))
+        if ((now->system & 1U << i) != 0 && seq_range_exists(&l->log.reasserts[i], uid))
             set->system |= (uint8_t)(1U << i);
 }
 
-/* A Maildir's GUIDs are in its dovecot-uidlist. While that is locked a look that asks which mail has which UID would take known mails
+/* A Maildir's GUIDs are in its dovecot-uidlist. While that is locked a scan that asks which mail has which UID would take known mails
  * for lost and for new ones; any other look learns nothing wrong, and comes back to the one mail. */
-static void unreadable(struct look *l)
+static void unreadable(struct mailbox_scan *l)
 {
-    if ((l->scan.verdict == SCAN_BROKEN || l->x->rewound || l->x->adopted != 0) && session_box_is_locked(l->s, l->box))
+    if ((l->log.verdict == LOG_SCAN_BROKEN || l->x->rewound || l->x->adopted != 0) && session_box_is_locked(l->s, l->box))
         l->locked = TRUE;
 }
 
-bool look_guid(struct look *l, guid_128_t guid)
+bool scan_guid(struct mailbox_scan *l, guid_128_t guid)
 {
     const char *text;
     if (mail_get_special(l->mail, MAIL_FETCH_GUID, &text) < 0) {
@@ -43,7 +43,7 @@ struct last_words {
 };
 
 /* The UIDs that the mail at l->mail had, by the log: it may have got another one more than once. The first of them first. */
-static void former_uids(struct look *l, uint32_t uid, bool bound, ARRAY_TYPE(seq_range) *uids)
+static void former_uids(struct mailbox_scan *l, uint32_t uid, bool bound, ARRAY_TYPE(seq_range) *uids)
 {
     const struct renumbered *moved;
     const struct former *former;
@@ -54,10 +54,10 @@ static void former_uids(struct look *l, uint32_t uid, bool bound, ARRAY_TYPE(seq
         if (moved->uid == uid)
             seq_range_array_add(uids, moved->old_uid);
     }
-    if (array_count(&l->scan.former) == 0 || (bound && array_count(uids) == 1 && !seq_range_exists(&l->scan.saved, uid)) ||
-        !look_guid(l, hash))
+    if (array_count(&l->log.former) == 0 || (bound && array_count(uids) == 1 && !seq_range_exists(&l->log.saved, uid)) ||
+        !scan_guid(l, hash))
         return;
-    array_foreach(&l->scan.former, former)
+    array_foreach(&l->log.former, former)
     {
         if (former->uid < uid && memcmp(former->guid, hash, sizeof hash) == 0)
             seq_range_array_add(uids, former->uid);
@@ -75,7 +75,7 @@ static bool says_of(const struct word *w, const ARRAY_TYPE(seq_range) *uids)
     return FALSE;
 }
 
-static void last_words(struct look *l, const ARRAY_TYPE(word) *words, uint32_t uid, bool bound, struct last_words *last)
+static void last_words(struct mailbox_scan *l, const ARRAY_TYPE(word) *words, uint32_t uid, bool bound, struct last_words *last)
 {
     struct word *const *wp;
     ARRAY_TYPE(seq_range) uids;
@@ -84,7 +84,7 @@ static void last_words(struct look *l, const ARRAY_TYPE(word) *words, uint32_t u
     i_zero(last);
     const struct seq_range *first = array_idx(&uids, 0);
     last->first = first->seq1;
-    last->placed = seq_range_exists(&l->scan.saved, first->seq1);
+    last->placed = seq_range_exists(&l->log.saved, first->seq1);
     array_foreach(words, wp)
     {
         const struct word *w = *wp;
@@ -107,7 +107,7 @@ static void last_words(struct look *l, const ARRAY_TYPE(word) *words, uint32_t u
 }
 
 /* Takes out of flags what a client cleared before the rebuild or after it, and what is seen as if it had been there: so it is an op. */
-static int cleared_since(struct look *l, uint32_t folder, const struct orset_flags *now, struct orset_flags *flags)
+static int cleared_since(struct mailbox_scan *l, uint32_t folder, const struct orset_flags *now, struct orset_flags *flags)
 {
     struct last_words last;
     struct orset_flags left = *flags, gone = *flags, seen;
@@ -128,7 +128,7 @@ static int cleared_since(struct look *l, uint32_t folder, const struct orset_fla
 /* An index that was rebuilt has lost flags; what it has more than before is a user's, what it has less is not (F30). Flags of an old backup are none of his.
  * named: now without keywords that lost their names. Where that is all of the damage, system flags are as the user set them.
  * set: flags of named that are to be set though the mailbox was seen with them, or NULL. */
-static int flags_after_damage(struct look *l, uint32_t folder, const struct orset_message *m, const struct orset_flags *now,
+static int flags_after_damage(struct mailbox_scan *l, uint32_t folder, const struct orset_message *m, const struct orset_flags *now,
                               const struct orset_flags *named, const struct orset_flags *set)
 {
     struct orset_flags both, wanted;
@@ -138,10 +138,10 @@ static int flags_after_damage(struct look *l, uint32_t folder, const struct orse
     if (orset_message_flags(s->os, m->folder, m->dot, &wanted) < 0)
         return -1;
     both = *named;
-    if (l->scan.verdict != SCAN_BROKEN)
+    if (l->log.verdict != LOG_SCAN_BROKEN)
         wanted.system = 0;
     flags_unite(&both, &wanted);
-    if (l->scan.verdict == SCAN_BROKEN && cleared_since(l, folder, now, &both) < 0)
+    if (l->log.verdict == LOG_SCAN_BROKEN && cleared_since(l, folder, now, &both) < 0)
         return -1;
     int r = orset_local_flags(s->os, folder, l->mail->uid, &both, set);
     return r < 0 ? r : orset_done_flags(s->os, folder, l->mail->uid, now) < 0 ? -1 : r;
@@ -150,10 +150,10 @@ static int flags_after_damage(struct look *l, uint32_t folder, const struct orse
 /* A mail was bound to a message that this state has from the peers. Where the state is new, rewound, or the index another one, nobody
  * knows which of its flags were published: those that the message lacks are set (setting wins). Not \Deleted: where it was cleared
  * elsewhere, somebody rescued the mail. */
-static int flags_of_bound(struct look *l, const struct orset_message *m, const struct orset_flags *named, struct orset_flags *set)
+static int flags_of_bound(struct mailbox_scan *l, const struct orset_message *m, const struct orset_flags *named, struct orset_flags *set)
 {
     struct orset_flags wanted, more = *named;
-    if (l->x->restored || (!l->x->rewound && l->scan.verdict != SCAN_BROKEN))
+    if (l->x->restored || (!l->x->rewound && l->log.verdict != LOG_SCAN_BROKEN))
         return 0;
     if (orset_message_flags(l->s->os, m->folder, m->dot, &wanted) < 0)
         return -1;
@@ -164,15 +164,15 @@ static int flags_of_bound(struct look *l, const struct orset_message *m, const s
 }
 
 /* Where not even its GUID can be read, nobody waits for it: a file may stay spoilt for ever (F14). */
-static void say_unread(struct look *l)
+static void say_unread(struct mailbox_scan *l)
 {
     struct mail_guid unread;
-    if (look_guid(l, unread.guid))
+    if (scan_guid(l, unread.guid))
         array_push_back(&l->in->unread, &unread);
 }
 
 /* 1; 0: it cannot be read, or will not be replicated; -1 */
-static int add_mail(struct look *l, const struct orset_flags *now)
+static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
 {
     struct orset_facts facts;
     struct orset_dot dot = {0};
@@ -186,7 +186,7 @@ static int add_mail(struct look *l, const struct orset_flags *now)
                          mailbox_get_last_internal_error(l->box, NULL));
             l->x->all = TRUE;
             say_unread(l);
-        } else if (l->scan.verdict == SCAN_BROKEN) {
+        } else if (l->log.verdict == LOG_SCAN_BROKEN) {
             l->other = TRUE; /* its index named files that its new uidlist does not have: they have other UIDs by now */
         }
         return 0;
@@ -196,12 +196,12 @@ static int add_mail(struct look *l, const struct orset_flags *now)
         if (back != 0) {
             session_note(l->s, NOTE_INFO, "%s: UID %u was expunged before its storage was rebuilt: it is expunged again", l->x->vname,
                          l->mail->uid);
-            return look_changed(l, back < 0 ? back : ORSET_OK) < 0 ? -1 : 0;
+            return scan_changed(l, back < 0 ? back : ORSET_OK) < 0 ? -1 : 0;
         }
     }
     /* One that this program was about to save there is matched with what it was to be. */
-    bool match = l->join != NULL && (l->scan.verdict == SCAN_BROKEN || saved_by(l->mail, l->x->saver));
-    int r = match ? 0 : look_quarantined_back(l, &facts);
+    bool match = l->join != NULL && (l->log.verdict == LOG_SCAN_BROKEN || saved_by(l->mail, l->x->saver));
+    int r = match ? 0 : scan_quarantined_back(l, &facts);
     int copied = r != 0 || match || kept == NULL ? 0 : orset_mail_lives(l->s->os, facts.guid, facts.sha256);
     if (copied > 0)
         kept_not(kept);
@@ -219,23 +219,23 @@ static int add_mail(struct look *l, const struct orset_flags *now)
         say_unread(l); /* moved there, it is removed nowhere else */
         return 0;
     }
-    return look_changed(l, r) < 0 ? -1 : 1;
+    return scan_changed(l, r) < 0 ? -1 : 1;
 }
 
-static bool same_guid(struct look *l, const struct orset_message *m)
+static bool same_guid(struct mailbox_scan *l, const struct orset_message *m)
 {
     guid_128_t guid;
-    return look_guid(l, guid) && memcmp(guid, m->facts.guid, sizeof guid) == 0;
+    return scan_guid(l, guid) && memcmp(guid, m->facts.guid, sizeof guid) == 0;
 }
 
 /* The UID names the mail that the state has under it. Asked only where another index may have given it anew. */
-static bool same_mail(struct look *l, const struct orset_message *m)
+static bool same_mail(struct mailbox_scan *l, const struct orset_message *m)
 {
-    return l->scan.verdict != SCAN_BROKEN || same_guid(l, m);
+    return l->log.verdict != LOG_SCAN_BROKEN || same_guid(l, m);
 }
 
 /* Bound by its UID or its bytes, under another GUID than the message's: on a Maildir it can be given that one (guids.c). */
-static void keep_guid(struct look *l, const struct orset_message *m)
+static void keep_guid(struct mailbox_scan *l, const struct orset_message *m)
 {
     struct known_guid g = {.uid = m->uid};
     if (!l->maildir || same_guid(l, m))
@@ -248,12 +248,12 @@ static void keep_guid(struct look *l, const struct orset_message *m)
 }
 
 /* Two mails of the mailbox have one GUID there. */
-static bool same_guid_as(struct look *l, struct mail *other)
+static bool same_guid_as(struct mailbox_scan *l, struct mail *other)
 {
     guid_128_t mine, theirs;
     const char *text;
     mail_storage_clear_error(other->box->storage);
-    if (!look_guid(l, mine) || mail_get_special(other, MAIL_FETCH_GUID, &text) < 0)
+    if (!scan_guid(l, mine) || mail_get_special(other, MAIL_FETCH_GUID, &text) < 0)
         return FALSE;
     mail_generate_guid_128_hash(text, theirs);
     return memcmp(mine, theirs, sizeof mine) == 0;
@@ -280,7 +280,7 @@ static int find_first(void *arg, const struct orset_message *m, const struct ors
 
 /* Only the gateway's deliveries of one entry have one GUID that the plugin made, and other trace lines or another date; a copy has the same of
  * both. That GUID is a claim, too: what is removed as a second delivery has the first one's bytes. */
-static int look_for_first(struct look *l, const struct orset_message *m)
+static int look_for_first(struct mailbox_scan *l, const struct orset_message *m)
 {
     struct first f = {.second = m};
     if (m->k <= 1 || !delivery_id_is_guid(m->facts.guid))
@@ -298,8 +298,8 @@ static int look_for_first(struct look *l, const struct orset_message *m)
     return 0;
 }
 
-/* As a client would: the next look finds the request in the log. */
-int look_expunge_seconds(struct look *l)
+/* As a client would: the next scan finds the request in the log. */
+int scan_expunge_seconds(struct mailbox_scan *l)
 {
     int r = 0;
     struct mailbox_transaction_context *trans =
@@ -318,7 +318,7 @@ int look_expunge_seconds(struct look *l)
         session_note(l->s, NOTE_WARNING, "%s: %s", l->x->vname, mailbox_get_last_internal_error(l->box, NULL));
         r = -1;
     }
-    l->s->look_again = TRUE;
+    l->s->scan_again = TRUE;
     session_want_tick(l->s, 100);
     return r;
 }
@@ -343,11 +343,11 @@ static int find_older(void *arg, const struct orset_message *m, const struct ors
 
 /* The same, where the power went between the copy and the expunge. Only a mail that this program saved, and that is nothing the state
  * wants there besides. 1: the message is bound to it, and the old mail is to go. */
-static int find_half_renumbered(struct look *l, uint32_t uid)
+static int find_half_renumbered(struct mailbox_scan *l, uint32_t uid)
 {
     struct older o = {.uid = uid};
     uint32_t seq;
-    if (!l->x->rewound || l->scan.verdict == SCAN_BROKEN || !seq_range_exists(&l->scan.saved, uid) || !look_guid(l, o.guid))
+    if (!l->x->rewound || l->log.verdict == LOG_SCAN_BROKEN || !seq_range_exists(&l->log.saved, uid) || !scan_guid(l, o.guid))
         return 0;
     int r = 0;
     for (uint32_t i = 0; r == 0 && i < orset_folders(l->s->os); i++) {
@@ -363,10 +363,10 @@ static int find_half_renumbered(struct look *l, uint32_t uid)
     return r < 0 ? r : 1;
 }
 
-static const struct late *late_of(struct look *l, uint32_t uid)
+static const struct late *late_of(struct mailbox_scan *l, uint32_t uid)
 {
     const struct late *late;
-    array_foreach(&l->scan.late, late)
+    array_foreach(&l->log.late, late)
     {
         if (late->uid == uid)
             return late;
@@ -375,7 +375,7 @@ static const struct late *late_of(struct look *l, uint32_t uid)
 }
 
 /* What a client said of the mail under its old UID is as good as said of this one; the mailbox does not show it yet. */
-static int flags_late(struct look *l, uint32_t uid, const struct orset_flags *now, const struct late *late, const struct orset_flags *set)
+static int flags_late(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now, const struct late *late, const struct orset_flags *set)
 {
     struct orset_flags meant = *now;
     flags_unite(&meant, &late->set);
@@ -397,7 +397,7 @@ static void flags_take(struct orset_flags *flags, const struct orset_flags *from
 /* The state is older than the mailbox, and the log says what happened since. What this program did by the later state's word is no change of a
  * client's; what a client did last stands, though the state that knew of it is lost. What nobody is known to have cleared stays set. bound:
  * the old state had it there. */
-static int flags_rewound(struct look *l, uint32_t uid, const struct orset_message *m, const struct orset_flags *now, bool bound)
+static int flags_rewound(struct mailbox_scan *l, uint32_t uid, const struct orset_message *m, const struct orset_flags *now, bool bound)
 {
     struct last_words last;
     struct orset_flags seen, wanted, set, cut, gone;
@@ -405,14 +405,14 @@ static int flags_rewound(struct look *l, uint32_t uid, const struct orset_messag
     int r = bound ? orset_flags_seen(s->os, l->x->folder, uid, &seen) : 1;
     if (r <= 0 || (r = orset_message_flags(s->os, m->folder, m->dot, &wanted)) < 0)
         return r < 0 ? r : ORSET_KNOWN;
-    last_words(l, &l->scan.words, uid, bound, &last);
+    last_words(l, &l->log.words, uid, bound, &last);
     if (l->locked)
         return ORSET_KNOWN;
     if (!bound) {
         /* What it has more, a client saved it with: nobody else is known to have set it. But where this program saved it, the later state knew, and
          * whoever cleared it since had seen it. And so where the log is there since then: the mail has its message from the other sites, so the later
          * state had told them of it, with what it was saved with; what a client set since stands in the log. */
-        bool reaches = l->scan.verdict == SCAN_UNBROKEN || (l->scan.verdict == SCAN_GAP && l->scan.begins);
+        bool reaches = l->log.verdict == LOG_SCAN_UNBROKEN || (l->log.verdict == LOG_SCAN_GAP && l->log.begins);
         bool told = reaches && (l->x->adopted == 0 || last.first < l->x->at.uid_next);
         struct orset_flags more = *now;
         flags_without(&more, &wanted);
@@ -443,20 +443,20 @@ static int flags_rewound(struct look *l, uint32_t uid, const struct orset_messag
 }
 
 /* While the mailbox was another folder's: it is to go here, too. */
-static int removed_by_others(struct look *l, uint32_t uid)
+static int removed_by_others(struct mailbox_scan *l, uint32_t uid)
 {
     guid_128_t guid;
-    int r = look_guid(l, guid) ? orset_local_removed_moved(l->s->os, l->x->folder, l->x->adopted - 1, uid, guid) : 0;
+    int r = scan_guid(l, guid) ? orset_local_removed_moved(l->s->os, l->x->folder, l->x->adopted - 1, uid, guid) : 0;
     if (r > 0)
         session_explain(l->s, "%s: UID %u: other sites removed it from the folder that this mailbox was", l->x->vname, uid);
     return r;
 }
 
 /* A removal that names no GUID is good for the mailbox that it was meant for alone: with other UIDs it would meet any mail. */
-static int drop_nameless_removal(struct look *l, uint32_t uid)
+static int drop_nameless_removal(struct mailbox_scan *l, uint32_t uid)
 {
     guid_128_t guid;
-    if (l->scan.verdict != SCAN_BROKEN)
+    if (l->log.verdict != LOG_SCAN_BROKEN)
         return 0;
     int r = orset_todo_doomed_guid(l->s->os, l->x->folder, uid, guid);
     if (r > 0)
@@ -464,7 +464,7 @@ static int drop_nameless_removal(struct look *l, uint32_t uid)
     return I_MIN(r, 0);
 }
 
-int look_at_mail(struct look *l, uint32_t uid)
+int scan_present(struct mailbox_scan *l, uint32_t uid)
 {
     const struct late *late = late_of(l, uid);
     struct orset_flags now, named, set;
@@ -477,27 +477,27 @@ int look_at_mail(struct look *l, uint32_t uid)
     if ((r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m)) == 0 && (r = find_half_renumbered(l, uid)) > 0)
         r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
     if (r < 0)
-        return look_changed(l, r);
+        return scan_changed(l, r);
     if (l->locked)
         return 0;
-    bool rewound = ((l->x->rewound && (l->scan.verdict != SCAN_BROKEN || l->scan.whole)) || (l->x->adopted != 0 && l->scan.verdict != SCAN_BROKEN)) &&
+    bool rewound = ((l->x->rewound && (l->log.verdict != LOG_SCAN_BROKEN || l->log.whole)) || (l->x->adopted != 0 && l->log.verdict != LOG_SCAN_BROKEN)) &&
                    !l->x->restored, bound = r > 0;
     if (r == 0 && l->x->adopted != 0 && (r = removed_by_others(l, uid)) != 0)
-        return look_changed(l, r < 0 ? r : ORSET_OK);
+        return scan_changed(l, r < 0 ? r : ORSET_OK);
     if (r == 0 && drop_nameless_removal(l, uid) < 0)
-        return look_changed(l, -1);
+        return scan_changed(l, -1);
     if (r == 0 || !same_mail(l, &m)) {
         int added = add_mail(l, &named);
         if (added < 0)
             return -1;
         /* Bound to what was there already, perhaps with other flags. */
         if ((r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m)) <= 0)
-            return look_changed(l, r < 0 ? r : ORSET_KNOWN);
+            return scan_changed(l, r < 0 ? r : ORSET_KNOWN);
         if (added == 0)
             return 0; /* which mail has the UID is not known */
         keep_guid(l, &m);
         if (!rewound && flags_of_bound(l, &m, &named, &set) < 0)
-            return look_changed(l, -1);
+            return scan_changed(l, -1);
         if (look_for_first(l, &m) < 0)
             return -1;
     } else if (l->x->saver != 0) {
@@ -505,32 +505,32 @@ int look_at_mail(struct look *l, uint32_t uid)
     }
     if (nameless)
         session_note(l->s, NOTE_WARNING, "%s: UID %u has keywords without a name: its keywords are restored", l->x->vname, uid);
-    if (nameless || (l->scan.verdict == SCAN_BROKEN && !rewound))
-        return look_changed(l, flags_after_damage(l, l->x->folder, &m, &now, &named, &set));
+    if (nameless || (l->log.verdict == LOG_SCAN_BROKEN && !rewound))
+        return scan_changed(l, flags_after_damage(l, l->x->folder, &m, &now, &named, &set));
     if (rewound && (late == NULL || late->expunged)) {
         if (late != NULL)
             seq_range_array_add(&l->seconds, uid);
-        return look_changed(l, flags_rewound(l, uid, &m, &now, bound));
+        return scan_changed(l, flags_rewound(l, uid, &m, &now, bound));
     }
     reassert_of(l, uid, &now, &set);
     if (late != NULL && late->expunged)
         seq_range_array_add(&l->seconds, uid);
     else if (late != NULL)
-        return look_changed(l, flags_late(l, uid, &now, late, &set));
+        return scan_changed(l, flags_late(l, uid, &now, late, &set));
     r = orset_local_flags(l->s->os, l->x->folder, uid, &now, &set);
     if (r == ORSET_OK)
         session_explain(l->s, "%s: UID %u: a client's flags: %s", l->x->vname, uid, flags_text(l->s, &now));
-    return look_changed(l, r);
+    return scan_changed(l, r);
 }
 
-int look_at_other(struct look *l, uint32_t uid)
+int scan_other(struct mailbox_scan *l, uint32_t uid)
 {
     struct orset_message m;
     struct orset_facts facts;
     int r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
     seq_range_array_remove(&l->x->quarantine, uid);
     if (r <= 0 || same_mail(l, &m))
-        return look_changed(l, r < 0 ? r : ORSET_KNOWN);
+        return scan_changed(l, r < 0 ? r : ORSET_KNOWN);
     uint8_t sha256[32];
     memcpy(sha256, m.facts.sha256, sizeof sha256);
     if (body_facts(l->mail, &facts, NULL) < 0) {
@@ -539,5 +539,5 @@ int look_at_other(struct look *l, uint32_t uid)
     }
     if (memcmp(facts.sha256, sha256, sizeof sha256) == 0 || body_is_of(l->mail, sha256))
         return 0;
-    return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
+    return scan_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
 }

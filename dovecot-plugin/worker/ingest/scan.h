@@ -1,24 +1,24 @@
-/* look - one look at one mailbox: what look_mail.c and look_absent.c find in it for ingest.c. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_LOOK_H
-#define DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_LOOK_H
+/* scan - one scan of one mailbox: what scan_present.c and scan_missing.c find in it for ingest.c. */
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_SCAN_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_SCAN_H
 
 #include "dovecot-plugin/worker/worker.h"
 
-struct look {
+struct mailbox_scan {
     struct session *s;
     struct ingest *in;
     struct box *x;
     struct mailbox *box;
     struct mailbox_transaction_context *trans;
     struct mail *mail;
-    struct scan scan;
-    struct box was; /* before the look */
+    struct log_scan log;
+    struct box was; /* before the scan */
     pool_t pool;             /* of what is collected from mail to mail: each has a data stack frame of its own */
     struct orset_join *join; /* the mailbox was full before this state knew of it: its mails are matched (F6, F36) */
     bool all;
     bool maildir; /* where other programs may remove mail */
     bool begun;   /* a row says that a renumbering was cut short */
-    bool other;   /* it changed under this look so that it is to be compared whole once more */
+    bool other;   /* it changed under this scan so that it is to be compared whole once more */
     bool again;   /* what vanished is to be judged later: no sweep may pass it by */
     bool locked;  /* which mails these are cannot be read now: nothing is concluded of the mailbox */
     ARRAY_TYPE(seq_range) uids;    /* to look at */
@@ -51,29 +51,29 @@ struct renumbered {
 };
 
 /* UIDs that the state has bound in this mailbox. */
-int look_bound_uids(struct session *, uint32_t home, ARRAY_TYPE(seq_range) *uids);
+int scan_bound_uids(struct session *, uint32_t home, ARRAY_TYPE(seq_range) *uids);
 /* What a call of the core returned. After some changes, a commit: what is in it needs no second look, the cursor just has not moved. */
-int look_changed(struct look *, int r);
+int scan_changed(struct mailbox_scan *, int r);
 
-/* --- look_mail.c: a mail that is there, the one that l->mail is set to ---------------------------------------------- */
+/* --- scan_present.c: a mail that is there, the one that l->mail is set to ---------------------------------------------- */
 
 /* Its GUID. False: it cannot be read. */
-bool look_guid(struct look *, guid_128_t guid);
+bool scan_guid(struct mailbox_scan *, guid_128_t guid);
 
-int look_at_mail(struct look *, uint32_t uid);
+int scan_present(struct mailbox_scan *, uint32_t uid);
 /* The UID was given to another mail: what was bound to it is to be found among the others. */
-int look_at_other(struct look *, uint32_t uid);
+int scan_other(struct mailbox_scan *, uint32_t uid);
 /* The mails of l->seconds are expunged. */
-int look_expunge_seconds(struct look *);
+int scan_expunge_seconds(struct mailbox_scan *);
 
-/* --- look_absent.c: a message whose mail is not there --------------------------------------------------------------- */
+/* --- scan_missing.c: a message whose mail is not there --------------------------------------------------------------- */
 
-int look_collect_unbound(struct look *);
-int look_at_absent(struct look *, uint32_t uid);
+int scan_collect_unbound(struct mailbox_scan *);
+int scan_missing(struct mailbox_scan *, uint32_t uid);
 /* A file that was gone is back: Dovecot gives it another UID. 1: it is l->mail, and the message that was quarantined is bound to that one; 0; or the
  * core's error. */
-int look_quarantined_back(struct look *, const struct orset_facts *);
+int scan_quarantined_back(struct mailbox_scan *, const struct orset_facts *);
 /* F1's brake: how many removals without a client's word are believed in an hour. More are quarantined, as is all that goes while some are. */
-int look_brake(struct look *);
+int scan_brake(struct mailbox_scan *);
 
 #endif

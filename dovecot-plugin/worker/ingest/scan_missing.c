@@ -1,5 +1,5 @@
-/* look_absent - a message whose mail is not there any more: a removal, a move, or damage; and the brake. */
-#include "dovecot-plugin/worker/ingest/look.h"
+/* scan_missing - a message whose mail is not there any more: a removal, a move, or damage; and the brake. */
+#include "dovecot-plugin/worker/ingest/scan.h"
 
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
@@ -8,7 +8,7 @@
 
 #define BRAKE_SECS 3600
 
-int look_collect_unbound(struct look *l)
+int scan_collect_unbound(struct mailbox_scan *l)
 {
     struct seq_range_iter iter;
     uint32_t uid;
@@ -18,8 +18,8 @@ int look_collect_unbound(struct look *l)
         guid_128_t guid;
         int r = orset_message_by_uid(l->s->os, l->x->folder, uid, NULL);
         if (r < 0)
-            return look_changed(l, r);
-        if (r > 0 || !mail_set_uid(l->mail, uid) || !look_guid(l, guid))
+            return scan_changed(l, r);
+        if (r > 0 || !mail_set_uid(l->mail, uid) || !scan_guid(l, guid))
             continue;
         u = array_append_space(&l->unbound);
         memcpy(u->guid, guid, sizeof u->guid);
@@ -30,7 +30,7 @@ int look_collect_unbound(struct look *l)
 
 /* A rewound state does not know that this program gave mails other UIDs since: in the log that is a copy and a client's expunge.
  * 1: the message is bound to the copy, whose flags are compared with what was seen of the old one. */
-static int find_renumbered(struct look *l, const struct orset_message *m)
+static int find_renumbered(struct mailbox_scan *l, const struct orset_message *m)
 {
     struct unbound *u;
     array_foreach_modifiable(&l->unbound, u)
@@ -53,7 +53,7 @@ static int by_sha256(const struct quarantined_mail *a, const struct quarantined_
     return memcmp(a->sha256, b->sha256, sizeof a->sha256);
 }
 
-static int collect_quarantined(struct look *l)
+static int collect_quarantined(struct mailbox_scan *l)
 {
     struct seq_range_iter iter;
     struct quarantined_mail h;
@@ -71,7 +71,7 @@ static int collect_quarantined(struct look *l)
     return I_MIN(r, 0);
 }
 
-int look_quarantined_back(struct look *l, const struct orset_facts *facts)
+int scan_quarantined_back(struct mailbox_scan *l, const struct orset_facts *facts)
 {
     struct quarantined_mail wanted;
     if (!l->maildir)
@@ -91,18 +91,18 @@ int look_quarantined_back(struct look *l, const struct orset_facts *facts)
     return r < 0 ? r : 1;
 }
 
-static int missing(struct look *l, uint32_t uid)
+static int missing(struct mailbox_scan *l, uint32_t uid)
 {
     l->missing++;
     session_explain(l->s, "%s: UID %u: missing, and no client asked for that", l->x->vname, uid);
-    return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
+    return scan_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
 }
 
 /* In the log that a rebuild of the index began, which alone does not tell whose UIDs these are: the mailbox may have been restored before. */
-static bool asked_since(struct look *l, const struct orset_message *m)
+static bool asked_since(struct mailbox_scan *l, const struct orset_message *m)
 {
     const struct former *asked;
-    array_foreach(&l->scan.asked, asked)
+    array_foreach(&l->log.asked, asked)
     {
         if (asked->uid == m->uid && memcmp(asked->guid, m->facts.guid, sizeof asked->guid) == 0)
             return TRUE;
@@ -110,28 +110,28 @@ static bool asked_since(struct look *l, const struct orset_message *m)
     return FALSE;
 }
 
-int look_at_absent(struct look *l, uint32_t uid)
+int scan_missing(struct mailbox_scan *l, uint32_t uid)
 {
     struct orset_message m;
     int r = orset_message_by_uid(l->s->os, l->x->folder, uid, &m);
     struct removal removal = {.folder = l->x->folder, .uid = uid, .mdbox = mdbox_is(l->box)};
     bool held = seq_range_array_remove(&l->x->quarantine, uid); /* and stays so, if there is nothing new to know of it */
     if (r <= 0)
-        return look_changed(l, r < 0 ? r : ORSET_KNOWN);
+        return scan_changed(l, r < 0 ? r : ORSET_KNOWN);
     memcpy(removal.guid, m.facts.guid, sizeof removal.guid);
     if (array_count(&l->unbound) > 0 && (r = find_renumbered(l, &m)) != 0)
-        return look_changed(l, r);
+        return scan_changed(l, r);
     if (seq_range_exists(&l->moving, uid))
-        return look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
-    bool requested = seq_range_exists(l->scan.verdict == SCAN_BROKEN ? &l->said.requested : &l->scan.requested, uid) || asked_since(l, &m);
-    if (l->scan.verdict == SCAN_BROKEN && !requested)
+        return scan_changed(l, orset_local_missing(l->s->os, l->x->folder, uid));
+    bool requested = seq_range_exists(l->log.verdict == LOG_SCAN_BROKEN ? &l->said.requested : &l->log.requested, uid) || asked_since(l, &m);
+    if (l->log.verdict == LOG_SCAN_BROKEN && !requested)
         return missing(l, uid);
     if (requested) {
         session_explain(l->s, "%s: UID %u: removed, as a client asked", l->x->vname, uid);
         array_push_back(&l->in->removals, &removal);
     } else if (held)
         seq_range_array_add(&l->x->quarantine, uid);
-    else if (l->scan.verdict == SCAN_GAP || (l->maildir && seq_range_exists(&l->scan.touched, uid)))
+    else if (l->log.verdict == LOG_SCAN_GAP || (l->maildir && seq_range_exists(&l->log.touched, uid)))
         seq_range_array_add(&l->vanished, uid);
     else /* the log is whole and says nothing of it, or dbox lost the file, which is nobody's to remove */
         return missing(l, uid);
@@ -140,14 +140,14 @@ int look_at_absent(struct look *l, uint32_t uid)
 
 /* No mail of the mailbox that the state knows is left but those that a client removed: an empty or unmounted directory. lost: all
  * that are gone, those that are quarantined already too. */
-static int all_vanished(struct look *l, ARRAY_TYPE(seq_range) *lost, bool *all_r)
+static int all_vanished(struct mailbox_scan *l, ARRAY_TYPE(seq_range) *lost, bool *all_r)
 {
     ARRAY_TYPE(seq_range) bound;
     struct seq_range_iter iter;
     const struct removal *r;
     uint32_t uid, seq;
     t_array_init(&bound, 16);
-    if (look_bound_uids(l->s, l->x->folder, &bound) < 0)
+    if (scan_bound_uids(l->s, l->x->folder, &bound) < 0)
         return -1;
     array_foreach(&l->in->removals, r)
     {
@@ -159,13 +159,13 @@ static int all_vanished(struct look *l, ARRAY_TYPE(seq_range) *lost, bool *all_r
     for (unsigned i = 0; *all_r && seq_range_array_iter_nth(&iter, i, &uid); i++) {
         if (!mail_index_lookup_seq(l->box->view, uid, &seq))
             seq_range_array_add(lost, uid);
-        else if (uid < l->x->at.uid_next) /* what came since the last look came after them */
+        else if (uid < l->x->at.uid_next) /* what came since the last scan came after them */
             *all_r = FALSE;
     }
     return 0;
 }
 
-static int vanished_to_damage(struct look *l, const ARRAY_TYPE(seq_range) *lost)
+static int vanished_to_damage(struct mailbox_scan *l, const ARRAY_TYPE(seq_range) *lost)
 {
     struct seq_range_iter iter;
     uint32_t uid;
@@ -175,14 +175,14 @@ static int vanished_to_damage(struct look *l, const ARRAY_TYPE(seq_range) *lost)
     l->x->vanished = 0;
     seq_range_array_iter_init(&iter, lost);
     for (unsigned i = 0; seq_range_array_iter_nth(&iter, i, &uid); i++)
-        if (look_changed(l, orset_local_missing(l->s->os, l->x->folder, uid)) < 0)
+        if (scan_changed(l, orset_local_missing(l->s->os, l->x->folder, uid)) < 0)
             return -1;
     return 0;
 }
 
 /* Files of a directory that is being removed go one after the other: what is gone is judged when it stayed so for a while. Until
- * then the cursor stays, so that the next look finds the same. */
-static bool wait_for_more(struct look *l, unsigned n)
+ * then the cursor stays, so that the next scan finds the same. */
+static bool wait_for_more(struct mailbox_scan *l, unsigned n)
 {
     struct box *x = l->x;
     time_t now = time(NULL);
@@ -192,24 +192,24 @@ static bool wait_for_more(struct look *l, unsigned n)
     }
     if (now - x->vanished_since > (time_t)(l->s->group->brake_wait / 1000))
         return FALSE;
-    l->scan.end = x->at;
+    l->log.end = x->at;
     l->again = TRUE;
-    l->s->look_again = TRUE;
+    l->s->scan_again = TRUE;
     session_want_tick(l->s, 1000);
     return TRUE;
 }
 
 /* An admin decides on what he was told of, and on no more: each time that more is quarantined, the log says how much it is now. */
-static void hold(struct look *l, unsigned n)
+static void hold(struct mailbox_scan *l, unsigned n)
 {
     struct box *x = l->x;
     seq_range_array_merge(&x->quarantine, &l->vanished);
     session_note(l->s, NOTE_WARNING, "%s: %u mails are gone though no client removed them (%s): %u are held; "
                  "decide with doveadm dovelane accept or restore", x->vname, n,
-                 l->scan.verdict == SCAN_GAP ? l->scan.why : "found by a sync", seq_range_count(&x->quarantine));
+                 l->log.verdict == LOG_SCAN_GAP ? l->log.why : "found by a sync", seq_range_count(&x->quarantine));
 }
 
-int look_brake(struct look *l)
+int scan_brake(struct mailbox_scan *l)
 {
     struct session *s = l->s;
     struct box *x = l->x;
@@ -229,9 +229,9 @@ int look_brake(struct look *l)
     /* After a gap in the log they may as well have been a client's: who empties a mailbox does it all at once. */
     if (all_vanished(l, &lost, &all) < 0)
         return -1;
-    if (all && l->scan.verdict != SCAN_GAP)
+    if (all && l->log.verdict != LOG_SCAN_GAP)
         return vanished_to_damage(l, &lost);
-    if (l->scan.verdict == SCAN_UNBROKEN && wait_for_more(l, n))
+    if (l->log.verdict == LOG_SCAN_UNBROKEN && wait_for_more(l, n))
         return 0;
     x->vanished = 0;
     if (now < x->brake_since || now - x->brake_since >= BRAKE_SECS) {
