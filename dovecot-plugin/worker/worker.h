@@ -1,7 +1,7 @@
 /* worker - dovelane-worker: one user's mailboxes and the user's OR-Set state, kept equal to each other in both directions.
  *
  *     main ──frames──▶ link.c ──▶ user.c     OPEN and CLOSE: the user, the lock, the state, commits
- *                             ├─▶ ingest.c   mailboxes ─▶ ops:   boxes.c (which there are), copies.c, log.c (what was touched), scan_present.c, scan_missing.c
+ *                             ├─▶ ingest.c   mailboxes ─▶ ops:   mailbox_diff.c (which there are), copies.c, log.c (what was touched), scan_present.c, scan_missing.c
  *                             │              (what became of it), guids.c, attributes.c,
  *                             │              subscriptions.c; journal.c (what the plugin says was wanted)
  *                             ├─▶ apply.c    state ─▶ mailboxes: tree.c (folders), place.c, sync.c, renumber.c (mails), attributes.c, subscriptions.c;
@@ -9,7 +9,7 @@
  *                             ├─▶ send_ops.c     ops ─▶ parcels for a peer
  *                             ├─▶ peer.c     a peer's parcels: ops, exchanges, bodies; rounds.c: UID rounds
  *                             └─▶ admin.c    verbs of doveadm for this user
- *     below all of them: open.c (mailboxes), rows.c and box.c (what this program itself remembers), names.c (folder names), flags.c, body.c and
+ *     below all of them: open.c (mailboxes), rows.c and mailbox_table.c (what this program itself remembers), names.c (folder names), flags.c, body.c and
  *     body_requests.c (mails as bytes)
  *
  * Reasons in the comments (F1 ...) are rows of docs/failure-catalogue.md; the order of commits is that of
@@ -138,7 +138,7 @@ bool writing_assign(const ARRAY_TYPE(seq_range) *saved, const uint32_t *asked, u
 int moved_add(struct session *, struct box *, const struct moved *, unsigned n);
 int moved_load(struct session *, struct box *, const uint8_t *value, size_t len);
 
-/* --- ingest.c, boxes.c, removals.c ---------------------------------------------------------------------------------------------- */
+/* --- ingest.c, mailbox_diff.c, removals.c ---------------------------------------------------------------------------------------------- */
 
 /* INGEST: n 0 looks at all mailboxes. */
 int ingest(struct session *, const struct frame_ingest *);
@@ -162,7 +162,7 @@ struct ingest {
 };
 void ingest_stays(struct ingest *, const struct box *);
 /* The tree: mailboxes against rows and folders; and subscriptions. Inside a transaction. */
-int boxes_ingest(struct session *, struct ingest *);
+int mailbox_diff_ingest(struct session *, struct ingest *);
 /* 1: it could not be read either when nothing was missed last; 0; -1 */
 int unreadable_was(struct session *, const char *vname);
 int unreadable_keep(struct session *, const char *const *vnames, unsigned n); /* in place of those before */

@@ -2,7 +2,7 @@
  *
  * An admin puts a mailbox beside itself, file by file, as one does with a backup: both have one GUID
  * then. The copy gets another one, or who deletes it deletes the original at all sites. */
-#include "dovecot-plugin/worker/ingest/boxes.h"
+#include "dovecot-plugin/worker/ingest/mailbox_diff.h"
 
 #include <mail-storage-private.h>
 
@@ -10,7 +10,7 @@
 
 struct owner {
     const uint8_t *guid; /* of one that cannot be read: what it had */
-    struct found *f;
+    struct found_mailbox *f;
 };
 
 static int by_guid(const struct owner *a, const struct owner *b)
@@ -42,7 +42,7 @@ static bool is_same_directory(struct session *s, const char *one, const char *ot
 }
 
 /* Which of several is the one that was known: that of the name, else whichever. */
-static const struct found *original(struct session *s, const struct owner *list, unsigned n)
+static const struct found_mailbox *original(struct session *s, const struct owner *list, unsigned n)
 {
     const struct box *x = box_by_guid(s, list[0].guid);
     for (unsigned i = 0; x != NULL && x->vname != NULL && i < n; i++) {
@@ -55,7 +55,7 @@ static const struct found *original(struct session *s, const struct owner *list,
 /* One that cannot be read now was renamed, perhaps, and another one made: then a folder is shown
  * twice. But is it the original, and its copy taken for it, who deletes the copy deletes the folder
  * everywhere. */
-static const uint8_t *guid_of(struct session *s, const struct found *f)
+static const uint8_t *guid_of(struct session *s, const struct found_mailbox *f)
 {
     const struct box *x = f->unreadable ? box_by_vname(s, f->vname) : NULL;
     return !f->unreadable ? f->guid : x == NULL || guid_128_is_empty(x->guid) ? NULL : x->guid;
@@ -64,7 +64,7 @@ static const uint8_t *guid_of(struct session *s, const struct found *f)
 bool copies_mark(struct tree *t)
 {
     ARRAY(struct owner) list;
-    struct found *f;
+    struct found_mailbox *f;
     struct owner *o;
     unsigned n, next;
     bool any = FALSE;
@@ -80,9 +80,9 @@ bool copies_mark(struct tree *t)
     for (unsigned at = 0; at < n; at = next) {
         for (next = at + 1; next < n && memcmp(o[next].guid, o[at].guid, GUID_128_SIZE) == 0;)
             next++;
-        const struct found *first = next - at == 1 ? o[at].f : original(t->s, o + at, next - at);
+        const struct found_mailbox *first = next - at == 1 ? o[at].f : original(t->s, o + at, next - at);
         for (unsigned i = at; i < next; i++) {
-            struct found *other = o[i].f;
+            struct found_mailbox *other = o[i].f;
             other->copy = other != first && !other->unreadable &&
                           !is_same_directory(t->s, other->vname, first->vname);
             any = any || other->copy;
@@ -92,7 +92,7 @@ bool copies_mark(struct tree *t)
 }
 
 /* Where it cannot be done the mailbox is as one that is not replicated. */
-static void part_copy(struct tree *t, struct found *f)
+static void part_copy(struct tree *t, struct found_mailbox *f)
 {
     struct session *s = t->s;
     struct mailbox_update update;
@@ -119,7 +119,7 @@ static void part_copy(struct tree *t, struct found *f)
 
 void copies_part(struct tree *t)
 {
-    struct found *f;
+    struct found_mailbox *f;
     array_foreach_modifiable(&t->found, f)
     {
         if (f->copy)

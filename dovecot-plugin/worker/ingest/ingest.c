@@ -597,13 +597,13 @@ static int scan_tree(struct session *s, const struct frame_ingest *f, struct ing
 {
     int r;
     s->tree_changed = FALSE;
-    if (boxes_ingest(s, in) < 0)
+    if (mailbox_diff_ingest(s, in) < 0)
         return -1;
     if (!scanned)
         (void)take_hints(s, f); /* some have other names by now */
     if (scan_mailboxes(s, f, in) < 0 || (r = inbox_leave(s, in)) < 0)
         return -1;
-    if (r > 0 && (boxes_ingest(s, in) < 0 || scan_mailboxes(s, f, in) < 0))
+    if (r > 0 && (mailbox_diff_ingest(s, in) < 0 || scan_mailboxes(s, f, in) < 0))
         return -1;
     if (s->tree_changed) { /* meanwhile */
         in->locked = s->scan_again = TRUE;

@@ -408,7 +408,7 @@ int rows_load(struct session *s)
 {
     const uint8_t *v;
     size_t len;
-    boxes_clear(s);
+    mailbox_table_clear(s);
     for (unsigned i = 0; i < s->npeers; i++) {
         s->peer[i].confirmed = s->peer[i].sent = 0;
         s->peer[i].behind = s->peer[i].forgotten = s->peer[i].answered = s->peer[i].told_reading = FALSE;

@@ -1,5 +1,5 @@
 /* session - dovelane-worker's one user at a time: what is in memory of it, how its mailboxes are opened, and what this program itself remembers of them
- * (box.c, rows.c). What is done with it: worker.h. */
+ * (mailbox_table.c, rows.c). What is done with it: worker.h. */
 #ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_SESSION_H
 #define DOVELANE_DOVECOT_PLUGIN_WORKER_SESSION_SESSION_H
 
@@ -108,7 +108,7 @@ struct box {
     bool absent; /* and then not, nor one that has its place */
     bool leaving; /* a client deleted it, or renamed the INBOX, and the state is not told yet (removals.c); in memory only */
     bool hinted; /* the question is about this one */
-    struct box *next_guid, *next_vname; /* another one of that GUID, that name (box.c) */
+    struct box *next_guid, *next_vname; /* another one of that GUID, that name (mailbox_table.c) */
     bool scanned; /* ingested since this session began, and nothing was placed that the state does not know of */
 };
 
@@ -447,11 +447,11 @@ int rows_close(struct session *);               /* nothing is half done */
 bool saved_by(struct mail *, pid_t saver);      /* its file has that process' number, and no GUID but its name */
 bool file_by(struct mail *, pid_t saver);       /* its file has that process' number, whatever its GUID */
 
-/* --- box.c: the mailboxes in memory --------------------------------------------------------------------------------- */
+/* --- mailbox_table.c: the mailboxes in memory --------------------------------------------------------------------------------- */
 
-void boxes_init(struct session *);
-void boxes_clear(struct session *);
-void boxes_deinit(struct session *);
+void mailbox_table_init(struct session *);
+void mailbox_table_clear(struct session *);
+void mailbox_table_deinit(struct session *);
 /* Nothing of it is known to have been read. */
 void box_unread(struct box *);
 struct box *box_by_folder(struct session *, uint32_t folder);

@@ -351,7 +351,7 @@ static int open_state(struct session *s, const char **error_r)
     if (s->db != NULL)
         state_sqlite_close(s->db);
     s->db = NULL;
-    boxes_clear(s);
+    mailbox_table_clear(s);
     state_put_aside(s, state_path(s), *error_r);
     str_truncate(s->error, 0);
     *error_r = NULL;
@@ -552,7 +552,7 @@ struct session *session_open(struct link *link, struct group *group, struct mail
     s->event = event_create(user->event);
     event_add_category(s->event, &event_category_dovelane);
     event_set_append_log_prefix(s->event, "dovelane: ");
-    boxes_init(s);
+    mailbox_table_init(s);
     session_lists_init(s);
     i_array_init(&s->wanted, 16);
     s->plan = plan_create();
@@ -625,7 +625,7 @@ void session_close(struct session **_s)
     }
     if (s->db != NULL)
         close_state(s);
-    boxes_deinit(s);
+    mailbox_table_deinit(s);
     session_lists_deinit(s);
     array_free(&s->wanted);
     plan_free(&s->plan);

@@ -1,4 +1,4 @@
-/* box - the user's mailboxes in memory, and which of them has a folder's UIDs, a GUID, a name.
+/* mailbox_table - the user's mailboxes in memory, and which of them has a folder's UIDs, a GUID, a name.
  *
  * A folder has one mailbox at most. A name may be that of several for a while: of one that is gone and of its successor; a GUID, while a
  * mailbox becomes another folder's. Those stand in a chain behind the first, in the order in which they came. */
@@ -6,7 +6,7 @@
 
 #include <hash.h>
 
-void boxes_init(struct session *s)
+void mailbox_table_init(struct session *s)
 {
     i_array_init(&s->boxes, 16);
     hash_table_create_direct(&s->by_folder, default_pool, 0);
@@ -24,7 +24,7 @@ static void box_free(struct box *x)
     i_free(x);
 }
 
-void boxes_clear(struct session *s)
+void mailbox_table_clear(struct session *s)
 {
     struct box *const *x;
     hash_table_clear(s->by_folder, TRUE);
@@ -34,9 +34,9 @@ void boxes_clear(struct session *s)
     array_clear(&s->boxes);
 }
 
-void boxes_deinit(struct session *s)
+void mailbox_table_deinit(struct session *s)
 {
-    boxes_clear(s);
+    mailbox_table_clear(s);
     hash_table_destroy(&s->by_folder);
     hash_table_destroy(&s->by_guid);
     hash_table_destroy(&s->by_vname);

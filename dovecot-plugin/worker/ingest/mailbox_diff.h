@@ -1,10 +1,10 @@
-/* boxes - what one scan of all mailboxes finds, for boxes.c and copies.c. */
-#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_BOXES_H
-#define DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_BOXES_H
+/* mailbox_diff - what one scan of all mailboxes finds, for mailbox_diff.c and copies.c. */
+#ifndef DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_MAILBOX_DIFF_H
+#define DOVELANE_DOVECOT_PLUGIN_WORKER_INGEST_MAILBOX_DIFF_H
 
 #include "dovecot-plugin/worker/ingest/scan.h"
 
-struct found {
+struct found_mailbox {
     const char *vname;
     guid_128_t guid;
     uint32_t uid_validity;
@@ -18,7 +18,7 @@ struct found {
 struct tree {
     struct session *s;
     struct ingest *in;
-    ARRAY(struct found) found;
+    ARRAY(struct found_mailbox) found;
     struct journal *journal;
     bool copies; /* some have a GUID that another one has */
 };

@@ -1,9 +1,9 @@
-/* boxes - which mailboxes there are, against those that were there: creates, renames, deletes (F10, F22, F25).
+/* mailbox_diff - which mailboxes there are, against those that were there: creates, renames, deletes (F10, F22, F25).
  *
  * A mailbox is known by its GUID. One that is gone was deleted when the plugin wrote an intent for it (journal.c), else it is damage and is
  * made again. One with another GUID under a known name whose mailbox is gone is that mailbox, damaged. A second one with the same GUID is a copy
  * (copies.c). */
-#include "dovecot-plugin/worker/ingest/boxes.h"
+#include "dovecot-plugin/worker/ingest/mailbox_diff.h"
 
 #include <mailbox-list-iter.h>
 #include <mail-storage-private.h>
@@ -47,7 +47,7 @@ static bool is_unused(struct session *s, struct mailbox *box, uint32_t uidnext)
 
 static void add_found(struct tree *t, const char *vname)
 {
-    struct found f = {.vname = t_strdup(vname)};
+    struct found_mailbox f = {.vname = t_strdup(vname)};
     struct mailbox_metadata metadata;
     struct mailbox_status status;
     struct mailbox *box = session_mailbox(t->s, vname, 0);
@@ -136,7 +136,7 @@ static void add_unlisted(struct tree *t, const char *vname)
 {
     struct mail_namespace *ns = mail_namespace_find(t->s->user->namespaces, vname);
     const char *name = mailbox_list_get_storage_name(ns->list, vname), *path, *why;
-    struct found f = {.vname = t_strdup(vname), .unreadable = TRUE, .lasting = TRUE};
+    struct found_mailbox f = {.vname = t_strdup(vname), .unreadable = TRUE, .lasting = TRUE};
     struct stat st;
     if (!session_has_namespace(t->s, ns) || !mailbox_list_is_valid_name(ns->list, name, &why) ||
         is_alias(ns->list, vname) ||
@@ -161,7 +161,7 @@ static void mark_rows_of(struct session *s, const char *vname)
 
 static void find_unlisted(struct tree *t)
 {
-    const struct found *f;
+    const struct found_mailbox *f;
     struct box *const *xp;
     array_foreach(&t->s->boxes, xp) (*xp)->found = FALSE;
     array_foreach(&t->found, f) mark_rows_of(t->s, f->vname);
@@ -186,7 +186,7 @@ static int core(struct session *s, int r, const char *vname)
 }
 
 /* The mailbox may have other contents under the old UIDs: all of it is compared, what is missing is damage. */
-static int bind_box(struct session *s, struct box *x, const struct found *f)
+static int bind_box(struct session *s, struct box *x, const struct found_mailbox *f)
 {
     x->lost = x->gone || (!guid_128_is_empty(x->guid) && !guid_128_equals(x->guid, f->guid));
     box_set_guid(s, x, f->guid);
@@ -204,7 +204,7 @@ static void say_outside(struct tree *t, const char *vname)
     array_push_back(&t->in->outside, &name);
 }
 
-static int create_folder(struct tree *t, const struct found *f)
+static int create_folder(struct tree *t, const struct found_mailbox *f)
 {
     struct session *s = t->s;
     buffer_t *name = t_buffer_create(128);
@@ -279,7 +279,7 @@ static int renamed(struct session *s, struct box *x, const char *vname)
 
 /* Its mailbox has a name that is not replicated: it is none of the folder's any more. That is made
  * again, as it is at the other sites; by who made one of its name since, too. */
-static int goes_beyond(struct tree *t, struct box *x, struct found *f)
+static int goes_beyond(struct tree *t, struct box *x, struct found_mailbox *f)
 {
     session_note(t->s, NOTE_WARNING, "%s was renamed to a name that is not replicated: it stays as it is at the "
                  "other sites, and is made again", x->vname);
@@ -305,7 +305,7 @@ static void leaves(struct box *x)
 
 /* RENAME INBOX x: its id is a constant, so this is a create of x and a move of what was seen in INBOX (F25), and not held there. Until its
  * mails have left, both rows have the mailbox' GUID, which tells of it. */
-static int inbox_renamed(struct tree *t, struct box *x, const struct found *f)
+static int inbox_renamed(struct tree *t, struct box *x, const struct found_mailbox *f)
 {
     if (x->next_guid == NULL) {
         session_note(t->s, NOTE_INFO, "INBOX was renamed to %s: its mails move there", f->vname);
@@ -321,7 +321,7 @@ static int inbox_renamed(struct tree *t, struct box *x, const struct found *f)
 static int match_known(struct tree *t)
 {
     struct session *s = t->s;
-    struct found *f;
+    struct found_mailbox *f;
     array_foreach_modifiable(&t->found, f)
     {
         struct box *x = f->x;
@@ -358,7 +358,7 @@ static bool take_absent(struct box *x)
 }
 
 /* A row whose mailbox this one is, though it has another GUID. */
-static struct box *damaged_as(struct tree *t, const struct found *f)
+static struct box *damaged_as(struct tree *t, const struct found_mailbox *f)
 {
     struct session *s = t->s;
     buffer_t *name = t_buffer_create(128);
@@ -387,7 +387,7 @@ static bool inbox_leaves(struct session *s)
 static int match_new(struct tree *t)
 {
     struct session *s = t->s;
-    struct found *f;
+    struct found_mailbox *f;
     array_foreach_modifiable(&t->found, f)
     {
         if (f->x != NULL || f->unreadable)
@@ -420,7 +420,7 @@ static bool name_aside(struct session *s, const struct box *x, buffer_t *name)
 static int make_room(struct tree *t, struct box *x)
 {
     buffer_t *name = t_buffer_create(128);
-    const struct found *f;
+    const struct found_mailbox *f;
     array_foreach(&t->found, f)
     {
         if (strcmp(f->vname, x->vname) == 0 && name_aside(t->s, x, name))
@@ -511,7 +511,7 @@ static int judge_deleted(struct tree *t)
 /* What cannot be read, and may be one that is missed, renamed; NULL: nothing. -1 */
 static int any_nameless(struct tree *t, const char **vname_r)
 {
-    const struct found *f;
+    const struct found_mailbox *f;
     *vname_r = NULL;
     array_foreach(&t->found, f)
     {
@@ -527,7 +527,7 @@ static int any_nameless(struct tree *t, const char **vname_r)
 static int keep_nameless(struct tree *t)
 {
     ARRAY_TYPE(const_string) names;
-    const struct found *f;
+    const struct found_mailbox *f;
     t_array_init(&names, 8);
     array_foreach(&t->found, f)
     {
@@ -573,7 +573,7 @@ static int judge_lost(struct tree *t)
 static int find(struct tree *t, bool locked)
 {
     struct session *s = t->s;
-    struct found *f;
+    struct found_mailbox *f;
     struct box *const *x;
     array_clear(&t->found);
     if (find_mailboxes(t) < 0)
@@ -639,7 +639,7 @@ static int find_all(struct tree *t)
 /* Whatever it is that could not be read may be one. */
 static bool no_outside(const struct tree *t)
 {
-    const struct found *f;
+    const struct found_mailbox *f;
     array_foreach(&t->found, f)
     {
         if (f->unreadable)
@@ -656,7 +656,7 @@ static int conclude(struct tree *t)
     return judge_deleted(t) < 0 || match_known(t) < 0 || match_new(t) < 0 ? -1 : judge_lost(t);
 }
 
-int boxes_ingest(struct session *s, struct ingest *in)
+int mailbox_diff_ingest(struct session *s, struct ingest *in)
 {
     struct tree t = {.s = s, .in = in};
     t_array_init(&t.found, 16);
