@@ -362,7 +362,7 @@ static enum frame_result tick(struct session *s, bool first)
     const struct frame_ingest all = {.n = 0};
     int r = s->exchange_first || s->scan_again || first ? ingest(s, &all) : apply(s, 0);
     give_rest(s);
-    return result_of(peer_exchanges_run(s) < 0 || rounds_run(s) < 0 || r < 0 ? -1 : 0);
+    return result_of(peer_exchanges_run(s) < 0 || uid_rounds_run(s) < 0 || r < 0 ? -1 : 0);
 }
 
 /* The user anew, before anything is concluded from files that are not there any more. */
@@ -415,7 +415,7 @@ static void serve_user(struct link *l, const struct frame *f)
     /* Whatever was found by the way: a flag set while others were applied, a mailbox compared again. */
     if (send_new_ops(s) < 0 && result == FRAME_OK)
         result = FRAME_TEMPORARY;
-    rounds_wanted(s);
+    uid_rounds_wanted(s);
     peer_join_waits(s);
     keep_look(s);
     if (array_count(&s->pending_wants) > 0)

@@ -5,9 +5,9 @@
  *                             │              (what became of it), guids.c, attributes.c,
  *                             │              subscriptions.c; journal.c (what the plugin says was wanted)
  *                             ├─▶ apply.c    state ─▶ mailboxes: tree.c (folders), place.c, sync.c, renumber.c (mails), attributes.c, subscriptions.c;
- *                             │              writing.c (what is begun there), redate.c (modseqs)
+ *                             │              write_intent.c (what is begun there), modseq_repair.c (modseqs)
  *                             ├─▶ send_ops.c     ops ─▶ parcels for a peer
- *                             ├─▶ peer.c     a peer's parcels: ops, exchanges, bodies; rounds.c: UID rounds
+ *                             ├─▶ peer.c     a peer's parcels: ops, exchanges, bodies; uid_rounds.c: UID rounds
  *                             └─▶ admin.c    verbs of doveadm for this user
  *     below all of them: open.c (mailboxes), rows.c and mailbox_table.c (what this program itself remembers), names.c (folder names), flags.c, body.c and
  *     body_requests.c (mails as bytes)
@@ -112,28 +112,28 @@ void spare_logs_remove(ARRAY_TYPE(spare_log) *);
 /* Ends the array. */
 void spare_logs_forget(ARRAY_TYPE(spare_log) *);
 
-/* --- writing.c ------------------------------------------------------------------------------------------------------ */
+/* --- write_intent.c ------------------------------------------------------------------------------------------------------ */
 
 /* What is about to be committed to a mailbox is said in a row first. After a crash, or a commit that failed, the mailbox's log tells
  * whether it happened, and the state hears of it exactly: whatever a client did since then is his. */
-enum writing_kind { WRITING_PLACE = 1, WRITING_FLAGS };
-struct writing {
+enum write_intent_kind { WRITE_INTENT_PLACE = 1, WRITE_INTENT_FLAGS };
+struct write_intent {
     struct log_pos from;
     struct orset_buf row;
 };
-void writing_begin(struct writing *, struct mailbox *, enum writing_kind);
+void write_intent_begin(struct write_intent *, struct mailbox *, enum write_intent_kind);
 /* PLACE: the UID asked for, 0: the next one; in the order of the saves. FLAGS: folder and dot are not used. */
-void writing_add(struct writing *, uint32_t uid, uint32_t folder, struct orset_dot, const struct orset_flags *);
-void writing_free(struct writing *);
+void write_intent_add(struct write_intent *, uint32_t uid, uint32_t folder, struct orset_dot, const struct orset_flags *);
+void write_intent_free(struct write_intent *);
 /* Inside a transaction of the state: before, and after. */
-int writing_put(struct session *, struct box *, struct writing *);
-int writing_end(struct session *, struct box *);
+int write_intent_put(struct session *, struct box *, struct write_intent *);
+int write_intent_end(struct session *, struct box *);
 /* Inside ingest's transaction. */
-int writing_recover(struct session *, struct mailbox *, struct box *, const struct log_scan *);
+int write_intent_recover(struct session *, struct mailbox *, struct box *, const struct log_scan *);
 /* An earlier one is not known to have ended: nothing else is begun there. */
-bool writing_unfinished(struct session *, const struct box *);
+bool write_intent_unfinished(struct session *, const struct box *);
 /* Which of n mails got which UID of one transaction's, by those that were asked for. False: they are not as many. */
-bool writing_assign(const ARRAY_TYPE(seq_range) *saved, const uint32_t *asked, uint32_t *got, unsigned n);
+bool write_intent_assign(const ARRAY_TYPE(seq_range) *saved, const uint32_t *asked, uint32_t *got, unsigned n);
 /* Inside a transaction. */
 int moved_add(struct session *, struct box *, const struct moved *, unsigned n);
 int moved_load(struct session *, struct box *, const uint8_t *value, size_t len);
@@ -384,12 +384,12 @@ int renumber_unfinished(struct session *, uint32_t folder);
 int bodies_apply(struct session *, uint64_t ask); /* mails whose bytes are not those agreed on */
 /* Ends a change of UIDs that a crash cut short; row: what it left. uids: old ones, added to. 1; 0: not now, the mailbox is locked; -1 */
 int renumber_recover(struct session *, struct mailbox *, struct box *, const uint8_t *row, size_t len, ARRAY_TYPE(seq_range) *uids);
-/* redate.c: own changes that a batch's sender had not heard of. Inside the batch's transaction; and
+/* modseq_repair.c: own changes that a batch's sender had not heard of. Inside the batch's transaction; and
  * when that is committed. */
-int redate_say(struct session *, const struct peer *, uint64_t confirmed);
-void redate_said(struct session *, struct peer *, uint64_t confirmed);
-int redate_apply(struct session *);
-int redate_load(struct session *);
+int modseq_repair_note(struct session *, const struct peer *, uint64_t confirmed);
+void modseq_repair_noted(struct session *, struct peer *, uint64_t confirmed);
+int modseq_repair_apply(struct session *);
+int modseq_repair_load(struct session *);
 /* All that are there, or those that the log says were changed: only such a one was unset by somebody. In a transaction. */
 enum attributes_said {
     ATTRIBUTES_BY_USER, /* somebody changed them */
@@ -443,7 +443,7 @@ int peers_say_read(struct session *);
 int peer_is_reading(struct session *, struct peer *); /* its answer says so */
 enum frame_result reading_parcel(struct session *, struct peer *, struct text body);
 
-/* --- send_ops.c, peer.c, rounds.c, admin.c ------------------------------------------------------------------------------ */
+/* --- send_ops.c, peer.c, uid_rounds.c, admin.c ------------------------------------------------------------------------------ */
 
 #define OUTBOX_MOST (8 * 1024 * 1024) /* bytes of batches for one question, and one more of them */
 /* from: of NEW, what was sent from there on is to be sent again; 0: nothing. Of CONFIRMED, 1: one batch; 0: all. */
@@ -459,10 +459,10 @@ int peer_join(struct session *, const struct peer *);
 void peer_join_waits(struct session *); /* wants a TICK when that wait is over */
 int peer_exchanges_run(struct session *); /* those that got no answer begin anew */
 int peer_drop_confirmed(struct session *);
-int rounds_run(struct session *);
-int rounds_follow(struct session *); /* those that came while mails lacked */
-void rounds_wanted(struct session *); /* asks for a TICK when a folder is dirty */
-enum frame_result rounds_parcel(struct session *, const struct frame_parcel *);
+int uid_rounds_run(struct session *);
+int uid_rounds_follow(struct session *); /* those that came while mails lacked */
+void uid_rounds_wanted(struct session *); /* asks for a TICK when a folder is dirty */
+enum frame_result uid_rounds_parcel(struct session *, const struct frame_parcel *);
 enum frame_result admin(struct session *, const char *const *args);
 /* A row of an admin's answer. */
 void link_reply(struct link *, const char *fmt, ...) ATTR_FORMAT(2, 3);

@@ -32,7 +32,7 @@ struct run {
     struct mailbox *box;
     struct mailbox_transaction_context *trans;
     ARRAY(struct item) items;
-    struct writing writing;
+    struct write_intent writing;
     uint64_t min_modseq;
 };
 
@@ -142,7 +142,7 @@ static int flags_item(struct run *r, struct item *item)
         session_explain(s, "%s: UID %u: has %s, by what other sites did it is to have %s", r->x->vname, item->uid, flags_text(s, &now),
                         flags_text(s, &wanted));
         flags_holdable(s, r->box, &wanted, &item->seen);
-        writing_add(&r->writing, item->uid, 0, (struct orset_dot){0, 0}, &item->seen);
+        write_intent_add(&r->writing, item->uid, 0, (struct orset_dot){0, 0}, &item->seen);
         item->done = TRUE;
     }
     mail_free(&mail);
@@ -167,7 +167,7 @@ static int flags_done(struct run *r)
     }
     if (core_or_rollback(s, e) < 0)
         return -1;
-    if (writing_end(s, r->x) < 0) {
+    if (write_intent_end(s, r->x) < 0) {
         session_rollback(s);
         return -1;
     }
@@ -186,7 +186,7 @@ static int flags_say(struct run *r)
     }
     if (core_or_rollback(r->s, e) < 0)
         return -1;
-    if (writing_put(r->s, r->x, &r->writing) < 0) {
+    if (write_intent_put(r->s, r->x, &r->writing) < 0) {
         session_rollback(r->s);
         return -1;
     }
@@ -198,14 +198,14 @@ static int flags_run(struct run *r)
     int opened = run_open(r);
     if (opened <= 0)
         return opened;
-    if (writing_unfinished(r->s, r->x))
+    if (write_intent_unfinished(r->s, r->x))
         return 0;
     if (session_begin(r->s) < 0)
         return -1;
     run_begin(r, "dovelane flags");
-    writing_begin(&r->writing, r->box, WRITING_FLAGS);
+    write_intent_begin(&r->writing, r->box, WRITE_INTENT_FLAGS);
     int e = flags_say(r);
-    writing_free(&r->writing);
+    write_intent_free(&r->writing);
     if (e < 0) {
         mailbox_transaction_rollback(&r->trans);
         return -1;
@@ -426,8 +426,8 @@ int apply(struct session *s, uint64_t ask)
         return ingest(s, &all);
     }
     /* Where a mail turns out to be another than the one it is bound to, that one is to be placed. */
-    if (redate_apply(s) < 0 || tree_apply(s) < 0 || bodies_apply(s, ask) < 0 || place_apply(s, ask) < 0 ||
-        rows_apply(s, ORSET_TODO_FLAGS, flags_run) < 0 || rounds_follow(s) < 0 || renumber_apply(s) < 0 ||
+    if (modseq_repair_apply(s) < 0 || tree_apply(s) < 0 || bodies_apply(s, ask) < 0 || place_apply(s, ask) < 0 ||
+        rows_apply(s, ORSET_TODO_FLAGS, flags_run) < 0 || uid_rounds_follow(s) < 0 || renumber_apply(s) < 0 ||
         rows_apply(s, ORSET_TODO_REMOVE, remove_run) < 0 || tree_apply_deletions(s) < 0 ||
         named_apply(s) < 0)
         return -1;

@@ -261,16 +261,16 @@ static int by_claim(const struct item *a, const struct item *b)
     return a->todo.message.claim < b->todo.message.claim ? -1 : a->todo.message.claim > b->todo.message.claim;
 }
 
-static int say_writing(struct placing *p, struct writing *w)
+static int say_writing(struct placing *p, struct write_intent *w)
 {
     for (unsigned i = 0; i < p->n; i++) {
         const struct item *item = &p->item[i];
         if (item->saved)
-            writing_add(w, item->asked, item->todo.message.folder, item->todo.message.dot, &item->seen);
+            write_intent_add(w, item->asked, item->todo.message.folder, item->todo.message.dot, &item->seen);
     }
     if (session_begin(p->s) < 0)
         return -1;
-    if (writing_put(p->s, p->x, w) < 0) {
+    if (write_intent_put(p->s, p->x, w) < 0) {
         session_rollback(p->s);
         return -1;
     }
@@ -305,13 +305,13 @@ static int save_items(struct placing *p)
 {
     struct mail_transaction_commit_changes changes;
     struct seq_range_iter iter;
-    struct writing w;
+    struct write_intent w;
     unsigned n = 0;
     p->trans = mailbox_transaction_begin(p->box,
                                          MAILBOX_TRANSACTION_FLAG_EXTERNAL | MAILBOX_TRANSACTION_FLAG_ASSIGN_UIDS |
                                              MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY,
                                          "dovelane place");
-    writing_begin(&w, p->box, WRITING_PLACE);
+    write_intent_begin(&w, p->box, WRITE_INTENT_PLACE);
     for (unsigned i = 0; i < p->n; i++) {
         T_BEGIN {
             (void)save_item(p, &p->item[i]);
@@ -326,7 +326,7 @@ static int save_items(struct placing *p)
     } else if (p->nsaved > 0) {
         said = say_writing(p, &w);
     }
-    writing_free(&w);
+    write_intent_free(&w);
     if (p->nsaved == 0 || said < 0) {
         mailbox_transaction_rollback(&p->trans);
         if (said < 0)
@@ -382,7 +382,7 @@ static int place_done(struct placing *p)
     }
     if (e < 0)
         session_core_failed(s, p->x->vname);
-    if (e < 0 || (first && patience_renew(s, p->folder) < 0) || writing_end(s, p->x) < 0) {
+    if (e < 0 || (first && patience_renew(s, p->folder) < 0) || write_intent_end(s, p->x) < 0) {
         session_rollback(s);
         return -1;
     }
@@ -420,7 +420,7 @@ static int open_and_save(struct placing *p)
             failed(p);
         p->again = !p->relooked;
         p->relooked = TRUE;
-    } else if (p->x->saver != 0 || writing_unfinished(p->s, p->x) || rows_say_saving(p->s, p->box, p->x) < 0) {
+    } else if (p->x->saver != 0 || write_intent_unfinished(p->s, p->x) || rows_say_saving(p->s, p->box, p->x) < 0) {
         failed(p); /* it could not be looked at; what is there of these mails is not known */
         p->s->cut_short = p->s->cut_short || p->x->saver != 0;
     } else {

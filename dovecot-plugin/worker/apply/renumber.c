@@ -229,7 +229,7 @@ static int bind_new(struct session *s, struct box *x, const struct renumber *v, 
     int r = 0;
     if (session_begin(s) < 0)
         return -1;
-    s->redates_anew++;
+    s->modseq_repairs_anew++;
     for (unsigned i = 0; i < n && r >= 0; i++)
         if ((r = orset_done_renumber(s->os, x->folder, v[i].uid, v[i].got != 0 ? v[i].got : v[i].uid)) < 0)
             session_core_failed(s, "renumber");
@@ -336,7 +336,7 @@ static int copies_in_log(struct recovery *c, struct renumber *v, unsigned n, con
         asked[i] = v[i].new_uid;
     if (scan.verdict == LOG_SCAN_UNBROKEN && array_count(&scan.own_saved) == 0)
         c->known = NOT_IN_LOG;
-    else if (c->broken || !writing_assign(&scan.own_saved, asked, got, n))
+    else if (c->broken || !write_intent_assign(&scan.own_saved, asked, got, n))
         c->known = NOT_KNOWN;
     for (unsigned i = 0; i < n && c->known == IN_LOG; i++)
         v[i].got = got[i];

@@ -125,7 +125,7 @@ static enum frame_result take_batch(struct session *s, struct peer *p, struct te
         session_rollback(s);
         return batch_refused(s, p, e, text);
     }
-    if (fatal(e) || heard(s, p, &r) < 0 || (r.applied > 0 && redate_say(s, p, r.confirmed) < 0)) {
+    if (fatal(e) || heard(s, p, &r) < 0 || (r.applied > 0 && modseq_repair_note(s, p, r.confirmed) < 0)) {
         session_core_failed(s, "batch");
         session_rollback(s);
         return FRAME_TEMPORARY;
@@ -134,7 +134,7 @@ static enum frame_result take_batch(struct session *s, struct peer *p, struct te
     if (session_commit(s) < 0)
         return FRAME_TEMPORARY;
     if (r.applied > 0)
-        redate_said(s, p, r.confirmed);
+        modseq_repair_noted(s, p, r.confirmed);
     if (!r.lost)
         p->lost_since = 0;
     else if (p->lost_since == 0)
@@ -486,7 +486,7 @@ static enum frame_result parcel(struct session *s, const struct frame_parcel *f)
     case PARCEL_BODIES: return bodies_parcel(s, p, f->body);
     case PARCEL_UID_DIRTY:
     case PARCEL_UID_ASK:
-    case PARCEL_UID_ANSWER: return rounds_parcel(s, f);
+    case PARCEL_UID_ANSWER: return uid_rounds_parcel(s, f);
     case PARCEL_ANSWER_READING: return peer_is_reading(s, p) < 0 ? FRAME_TEMPORARY : answer_parcel(s, p, f->body);
     case PARCEL_READING: return reading_parcel(s, p, f->body);
     default:

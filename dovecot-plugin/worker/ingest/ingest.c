@@ -210,7 +210,7 @@ static int end_begun(struct mailbox_scan *l)
         if (l->log.anew)
             array_append_array(&l->said.words, &l->log.words);
     }
-    return l->x->writing.seq != 0 && writing_recover(s, l->box, l->x, &l->log) < 0 ? -1 : 1;
+    return l->x->writing.seq != 0 && write_intent_recover(s, l->box, l->x, &l->log) < 0 ? -1 : 1;
 }
 
 static int begun_ended(struct mailbox_scan *l)
@@ -231,7 +231,7 @@ static int choose_uids(struct mailbox_scan *l)
     if (l->log.verdict != LOG_SCAN_UNBROKEN || l->x->all || l->x->saver != 0)
         l->all = TRUE;
     if (l->all || l->x->adopted != 0)
-        l->s->redates_anew++;
+        l->s->modseq_repairs_anew++;
     if (!l->all) {
         array_append_array(&l->uids, &l->log.touched);
         return 0;

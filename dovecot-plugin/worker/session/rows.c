@@ -204,9 +204,9 @@ void box_forget(struct session *s, struct box *x)
     orset_key_num(&k, x->folder);
     (void)rows_del(s, 'b', k.b, k.n);
     (void)rows_del(s, ROW_SAVING, k.b, k.n);
-    (void)rows_del(s, ROW_WRITING, k.b, k.n);
+    (void)rows_del(s, ROW_WRITE_INTENT, k.b, k.n);
     (void)rows_del(s, ROW_MOVED, k.b, k.n);
-    (void)rows_del(s, ROW_REDATE, k.b, k.n);
+    (void)rows_del(s, ROW_MODSEQ_REPAIR, k.b, k.n);
     (void)rows_del(s, ROW_RENUMBER, k.b, k.n);
     box_drop(s, x);
 }
@@ -399,7 +399,7 @@ static int find_cut_short(struct session *s)
     s->cut_short = FALSE;
     array_foreach(&s->boxes, x) s->cut_short = s->cut_short || (*x)->moving != NULL || (*x)->deleting;
     return rows_each(s, ROW_RENUMBER, found_one, &s->cut_short) < 0 || rows_each(s, ROW_SAVING, load_saver, s) < 0 ||
-                   rows_each(s, ROW_WRITING, load_writing, s) < 0 || rows_each(s, ROW_MOVED, load_moved, s) < 0
+                   rows_each(s, ROW_WRITE_INTENT, load_writing, s) < 0 || rows_each(s, ROW_MOVED, load_moved, s) < 0
                ? -1
                : 0;
 }
@@ -414,7 +414,7 @@ int rows_load(struct session *s)
         s->peer[i].behind = s->peer[i].forgotten = s->peer[i].answered = s->peer[i].told_reading = FALSE;
         s->peer[i].reading_until = 0;
     }
-    if (rows_each(s, 'b', load_box, s) < 0 || rows_each(s, 'p', load_peer, s) < 0 || find_cut_short(s) < 0 || redate_load(s) < 0)
+    if (rows_each(s, 'b', load_box, s) < 0 || rows_each(s, 'p', load_peer, s) < 0 || find_cut_short(s) < 0 || modseq_repair_load(s) < 0)
         return -1;
     int r = rows_get(s, 'j', "", 0, &v, &len);
     s->unasked = FALSE;

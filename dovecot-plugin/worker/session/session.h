@@ -93,7 +93,7 @@ struct box {
     struct log_pos reasserted; /* until there a scan whose cursor stayed told which flags clients set though they were set. In memory only */
     bool saving;       /* a row says that this process saves there (Maildir) */
     pid_t saver;       /* it says so of an earlier one, which did not end well: what that had not finished looks like new mail. 0: none */
-    struct log_pos writing; /* a row says what this program was about to commit behind there (writing.c) */
+    struct log_pos writing; /* a row says what this program was about to commit behind there (write_intent.c) */
     ARRAY_TYPE(moved) moved; /* by old UID */
     bool doubted; /* a UID names another mail than the state says: the next scan goes by GUIDs. In memory only */
     uint64_t doubt_again; /* no other comparison for that reason before, by the monotonic clock; in memory only */
@@ -164,10 +164,10 @@ struct body_request {
 /* Own changes that have modseqs above those that a peer told, or a row says that they are to get
  * them: no batch of its needs to look at them again. That holds as long as no modseq that a peer
  * told has risen, and no mail has got another UID or index. */
-struct redated {
+struct modseqs_repaired {
     uint16_t self; /* whose numbers these are */
     uint64_t from, upto; /* numbers behind from, up to upto */
-    uint64_t when; /* redate_when() */
+    uint64_t when; /* modseq_repair_when() */
 };
 
 /* What is known of a peer; a row of its own each. */
@@ -178,7 +178,7 @@ struct peer {
     bool behind;        /* it has what this state has not */
     bool forgotten;     /* its backlog was dropped: it will have to exchange */
     time_t lost_since;  /* it speaks of fewer own numbers than are here */
-    struct redated redated; /* in memory only */
+    struct modseqs_repaired modseqs_repaired; /* in memory only */
     bool answered;      /* a new state or epoch asked it, and all that it has came */
     time_t reading_until; /* its state is new, and has not read its mailboxes yet: so long that is believed; 0: it has */
     time_t asked_whether_read; /* in this session */
@@ -226,8 +226,8 @@ struct session {
     bool unasked;                       /* that wait ended, and not all have answered since */
     bool read;                          /* all mailboxes were read since it was opened, or made anew */
     uint64_t read_upto;                 /* own ops at that time */
-    uint64_t redates_anew;              /* how often mails got another UID or index (struct redated) */
-    bool redates;                       /* rows say that mails are to be redated */
+    uint64_t modseq_repairs_anew;       /* how often mails got another UID or index (struct modseqs_repaired) */
+    bool modseq_repairs;                /* rows say that mails are to get other modseqs */
     bool rewound;                       /* the state was found to be older than the mailboxes, and not all of them were looked at since */
     struct bodies *bodies;              /* that came with the parcel in work */
     size_t send_room;                   /* bytes of batches that may still go out before main is asked whether the lanes take more */
@@ -429,15 +429,15 @@ int rows_corrupt(struct session *, const char *what);
 #define ROW_SIEVE 'e'         /* the directory of Sieve scripts, when one was last seen in it: struct file_id, path; "-": how many are gone, since when */
 #define ROW_ATTRIBUTES 'a'    /* folder, key: hash of the value seen last, since when, and of those before it (attributes.c) */
 #define ROW_SAVING 'm'        /* folder, a Maildir: process that saves there */
-#define ROW_WRITING 'w'       /* folder: what is about to be committed to its mailbox (writing.c) */
+#define ROW_WRITE_INTENT 'w'  /* folder: what is about to be committed to its mailbox (write_intent.c) */
 #define ROW_MOVED 'o'         /* folder: UIDs that got another one lately */
 #define ROW_MAP 'y'          /* storage directory of an mdbox: the index id of its map, what its last rebuild left (mdbox.c) */
 #define ROW_EXPUNGED 'g'     /* time, folder, GUID of a mail of an mdbox that was expunged */
 #define ROW_NAME_MAX (4 * FRAME_NAME_MAX) /* bytes of a mailbox's name in a row: the library's names are longer in UTF-8 than in the form that it bounds */
-#define ROW_UNREADABLE 'q'    /* hashes of the names of mailboxes that could not be read when nothing was missed (unreadable.c) */
-#define ROW_REDATE 'k'        /* folder: UIDs whose changes are to be dated behind a peer's modseq (redate.c) */
-#define ROW_WAITS 'h'         /* folder: how often other sites spoke while mails waited for the body of one before them, and when last (patience.c) */
-#define ROW_REWOUND 'x'       /* the state was found to be older than the mailboxes; until all were looked at */
+#define ROW_UNREADABLE 'q'       /* hashes of the names of mailboxes that could not be read when nothing was missed (unreadable.c) */
+#define ROW_MODSEQ_REPAIR 'k'    /* folder: UIDs whose changes are to be dated behind a peer's modseq (modseq_repair.c) */
+#define ROW_WAITS 'h'            /* folder: how often other sites spoke while mails waited for the body of one before them, and when last (patience.c) */
+#define ROW_REWOUND 'x'          /* the state was found to be older than the mailboxes; until all were looked at */
 
 /* Before this program saves into a mailbox. A Maildir's file is there before its line in dovecot-uidlist, where its GUID is: ended in
  * between, it looks like somebody's new mail. Only the process' number in the file's name tells whose it is. */

@@ -541,7 +541,7 @@ static void no_source(struct site *s, const struct orset_todo *t)
             fail("a mail is to be removed before its copy is made", s);
 }
 
-/* What rounds.c does: a round that came while mails lacked is followed when nothing is waited for. */
+/* What uid_rounds.c does: a round that came while mails lacked is followed when nothing is waited for. */
 static void follow_rounds(struct site *s)
 {
     static struct orset_todo t;

@@ -1,4 +1,4 @@
-/* rounds - one UID for one mail on all sites: the keeper of a folder asks, each site answers, the keeper settles (F31, orset's
+/* uid_rounds - one UID for one mail on all sites: the keeper of a folder asks, each site answers, the keeper settles (F31, orset's
  * uid.h). Mail never waits for it. A round under way is rows, because the user may be closed between question and answer.
  *
  * UID_DIRTY = u64 site, u64 epoch, num number of the folder's id (zeros: INBOX). */
@@ -248,7 +248,7 @@ static int tell_keeper(struct session *s, uint32_t folder, uint64_t keeper)
     return r;
 }
 
-int rounds_run(struct session *s)
+int uid_rounds_run(struct session *s)
 {
     bool told = FALSE;
     int r = 0;
@@ -292,7 +292,7 @@ static bool round_under_way(struct session *s)
     return any;
 }
 
-void rounds_wanted(struct session *s)
+void uid_rounds_wanted(struct session *s)
 {
     if (!s->exchange_first && round_under_way(s))
         session_want_tick(s, SETTLE_SECS * 1000);
@@ -321,7 +321,7 @@ static int follow(struct session *s, uint32_t folder)
     return session_commit(s);
 }
 
-int rounds_follow(struct session *s)
+int uid_rounds_follow(struct session *s)
 {
     int r = 0;
     orset_uid_hold(s->os, FALSE);
@@ -418,7 +418,7 @@ static enum frame_result answer_parcel(struct session *s, const struct frame_par
     return settle(s, folder) < 0 ? FRAME_TEMPORARY : FRAME_OK;
 }
 
-enum frame_result rounds_parcel(struct session *s, const struct frame_parcel *f)
+enum frame_result uid_rounds_parcel(struct session *s, const struct frame_parcel *f)
 {
     switch (f->kind) {
     case PARCEL_UID_DIRTY: return dirty_parcel(s, f);

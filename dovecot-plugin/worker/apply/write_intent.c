@@ -1,4 +1,4 @@
-/* writing - what this program is about to commit to a mailbox, and whether it did.
+/* write_intent - what this program is about to commit to a mailbox, and whether it did.
  *
  *     the state's commit: a row with what will be written, and where the mailbox's log ended
  *     the mailbox's commit
@@ -17,7 +17,7 @@
 
 #include <time.h>
 
-#define WRITING_VERSION 1
+#define WRITE_INTENT_VERSION 1
 #define MOVED_SECS 3600 /* nobody has a view of a mailbox that is older, or so it is hoped */
 #define MOVED_MAX 100000
 
@@ -66,18 +66,18 @@ static struct orset_key key_of(const struct box *x)
     return k;
 }
 
-void writing_begin(struct writing *w, struct mailbox *box, enum writing_kind kind)
+void write_intent_begin(struct write_intent *w, struct mailbox *box, enum write_intent_kind kind)
 {
     i_zero(w);
     w->from = log_end(box);
     w->row.alloc = session_alloc();
-    orset_buf_u8(&w->row, WRITING_VERSION);
+    orset_buf_u8(&w->row, WRITE_INTENT_VERSION);
     orset_buf_num(&w->row, w->from.seq);
     orset_buf_num(&w->row, w->from.offset);
     orset_buf_u8(&w->row, (uint8_t)kind);
 }
 
-void writing_add(struct writing *w, uint32_t uid, uint32_t folder, struct orset_dot dot, const struct orset_flags *flags)
+void write_intent_add(struct write_intent *w, uint32_t uid, uint32_t folder, struct orset_dot dot, const struct orset_flags *flags)
 {
     orset_buf_num(&w->row, uid);
     orset_buf_num(&w->row, folder);
@@ -86,30 +86,30 @@ void writing_add(struct writing *w, uint32_t uid, uint32_t folder, struct orset_
     put_flags(&w->row, flags);
 }
 
-void writing_free(struct writing *w)
+void write_intent_free(struct write_intent *w)
 {
     orset_buf_free(&w->row);
 }
 
-int writing_put(struct session *s, struct box *x, struct writing *w)
+int write_intent_put(struct session *s, struct box *x, struct write_intent *w)
 {
     struct orset_key k = key_of(x);
     if (w->row.failed)
         return session_fail(s, "out of memory");
-    if (rows_put(s, ROW_WRITING, k.b, k.n, w->row.data, w->row.len) < 0)
+    if (rows_put(s, ROW_WRITE_INTENT, k.b, k.n, w->row.data, w->row.len) < 0)
         return -1;
     x->writing = w->from;
     return 0;
 }
 
-int writing_end(struct session *s, struct box *x)
+int write_intent_end(struct session *s, struct box *x)
 {
     struct orset_key k = key_of(x);
     i_zero(&x->writing);
-    return rows_del(s, ROW_WRITING, k.b, k.n);
+    return rows_del(s, ROW_WRITE_INTENT, k.b, k.n);
 }
 
-bool writing_unfinished(struct session *s, const struct box *x)
+bool write_intent_unfinished(struct session *s, const struct box *x)
 {
     if (x->writing.seq == 0)
         return FALSE;
@@ -120,7 +120,7 @@ bool writing_unfinished(struct session *s, const struct box *x)
 
 /* --- what became of it ---------------------------------------------------------------------------------------------- */
 
-bool writing_assign(const ARRAY_TYPE(seq_range) *saved, const uint32_t *asked, uint32_t *got, unsigned n)
+bool write_intent_assign(const ARRAY_TYPE(seq_range) *saved, const uint32_t *asked, uint32_t *got, unsigned n)
 {
     struct seq_range_iter iter;
     ARRAY_TYPE(seq_range) left;
@@ -151,7 +151,7 @@ static int placed(struct session *s, struct box *x, const struct log_scan *scan,
     uint32_t *asked = t_new(uint32_t, n + 1), *got = t_new(uint32_t, n + 1);
     for (unsigned i = 0; i < n; i++)
         asked[i] = v[i].uid;
-    if (!writing_assign(&scan->own_saved, asked, got, n))
+    if (!write_intent_assign(&scan->own_saved, asked, got, n))
         return 0; /* nothing was saved; or, without a log, what was is found by its GUID */
     session_note(s, NOTE_INFO, "%s: %u mails were being saved when this was cut short: they are there", x->vname, n);
     for (unsigned i = 0; i < n; i++)
@@ -181,13 +181,13 @@ static int flags_written(struct session *s, struct mailbox *box, struct box *x, 
     return r < 0 ? session_core_failed(s, x->vname) : 0;
 }
 
-int writing_recover(struct session *s, struct mailbox *box, struct box *x, const struct log_scan *scan)
+int write_intent_recover(struct session *s, struct mailbox *box, struct box *x, const struct log_scan *scan)
 {
     struct orset_key k = key_of(x);
     const uint8_t *value;
     ARRAY(struct written) list;
     size_t len;
-    int r = rows_get(s, ROW_WRITING, k.b, k.n, &value, &len);
+    int r = rows_get(s, ROW_WRITE_INTENT, k.b, k.n, &value, &len);
     if (r < 0)
         return -1;
     if (r > 0 && scan->verdict != LOG_SCAN_BROKEN) {
@@ -196,23 +196,23 @@ int writing_recover(struct session *s, struct mailbox *box, struct box *x, const
         (void)orset_read_u8(&in);
         (void)orset_read_num(&in, UINT32_MAX);
         (void)orset_read_num(&in, UINT64_MAX);
-        enum writing_kind kind = (enum writing_kind)orset_read_u8(&in);
+        enum write_intent_kind kind = (enum write_intent_kind)orset_read_u8(&in);
         while (in.at != in.end && !in.bad) {
             struct written *w = array_append_space(&list);
             read_written(s, &in, w);
-            in.bad = in.bad || (w->uid == 0 && kind != WRITING_PLACE);
+            in.bad = in.bad || (w->uid == 0 && kind != WRITE_INTENT_PLACE);
         }
-        if (in.bad || (kind != WRITING_PLACE && kind != WRITING_FLAGS))
+        if (in.bad || (kind != WRITE_INTENT_PLACE && kind != WRITE_INTENT_FLAGS))
             return rows_corrupt(s, "the row of what is being written");
         unsigned n = array_count(&list);
         r = n == 0 ? 0
-            : kind == WRITING_PLACE
+            : kind == WRITE_INTENT_PLACE
                 ? placed(s, x, scan, array_front(&list), n)
                 : flags_written(s, box, x, scan, array_front(&list), n);
         if (r < 0)
             return -1;
     }
-    return writing_end(s, x);
+    return write_intent_end(s, x);
 }
 
 /* --- mails with another UID ----------------------------------------------------------------------------------------- */
@@ -227,7 +227,7 @@ static int put_moved(struct session *s, const struct box *x)
     struct orset_buf b = {.alloc = session_alloc()};
     struct orset_key k = key_of(x);
     const struct moved *m;
-    orset_buf_u8(&b, WRITING_VERSION);
+    orset_buf_u8(&b, WRITE_INTENT_VERSION);
     array_foreach(&x->moved, m)
     {
         orset_buf_num(&b, m->uid);
@@ -244,7 +244,7 @@ static int put_moved(struct session *s, const struct box *x)
 int moved_load(struct session *s, struct box *x, const uint8_t *value, size_t len)
 {
     struct orset_reader in = orset_reader_of(value, len);
-    if (orset_read_u8(&in) != WRITING_VERSION)
+    if (orset_read_u8(&in) != WRITE_INTENT_VERSION)
         return rows_corrupt(s, "the row of mails with another UID");
     if (!array_is_created(&x->moved))
         i_array_init(&x->moved, 16);

@@ -1,4 +1,4 @@
-/* redate - changes of this site that a peer had not heard of when it counted its HIGHESTMODSEQ: a client that comes from there has to see
+/* modseq_repair - changes of this site that a peer had not heard of when it counted its HIGHESTMODSEQ: a client that comes from there has to see
  * them behind that number (F33).
  *
  * Which mails these are is known only until all peers have confirmed the changes. So a row says it, in the commit that takes the peer's ops,
@@ -54,7 +54,7 @@ static int put_row(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_rang
         orset_buf_num(&b, range->seq1);
         orset_buf_num(&b, range->seq2);
     }
-    int r = b.failed ? session_fail(s, "out of memory") : rows_put(s, ROW_REDATE, k.b, k.n, b.data, b.len);
+    int r = b.failed ? session_fail(s, "out of memory") : rows_put(s, ROW_MODSEQ_REPAIR, k.b, k.n, b.data, b.len);
     orset_buf_free(&b);
     return r;
 }
@@ -86,12 +86,12 @@ static int say_folder(struct session *s, uint32_t folder, ARRAY_TYPE(seq_range) 
     size_t len;
     if (orset_folder_get(s->os, folder, &f) < 0 || f.peer_modseq == 0)
         return 0;
-    int r = rows_get(s, ROW_REDATE, k.b, k.n, &value, &len);
+    int r = rows_get(s, ROW_MODSEQ_REPAIR, k.b, k.n, &value, &len);
     if (r < 0)
         return -1;
     if (r > 0 && read_row(s, value, len, uids) < 0)
         return -1;
-    s->redates = TRUE;
+    s->modseq_repairs = TRUE;
     return put_row(s, folder, uids);
 }
 
@@ -114,29 +114,29 @@ static int say_mails(struct session *s, ARRAY_TYPE(touched) *list)
     return r;
 }
 
-static uint64_t redate_when(const struct session *s)
+static uint64_t modseq_repair_when(const struct session *s)
 {
-    return orset_modseqs_risen(s->os) + s->redates_anew;
+    return orset_modseqs_risen(s->os) + s->modseq_repairs_anew;
 }
 
 /* Else each batch of a long series would look at all that waits to go the other way. */
 static bool is_redated(const struct session *s, const struct peer *p, uint64_t confirmed)
 {
-    const struct redated *r = &p->redated;
-    return r->self == orset_self(s->os) && r->when == redate_when(s) && r->from <= confirmed &&
+    const struct modseqs_repaired *r = &p->modseqs_repaired;
+    return r->self == orset_self(s->os) && r->when == modseq_repair_when(s) && r->from <= confirmed &&
            confirmed <= r->upto;
 }
 
-void redate_said(struct session *s, struct peer *p, uint64_t confirmed)
+void modseq_repair_noted(struct session *s, struct peer *p, uint64_t confirmed)
 {
-    uint64_t from = is_redated(s, p, confirmed) ? p->redated.from : confirmed;
+    uint64_t from = is_redated(s, p, confirmed) ? p->modseqs_repaired.from : confirmed;
     uint64_t upto = orset_vector_get(s->os, orset_self(s->os));
-    p->redated = (struct redated){orset_self(s->os), from, upto, redate_when(s)};
+    p->modseqs_repaired = (struct modseqs_repaired){orset_self(s->os), from, upto, modseq_repair_when(s)};
 }
 
-int redate_say(struct session *s, const struct peer *p, uint64_t confirmed)
+int modseq_repair_note(struct session *s, const struct peer *p, uint64_t confirmed)
 {
-    struct changes c = {.last = is_redated(s, p, confirmed) ? p->redated.upto : confirmed};
+    struct changes c = {.last = is_redated(s, p, confirmed) ? p->modseqs_repaired.upto : confirmed};
     int r, more;
     i_array_init(&c.list, 16);
     do {
@@ -153,7 +153,7 @@ int redate_say(struct session *s, const struct peer *p, uint64_t confirmed)
 
 /* --- and is done ---------------------------------------------------------------------------------------------------- */
 
-static void redate_mails(struct mailbox_transaction_context *trans, const ARRAY_TYPE(seq_range) *uids, uint64_t peers)
+static void modseq_repair_mails(struct mailbox_transaction_context *trans, const ARRAY_TYPE(seq_range) *uids, uint64_t peers)
 {
     struct mail *mail = mail_alloc(trans, 0, NULL);
     struct seq_range_iter iter;
@@ -168,7 +168,7 @@ static void redate_mails(struct mailbox_transaction_context *trans, const ARRAY_
 }
 
 /* False: not yet. */
-static bool redate_box(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) *uids)
+static bool modseq_repair_box(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_range) *uids)
 {
     struct box *x = box_of_folder(s, folder);
     struct orset_folder f;
@@ -181,7 +181,7 @@ static bool redate_box(struct session *s, uint32_t folder, const ARRAY_TYPE(seq_
     if (done) {
         struct mailbox_transaction_context *trans = mailbox_transaction_begin(
             box, MAILBOX_TRANSACTION_FLAG_SYNC | MAILBOX_TRANSACTION_FLAG_NO_NOTIFY, "dovelane modseq");
-        redate_mails(trans, uids, f.peer_modseq);
+        modseq_repair_mails(trans, uids, f.peer_modseq);
         done = mailbox_transaction_commit(&trans) == 0;
     }
     if (!done)
@@ -202,45 +202,45 @@ static int collect_row(void *arg, const uint8_t *key, size_t key_len, const uint
 }
 
 /* 1: its row may go; 0: not yet; -1 */
-static int redate_row(struct session *s, uint32_t folder)
+static int modseq_repair_row(struct session *s, uint32_t folder)
 {
     ARRAY_TYPE(seq_range) uids;
     struct orset_key k = key_of(folder);
     const uint8_t *value;
     size_t len;
-    int r = rows_get(s, ROW_REDATE, k.b, k.n, &value, &len);
+    int r = rows_get(s, ROW_MODSEQ_REPAIR, k.b, k.n, &value, &len);
     if (r <= 0)
         return r;
     t_array_init(&uids, 16);
     if (read_row(s, value, len, &uids) < 0)
         return -1;
-    return redate_box(s, folder, &uids);
+    return modseq_repair_box(s, folder, &uids);
 }
 
-int redate_apply(struct session *s)
+int modseq_repair_apply(struct session *s)
 {
     ARRAY_TYPE(touched) list;
     const struct touched *t;
     int r = 0;
-    if (!s->redates)
+    if (!s->modseq_repairs)
         return 0;
     t_array_init(&list, 8);
-    if (rows_each(s, ROW_REDATE, collect_row, &list) < 0 || session_begin(s) < 0)
+    if (rows_each(s, ROW_MODSEQ_REPAIR, collect_row, &list) < 0 || session_begin(s) < 0)
         return -1;
-    s->redates = FALSE;
+    s->modseq_repairs = FALSE;
     array_foreach(&list, t)
     {
         struct orset_key k = key_of(t->folder);
         if (r >= 0)
-            r = redate_row(s, t->folder);
+            r = modseq_repair_row(s, t->folder);
         if (r > 0)
-            r = rows_del(s, ROW_REDATE, k.b, k.n);
+            r = rows_del(s, ROW_MODSEQ_REPAIR, k.b, k.n);
         else if (r == 0)
-            s->redates = TRUE;
+            s->modseq_repairs = TRUE;
     }
     if (r < 0) {
         session_rollback(s);
-        s->redates = TRUE;
+        s->modseq_repairs = TRUE;
         return -1;
     }
     return session_commit(s);
@@ -257,8 +257,8 @@ static int found_row(void *arg, const uint8_t *key, size_t key_len, const uint8_
     return 1;
 }
 
-int redate_load(struct session *s)
+int modseq_repair_load(struct session *s)
 {
-    s->redates = FALSE;
-    return rows_each(s, ROW_REDATE, found_row, &s->redates);
+    s->modseq_repairs = FALSE;
+    return rows_each(s, ROW_MODSEQ_REPAIR, found_row, &s->modseq_repairs);
 }
