@@ -15,7 +15,7 @@
  * one's hint waits for its end. A mailbox that each command opens anew (COPY's) takes over what the last one left. */
 #include "dovecot-plugin/compat.h"
 
-#include "dovecot-plugin/indexlog/spare_log.h"
+#include "dovecot-plugin/indexlog/index_log_backup.h"
 #include "dovecot-plugin/plugin/mailbox.h"
 #include "dovecot-plugin/plugin/delivery.h"
 #include "dovecot-plugin/plugin/hint.h"
@@ -328,7 +328,7 @@ static bool is_found_broken(struct mailbox *box)
 static void keep_log(struct mailbox *box)
 {
     T_BEGIN {
-        spare_log_keep(box);
+        index_log_backup(box);
     }
     T_END;
 }

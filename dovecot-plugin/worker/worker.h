@@ -95,22 +95,22 @@ uint64_t log_identity(int dir, const char *path);
 /* Where the log of the opened mailbox ends, as it is seen. */
 struct log_pos log_end(struct mailbox *);
 
-/* --- spare_log.c ---------------------------------------------------------------------------------------------------- */
+/* --- index_log_replay.c ---------------------------------------------------------------------------------------------------- */
 
-ARRAY_DEFINE_TYPE(spare_log, char *);
+ARRAY_DEFINE_TYPE(backup_path, char *);
 /* What the logs beside the index say behind the cursor. */
-struct spare_said {
+struct index_log_replay {
     ARRAY_TYPE(seq_range) requested; /* expunges that clients asked for */
     ARRAY_TYPE(word) words;          /* changes of flags, in order */
     bool goes_on;                    /* the log that is there now goes on from them */
 };
 /* Adds to it (cursor NULL: nothing), and the paths of all of them to read. */
-void spare_logs_read(struct session *, struct mailbox *, const struct cursor *, const struct log_scan *, struct spare_said *said, ARRAY_TYPE(spare_log) *read);
-void spare_logs_pass(ARRAY_TYPE(spare_log) *from, ARRAY_TYPE(spare_log) *to);
+void index_log_replay_read(struct session *, struct mailbox *, const struct cursor *, const struct log_scan *, struct index_log_replay *said, ARRAY_TYPE(backup_path) *read);
+void index_log_replay_pass(ARRAY_TYPE(backup_path) *from, ARRAY_TYPE(backup_path) *to);
 /* The files, when what they say is committed. */
-void spare_logs_remove(ARRAY_TYPE(spare_log) *);
+void index_log_replay_remove(ARRAY_TYPE(backup_path) *);
 /* Ends the array. */
-void spare_logs_forget(ARRAY_TYPE(spare_log) *);
+void index_log_replay_forget(ARRAY_TYPE(backup_path) *);
 
 /* --- write_intent.c ------------------------------------------------------------------------------------------------------ */
 
@@ -146,7 +146,7 @@ int ingest(struct session *, const struct frame_ingest *);
 struct ingest {
     ARRAY(struct removal) removals;        /* made into ops when all adds are (F17) */
     ARRAY(struct scanned_mailbox) scanned; /* whose cursors move with them */
-    ARRAY_TYPE(spare_log) spare;           /* that were read */
+    ARRAY_TYPE(backup_path) backups;       /* that were read */
     ARRAY(char *) outside;                 /* names of mailboxes that are not replicated */
     ARRAY_TYPE(mail_guid) unread;          /* new mails whose bytes could not be read: what they are copies of stays */
     unsigned unread_sorted;                /* how many of them there were when they were sorted */

@@ -204,7 +204,7 @@ static int end_begun(struct mailbox_scan *l)
         return -1;
     l->x->modseq = l->log.end.modseq;
     if (l->log.verdict == LOG_SCAN_BROKEN) {
-        spare_logs_read(s, l->box, l->log.rebuilt ? &l->x->at : NULL, &l->log, &l->said, &l->spare);
+        index_log_replay_read(s, l->box, l->log.rebuilt ? &l->x->at : NULL, &l->log, &l->said, &l->backups);
         if (l->log.anew && l->said.goes_on)
             seq_range_array_merge(&l->said.requested, &l->log.by_clients);
         if (l->log.anew)
@@ -441,12 +441,12 @@ static int open_and_scan(struct mailbox_scan *l)
     t_array_init(&l->moving, 4);
     t_array_init(&l->said.requested, 4);
     t_array_init(&l->said.words, 4);
-    i_array_init(&l->spare, 1);
+    i_array_init(&l->backups, 1);
     int begun = end_begun(l);
     if (begun == 0)
         scan_later(l);
     if (begun <= 0) {
-        spare_logs_forget(&l->spare);
+        index_log_replay_forget(&l->backups);
         return begun;
     }
     l->trans = mailbox_transaction_begin(l->box, MAILBOX_TRANSACTION_FLAG_NO_CACHE_DEC, "dovelane ingest");
@@ -462,9 +462,9 @@ static int open_and_scan(struct mailbox_scan *l)
         struct scanned_mailbox *last = array_idx_modifiable(&l->in->scanned, array_count(&l->in->scanned) - 1);
         last->cursor = l->x->at;
     } else if (r >= 0 && !l->locked) {
-        spare_logs_pass(&l->spare, &l->in->spare);
+        index_log_replay_pass(&l->backups, &l->in->backups);
     }
-    spare_logs_forget(&l->spare);
+    index_log_replay_forget(&l->backups);
     pool_unref(&l->pool);
     return r;
 }
@@ -500,7 +500,7 @@ static void ingest_init(struct ingest *in)
     i_array_init(&in->outside, 4);
     i_array_init(&in->staying, 4);
     i_array_init(&in->unread, 4);
-    i_array_init(&in->spare, 4);
+    i_array_init(&in->backups, 4);
 }
 
 void ingest_stays(struct ingest *in, const struct box *x)
@@ -517,7 +517,7 @@ static void ingest_deinit(struct ingest *in)
     array_free(&in->outside);
     array_free(&in->staying);
     array_free(&in->unread);
-    spare_logs_forget(&in->spare);
+    index_log_replay_forget(&in->backups);
 }
 
 /* Removals behind all adds, and with them, in one commit, the cursors. */
@@ -543,7 +543,7 @@ static int ingest_finish(struct session *s, struct ingest *in)
         return -1;
     /* What tells of it is needed again. */
     if (!in->postponed && array_count(&in->staying) == 0)
-        spare_logs_remove(&in->spare);
+        index_log_replay_remove(&in->backups);
     return in->intents ? journal_settle(s, &in->staying, in->names) : 0;
 }
 

@@ -21,10 +21,10 @@ struct mailbox_scan {
     bool other;   /* it changed under this scan so that it is to be compared whole once more */
     bool again;   /* what vanished is to be judged later: no sweep may pass it by */
     bool locked;  /* which mails these are cannot be read now: nothing is concluded of the mailbox */
-    ARRAY_TYPE(seq_range) uids;    /* to look at */
-    ARRAY_TYPE(seq_range) moving;  /* a renumbering was about to expunge these */
-    struct spare_said said;        /* by the logs that were there before the index was rebuilt, and by the one that began with it */
-    ARRAY_TYPE(spare_log) spare;   /* those logs */
+    ARRAY_TYPE(seq_range) uids;       /* to look at */
+    ARRAY_TYPE(seq_range) moving;     /* a renumbering was about to expunge these */
+    struct index_log_replay said;     /* by the logs that were there before the index was rebuilt, and by the one that began with it */
+    ARRAY_TYPE(backup_path) backups;  /* those logs */
     ARRAY_TYPE(seq_range) vanished; /* bound, not there, no client asked */
     ARRAY_TYPE(seq_range) seconds;  /* second deliveries of a mail by the gateway; mails that a client expunged under their old UID */
     ARRAY_TYPE(known_guid) guids;   /* what mails of a Maildir had, by the state */

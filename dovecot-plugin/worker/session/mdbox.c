@@ -9,7 +9,7 @@
  * word, in the last days. Only such a mail is expunged again. */
 #include "dovecot-plugin/worker/worker.h"
 
-#include "dovecot-plugin/indexlog/spare_log.h"
+#include "dovecot-plugin/indexlog/index_log_backup.h"
 
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
@@ -185,7 +185,7 @@ static int rebuild(struct session *s, struct mailbox *box)
     struct box *const *x;
     if (session_lock_lists(s) < 0)
         return -1;
-    spare_log_keep(box);
+    index_log_backup(box);
     compat_mdbox_forget_corrupted(storage); /* else the close would rebuild it, too */
     mailbox_close(box);
     int r = compat_mdbox_rebuild(storage);

@@ -1,4 +1,4 @@
-/* spare_log - what clients did by the index logs that a rebuild replaced (dovecot-plugin/indexlog/spare_log.h keeps them).
+/* index_log_replay - what clients did by the index logs that a rebuild replaced (dovecot-plugin/indexlog/index_log_backup.h).
  *
  * A UID in them is this mailbox's only if they go on from what was read last: a mailbox may have been restored from a backup in between, and then its UIDs are
  * other mails'. So one of them must be the very file in which reading stopped, and have the record there, and what counts stands behind it, there and in
@@ -7,7 +7,7 @@
 #include "dovecot-plugin/worker/worker.h"
 
 #include "dovecot-plugin/indexlog/log_file.h"
-#include "dovecot-plugin/indexlog/spare_log.h"
+#include "dovecot-plugin/indexlog/index_log_backup.h"
 
 #include <mail-index-private.h>
 #include <mail-storage-private.h>
@@ -37,7 +37,7 @@ static void take(ARRAY_TYPE(seq_range) *to, const struct log_file *f)
 }
 
 /* found: what the cursor says was read is behind already. */
-static bool take_behind(struct session *s, struct spare_said *to, struct log_file *f, const struct cursor *at, bool found)
+static bool take_behind(struct session *s, struct index_log_replay *to, struct log_file *f, const struct cursor *at, bool found)
 {
     while (log_file_next(f)) {
         if (found && log_file_requests(f))
@@ -55,9 +55,9 @@ static int by_sequence(const struct log_file *a, const struct log_file *b)
 }
 
 /* Each begins with the modseq at which the one before ended, the log that is there now, too: numbers alone come again after a backup was restored. */
-static void take_chain(struct session *s, struct spare_said *said, ARRAY_TYPE(log_file) *logs, const struct cursor *at, const struct log_scan *scan)
+static void take_chain(struct session *s, struct index_log_replay *said, ARRAY_TYPE(log_file) *logs, const struct cursor *at, const struct log_scan *scan)
 {
-    struct spare_said found;
+    struct index_log_replay found;
     struct log_file *f;
     uint32_t last = 0, before = 0;
     uint64_t end = 0;
@@ -83,8 +83,8 @@ static void take_chain(struct session *s, struct spare_said *said, ARRAY_TYPE(lo
     said->goes_on = !gap && last != 0 && last + 1 == scan->first && end == scan->first_modseq;
 }
 
-void spare_logs_read(struct session *s, struct mailbox *box, const struct cursor *at, const struct log_scan *scan, struct spare_said *said,
-                     ARRAY_TYPE(spare_log) *read)
+void index_log_replay_read(struct session *s, struct mailbox *box, const struct cursor *at, const struct log_scan *scan, struct index_log_replay *said,
+                           ARRAY_TYPE(backup_path) *read)
 {
     ARRAY_TYPE(log_file) logs;
     struct log_file *f;
@@ -93,7 +93,7 @@ void spare_logs_read(struct session *s, struct mailbox *box, const struct cursor
     DIR *d = mailbox_get_path_to(box, MAILBOX_LIST_PATH_TYPE_INDEX, &dir) > 0 ? opendir(dir) : NULL;
     t_array_init(&logs, 4);
     while (d != NULL && (e = readdir(d)) != NULL) {
-        if (!str_begins_with(e->d_name, SPARE_LOG_PREFIX))
+        if (!str_begins_with(e->d_name, INDEX_LOG_BACKUP_PREFIX))
             continue;
         struct log_file one;
         char *path = i_strconcat(dir, "/", e->d_name, NULL);
@@ -115,27 +115,27 @@ void spare_logs_read(struct session *s, struct mailbox *box, const struct cursor
     array_foreach_modifiable(&logs, f) log_file_close(f);
 }
 
-void spare_logs_pass(ARRAY_TYPE(spare_log) *from, ARRAY_TYPE(spare_log) *to)
+void index_log_replay_pass(ARRAY_TYPE(backup_path) *from, ARRAY_TYPE(backup_path) *to)
 {
     array_append_array(to, from);
     array_clear(from);
 }
 
-static void end_paths(ARRAY_TYPE(spare_log) *read)
+static void end_paths(ARRAY_TYPE(backup_path) *read)
 {
     char **path;
     array_foreach_modifiable(read, path) i_free(*path);
     array_clear(read);
 }
 
-void spare_logs_remove(ARRAY_TYPE(spare_log) *read)
+void index_log_replay_remove(ARRAY_TYPE(backup_path) *read)
 {
     char *const *path;
     array_foreach(read, path) (void)unlink(*path);
     end_paths(read);
 }
 
-void spare_logs_forget(ARRAY_TYPE(spare_log) *read)
+void index_log_replay_forget(ARRAY_TYPE(backup_path) *read)
 {
     end_paths(read);
     array_free(read);

@@ -1,7 +1,7 @@
-/* spare_log - see spare_log.h */
+/* index_log_backup - see index_log_backup.h */
 #include "dovecot-plugin/compat.h"
 
-#include "dovecot-plugin/indexlog/spare_log.h"
+#include "dovecot-plugin/indexlog/index_log_backup.h"
 #include "dovecot-plugin/indexlog/log_file.h"
 
 #include <dirent.h>
@@ -31,19 +31,19 @@ static bool says_something(const char *log)
 static void keep_file(struct mailbox *box, const char *dir, const char *log)
 {
     struct stat st, there;
-    const char *spare;
+    const char *backups;
 
     if (lstat(log, &st) < 0)
         return;
-    spare = t_strdup_printf("%s/" SPARE_LOG_PREFIX "%llu", dir, (unsigned long long)st.st_ino);
+    backups = t_strdup_printf("%s/" INDEX_LOG_BACKUP_PREFIX "%llu", dir, (unsigned long long)st.st_ino);
     /* The name is the file's as long as it has it, but for a copy that came with a restored backup. */
-    if (lstat(spare, &there) == 0 && (there.st_ino != st.st_ino || there.st_dev != st.st_dev))
-        i_unlink(spare);
-    if (link(log, spare) < 0 && errno != EEXIST)
+    if (lstat(backups, &there) == 0 && (there.st_ino != st.st_ino || there.st_dev != st.st_dev))
+        i_unlink(backups);
+    if (link(log, backups) < 0 && errno != EEXIST)
         e_warning(box->event,
                   "dovelane: link(%s, %s): %m: mails that were expunged and that the replicator has not heard of yet come back "
                   "from the other sites",
-                  log, spare);
+                  log, backups);
 }
 
 /* dir: where a mailbox has its index. A log that was rotated meanwhile is half of what was not read. */
@@ -89,7 +89,7 @@ static bool is_first(struct mailbox *box)
     return TRUE;
 }
 
-void spare_log_keep(struct mailbox *box)
+void index_log_backup(struct mailbox *box)
 {
     const char *dir;
 
