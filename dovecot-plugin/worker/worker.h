@@ -220,21 +220,21 @@ bool mdbox_is_back(struct mail *, const uint8_t guid[16], ARRAY_TYPE(expunged_gu
 
 /* Bodies that a scan has read, at most as many as go along with one batch: what it found new is sent with them, without reading them again, and what
  * is a copy without any. */
-struct kept *kept_create(void);
-void kept_free(struct kept **);
-void kept_clear(struct kept *);
+struct batch_bodies *batch_bodies_create(void);
+void batch_bodies_free(struct batch_bodies **);
+void batch_bodies_clear(struct batch_bodies *);
 /* Another one like the last would not fit beside them. */
-bool kept_is_full(const struct kept *);
-bool kept_find(const struct kept *, const uint8_t sha256[32], struct text *body_r);
+bool batch_bodies_is_full(const struct batch_bodies *);
+bool batch_bodies_find(const struct batch_bodies *, const uint8_t sha256[32], struct text *body_r);
 /* The mail read last was copied or moved from one that the peers mostly have by now, or get with this batch: they copy it likewise, and who has not asks.
  * Its bytes are not kept. */
-void kept_not(struct kept *);
+void batch_bodies_skip_last(struct batch_bodies *);
 /* The op that adds it is this one of this site's. */
-void kept_copied(struct kept *, uint64_t number);
-bool kept_is_copied(const struct kept *, uint64_t number);
+void batch_bodies_copied(struct batch_bodies *, uint64_t number);
+bool batch_bodies_is_copied(const struct batch_bodies *, uint64_t number);
 
 /* Everything of a mail that never changes; reads the body once, and keeps it if kept is not NULL and it fits. guid_text is on the data stack. */
-int body_facts(struct mail *, struct orset_facts *, struct kept *kept);
+int body_facts(struct mail *, struct orset_facts *, struct batch_bodies *bodies);
 /* Part of the canonical form (canonical.h), or, where that is not it, of all the bytes with CRLF. 1; 0: no such mail any more, or its bytes are not those of that SHA-256; -1 */
 int body_read(struct mail *, const uint8_t sha256[32], uint64_t offset, size_t most, buffer_t *part, uint64_t *size_r);
 /* The mail has these bytes, as body_read() has them. One that cannot be read has not. */

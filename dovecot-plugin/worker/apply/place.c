@@ -200,9 +200,9 @@ static void later(struct placing *p, const struct orset_todo *t, unsigned at)
     const uint8_t *sha256 = t->message.facts.sha256;
     if (s->bodies != NULL && bodies_has(s->bodies, sha256)) {
         p->handed++;
-        item->kept = spool_keep(s, sha256);
+        item->bodies = spool_keep(s, sha256);
     } else if (t->source_uid != 0 || spool_has(s, sha256)) {
-        item->kept = TRUE;
+        item->bodies = TRUE;
     } else {
         ask_for(p, t, at);
     }
@@ -522,7 +522,7 @@ static void placing_end(struct placing *p)
 /* The answer with its body may still come, or its body is here and it is not its turn: what its message says need not be read. */
 static bool nothing_to_do(struct placing *p, struct plan_item *item, time_t now)
 {
-    if (p->blocked && item->kept)
+    if (p->blocked && item->bodies)
         return TRUE;
     if (item->until <= (uint32_t)now)
         return FALSE;

@@ -19,7 +19,7 @@ struct plan_item {
     uint32_t until;        /* a time: the answer with its body may come until then, there is nothing to do for it */
     bool fits;             /* the mailbox could give it that UID when this was read */
     bool given_up;         /* the others need not wait for it */
-    bool kept;             /* its body is here, and waits for those before it */
+    bool bodies;           /* its body is here, and waits for those before it */
     uint8_t row_len;       /* 0: it is done */
     uint8_t row[PLAN_ROW_MAX];
 };

@@ -263,7 +263,7 @@ int moved_load(struct session *s, struct box *x, const uint8_t *value, size_t le
 int moved_add(struct session *s, struct box *x, const struct moved *v, unsigned n)
 {
     time_t now = time(NULL);
-    unsigned kept = 0, count;
+    unsigned bodies = 0, count;
     if (n == 0)
         return 0;
     ARRAY_TYPE(moved) fresh;
@@ -280,9 +280,9 @@ int moved_add(struct session *s, struct box *x, const struct moved *v, unsigned 
         const struct moved *again = array_bsearch(&fresh, &key, by_old_uid);
         if (again != NULL)
             old[i].new_uid = again->new_uid;
-        old[kept++] = old[i];
+        old[bodies++] = old[i];
     }
-    array_delete(&x->moved, kept, count - kept);
+    array_delete(&x->moved, bodies, count - bodies);
     array_append_array(&x->moved, &fresh);
     array_sort(&x->moved, by_old_uid);
     return put_moved(s, x);

@@ -68,30 +68,30 @@ static int hash_stream(struct canonical form, uint8_t sha256[32], uint64_t *size
 
 /* --- read by a scan, and sent with its ops --------------------------------------------------------------------------- */
 
-struct kept_body {
+struct batch_body {
     uint8_t sha256[32];
     size_t at, n;
 };
 
-struct kept {
+struct batch_bodies {
     buffer_t *bytes;
-    ARRAY(struct kept_body) list;
+    ARRAY(struct batch_body) list;
     ARRAY(uint64_t) copied;
     size_t begun; /* where that of the mail being read begins */
 };
 
-struct kept *kept_create(void)
+struct batch_bodies *batch_bodies_create(void)
 {
-    struct kept *k = i_new(struct kept, 1);
+    struct batch_bodies *k = i_new(struct batch_bodies, 1);
     k->bytes = buffer_create_dynamic(default_pool, 65536);
     i_array_init(&k->list, 16);
     i_array_init(&k->copied, 16);
     return k;
 }
 
-void kept_free(struct kept **_k)
+void batch_bodies_free(struct batch_bodies **_k)
 {
-    struct kept *k = *_k;
+    struct batch_bodies *k = *_k;
     *_k = NULL;
     if (k == NULL)
         return;
@@ -101,7 +101,7 @@ void kept_free(struct kept **_k)
     i_free(k);
 }
 
-void kept_clear(struct kept *k)
+void batch_bodies_clear(struct batch_bodies *k)
 {
     buffer_set_used_size(k->bytes, 0);
     array_clear(&k->list);
@@ -109,36 +109,36 @@ void kept_clear(struct kept *k)
 }
 
 /* How long the next one may be. A longer one is asked for, or does not go along with what is kept. */
-static size_t kept_begin(struct kept *k)
+static size_t batch_bodies_begin(struct batch_bodies *k)
 {
     k->begun = k->bytes->used;
     return k->begun >= PARCEL_MAILS_BYTES ? 0 : I_MIN(PARCEL_MAILS_BYTES - k->begun, PARCEL_MAIL_MAX);
 }
 
-static void kept_end(struct kept *k, const uint8_t sha256[32], size_t n)
+static void batch_bodies_end(struct batch_bodies *k, const uint8_t sha256[32], size_t n)
 {
-    struct kept_body b = {.at = k->begun, .n = n};
+    struct batch_body b = {.at = k->begun, .n = n};
     buffer_set_used_size(k->bytes, k->begun + n);
     memcpy(b.sha256, sha256, sizeof b.sha256);
     if (n > 0)
         array_push_back(&k->list, &b);
 }
 
-void kept_not(struct kept *k)
+void batch_bodies_skip_last(struct batch_bodies *k)
 {
     unsigned n;
-    const struct kept_body *b = array_get(&k->list, &n);
+    const struct batch_body *b = array_get(&k->list, &n);
     if (n > 0 && b[n - 1].at == k->begun)
         array_pop_back(&k->list);
     buffer_set_used_size(k->bytes, k->begun);
 }
 
-void kept_copied(struct kept *k, uint64_t number)
+void batch_bodies_copied(struct batch_bodies *k, uint64_t number)
 {
     array_push_back(&k->copied, &number);
 }
 
-bool kept_is_copied(const struct kept *k, uint64_t number)
+bool batch_bodies_is_copied(const struct batch_bodies *k, uint64_t number)
 {
     const uint64_t *c;
     array_foreach(&k->copied, c)
@@ -149,16 +149,16 @@ bool kept_is_copied(const struct kept *k, uint64_t number)
     return FALSE;
 }
 
-bool kept_is_full(const struct kept *k)
+bool batch_bodies_is_full(const struct batch_bodies *k)
 {
     unsigned n;
-    const struct kept_body *b = array_get(&k->list, &n);
+    const struct batch_body *b = array_get(&k->list, &n);
     return n > 0 && (n >= PARCEL_MAILS_MAX || k->bytes->used + b[n - 1].n > PARCEL_MAILS_BYTES);
 }
 
-bool kept_find(const struct kept *k, const uint8_t sha256[32], struct text *body_r)
+bool batch_bodies_find(const struct batch_bodies *k, const uint8_t sha256[32], struct text *body_r)
 {
-    const struct kept_body *b;
+    const struct batch_body *b;
     array_foreach(&k->list, b)
     {
         if (memcmp(b->sha256, sha256, sizeof b->sha256) != 0)
@@ -169,7 +169,7 @@ bool kept_find(const struct kept *k, const uint8_t sha256[32], struct text *body
     return FALSE;
 }
 
-int body_facts(struct mail *mail, struct orset_facts *f, struct kept *kept)
+int body_facts(struct mail *mail, struct orset_facts *f, struct batch_bodies *bodies)
 {
     const char *guid, *error;
     guid_128_t hash;
@@ -189,12 +189,12 @@ int body_facts(struct mail *mail, struct orset_facts *f, struct kept *kept)
     }
     f->received = received > 0 ? received : 0;
     f->saved = saved > 0 ? saved : 0;
-    size_t room = kept == NULL ? 0 : kept_begin(kept);
-    int r = hash_stream((struct canonical){.in = in}, f->sha256, &f->size, room == 0 ? NULL : kept->bytes, room, &error);
+    size_t room = bodies == NULL ? 0 : batch_bodies_begin(bodies);
+    int r = hash_stream((struct canonical){.in = in}, f->sha256, &f->size, room == 0 ? NULL : bodies->bytes, room, &error);
     if (r < 0)
         mail_storage_set_error(mail->box->storage, MAIL_ERROR_TEMP, error); /* a stream's error is not the storage's by itself */
     if (room > 0)
-        kept_end(kept, f->sha256, r == 0 && f->size <= room ? f->size : 0);
+        batch_bodies_end(bodies, f->sha256, r == 0 && f->size <= room ? f->size : 0);
     return r;
 }
 

@@ -192,14 +192,14 @@ enum frame_result give_parcel(struct session *s, uint64_t site, struct text body
 {
     struct orset_reader wants;
     const struct pending_wants *o;
-    unsigned kept = 0;
+    unsigned bodies = 0;
     size_t n;
     if (parcel_wants(body, &n, &wants) < 0)
         return FRAME_REFUSED;
     give_some(s, site, body, 0);
-    array_foreach(&s->pending_wants, o) kept += o->site == site;
+    array_foreach(&s->pending_wants, o) bodies += o->site == site;
     /* Whoever has asked so much more waits no more for what he asked first, or does not keep to what is said here. */
-    for (unsigned i = 0; kept > OWED_MOST && i < array_count(&s->pending_wants); i++) {
+    for (unsigned i = 0; bodies > OWED_MOST && i < array_count(&s->pending_wants); i++) {
         struct pending_wants *first = array_idx_modifiable(&s->pending_wants, i);
         if (first->site == site) {
             buffer_free(&first->body);

@@ -36,7 +36,7 @@ static int collect_touched(void *arg, uint64_t number, uint32_t folder, const st
     struct touched t = {.folder = folder, .uid = m->uid, .number = number};
     /* A larger mail is asked for, and a copy is made there from what it was copied from here. */
     t.add = m->dot.origin == orset_self(sh->s->os) && m->dot.counter == number && m->facts.size <= PARCEL_MAIL_MAX &&
-            (sh->s->kept == NULL || !kept_is_copied(sh->s->kept, number));
+            (sh->s->batch_bodies == NULL || !batch_bodies_is_copied(sh->s->batch_bodies, number));
     if (array_count(&sh->touched) == TOUCHED_MOST ||
         (t.add && (sh->nbodies == PARCEL_MAILS_MAX || sh->bytes + m->facts.size > PARCEL_MAILS_BYTES))) {
         sh->behind = number;
@@ -81,11 +81,11 @@ static bool open_box(struct shipment *sh, uint32_t folder)
 static void put_body(struct shipment *sh, const struct touched *t)
 {
     uint64_t size;
-    struct text kept;
+    struct text bodies;
     if (!t->add || t->number >= sh->next)
         return;
-    if (sh->s->kept != NULL && kept_find(sh->s->kept, t->sha256, &kept) && kept.n == t->size) {
-        parcel_put_mail(&sh->mails, t->sha256, kept);
+    if (sh->s->batch_bodies != NULL && batch_bodies_find(sh->s->batch_bodies, t->sha256, &bodies) && bodies.n == t->size) {
+        parcel_put_mail(&sh->mails, t->sha256, bodies);
         sh->nmails++;
         return;
     }

@@ -48,11 +48,11 @@ int scan_bound_uids(struct session *s, uint32_t home, ARRAY_TYPE(seq_range) *uid
 }
 
 /* What is committed goes to the peers, and is worked on there while the rest is read here. */
-static int ship_kept(struct session *s)
+static int send_batch_bodies(struct session *s)
 {
     s->send_room = OUTBOX_MOST; /* these bodies are here now */
     int r = send_new_ops(s);
-    kept_clear(s->kept);
+    batch_bodies_clear(s->batch_bodies);
     return r;
 }
 
@@ -65,12 +65,12 @@ int scan_changed(struct mailbox_scan *l, int r)
         session_note(l->s, NOTE_WARNING, "%s: a keyword of UID %u is not replicated: %d flags of this site's are on it already", l->x->vname,
                      l->mail->uid, ORSET_MAKE_MARKS_MAX);
     }
-    bool full = l->in->sends && kept_is_full(l->s->kept);
+    bool full = l->in->sends && batch_bodies_is_full(l->s->batch_bodies);
     if (!full && (r == ORSET_KNOWN || ++l->in->pending < COMMIT_EVERY))
         return 0;
     l->in->pending = 0;
     crash_at("ingest-part");
-    if (session_commit(l->s) < 0 || (l->in->sends && ship_kept(l->s) < 0))
+    if (session_commit(l->s) < 0 || (l->in->sends && send_batch_bodies(l->s) < 0))
         return -1;
     return session_begin(l->s);
 }
@@ -717,14 +717,14 @@ int ingest(struct session *s, const struct frame_ingest *f)
     }
     ingest_init(&in);
     in.sends = TRUE;
-    s->kept = kept_create();
+    s->batch_bodies = batch_bodies_create();
     int r = ingest_all(s, f, &in);
     if (r < 0)
         session_rollback(s);
     ingest_deinit(&in);
     if (r == 0)
-        r = ship_kept(s);
-    kept_free(&s->kept);
+        r = send_batch_bodies(s);
+    batch_bodies_free(&s->batch_bodies);
     if (r == 0 && f->n == 0 && !s->read) {
         s->read = TRUE;
         s->read_upto = orset_vector_get(s->os, orset_self(s->os));

@@ -176,8 +176,8 @@ static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
 {
     struct orset_facts facts;
     struct orset_dot dot = {0};
-    struct kept *kept = l->in->sends ? l->s->kept : NULL;
-    if (body_facts(l->mail, &facts, kept) < 0) {
+    struct batch_bodies *bodies = l->in->sends ? l->s->batch_bodies : NULL;
+    if (body_facts(l->mail, &facts, bodies) < 0) {
         unreadable(l);
         if (l->locked)
             return 0;
@@ -202,16 +202,16 @@ static int add_mail(struct mailbox_scan *l, const struct orset_flags *now)
     /* One that this program was about to save there is matched with what it was to be. */
     bool match = l->join != NULL && (l->log.verdict == LOG_SCAN_BROKEN || saved_by(l->mail, l->x->saver));
     int r = match ? 0 : scan_quarantined_back(l, &facts);
-    int copied = r != 0 || match || kept == NULL ? 0 : orset_mail_lives(l->s->os, facts.guid, facts.sha256);
+    int copied = r != 0 || match || bodies == NULL ? 0 : orset_mail_lives(l->s->os, facts.guid, facts.sha256);
     if (copied > 0)
-        kept_not(kept);
+        batch_bodies_skip_last(bodies);
     if (copied < 0)
         r = copied;
     else if (r == 0)
         r = match ? orset_join_add(l->s->os, l->join, l->mail->uid, &facts, now, NULL)
                   : orset_local_add(l->s->os, l->x->folder, l->mail->uid, &facts, now, &dot);
     if (copied > 0 && r == ORSET_OK)
-        kept_copied(kept, dot.counter);
+        batch_bodies_copied(bodies, dot.counter);
     if (r == ORSET_E_LIMIT) {
         session_note(l->s, NOTE_WARNING, "%s: UID %u is not replicated: %s", l->x->vname, l->mail->uid,
                      orset_error_text(l->s->os));

@@ -161,14 +161,14 @@ bool journal_subscription(struct journal *j, const char *vname, bool on)
     return journal_said_subscription(&j->said, vname, on);
 }
 
-static int write_kept(struct session *s, const char *dir, const string_t *kept)
+static int write_kept(struct session *s, const char *dir, const string_t *bodies)
 {
     const char *path = journal_path(dir, PART_KEPT);
     (void)unlink(path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd == -1)
         return session_fail(s, "open(%s): %m", path);
-    bool written = write_full(fd, str_data(kept), str_len(kept)) == 0 && fdatasync(fd) == 0;
+    bool written = write_full(fd, str_data(bodies), str_len(bodies)) == 0 && fdatasync(fd) == 0;
     if (close(fd) < 0 || !written || rename(path, journal_path(dir, PART_WORK)) < 0)
         return session_fail(s, "write(%s): %m", path);
     return 0;
@@ -177,20 +177,20 @@ static int write_kept(struct session *s, const char *dir, const string_t *kept)
 static int settle_one(struct session *s, const char *dir, const ARRAY_TYPE(guid_128_t) *waiting, bool names)
 {
     const char *work = journal_path(dir, PART_WORK), *more = journal_path(dir, PART_MORE);
-    string_t *text = str_new(default_pool, 256), *kept = str_new(default_pool, 256);
+    string_t *text = str_new(default_pool, 256), *bodies = str_new(default_pool, 256);
     int r = 0;
     if (array_count(waiting) > 0 || names) {
         r = read_text(s, work, text) < 0 || read_text(s, more, text) < 0 ? -1 : 0;
-        journal_said_keep(str_data(text), str_len(text), waiting, names, kept);
+        journal_said_keep(str_data(text), str_len(text), waiting, names, bodies);
     }
-    if (r == 0 && str_len(kept) == 0)
+    if (r == 0 && str_len(bodies) == 0)
         (void)unlink(work);
-    else if (r == 0 && (str_len(kept) < str_len(text) || access(more, F_OK) == 0))
-        r = write_kept(s, dir, kept);
+    else if (r == 0 && (str_len(bodies) < str_len(text) || access(more, F_OK) == 0))
+        r = write_kept(s, dir, bodies);
     if (r == 0)
         (void)unlink(more);
     str_free(&text);
-    str_free(&kept);
+    str_free(&bodies);
     return r;
 }
 

@@ -54,19 +54,19 @@ static void parse_line(struct journal_said *j, const char *line, size_t len)
  * behind, stands. */
 static void count_deletions(struct journal_said *j)
 {
-    unsigned n, kept = 0;
+    unsigned n, bodies = 0;
     array_sort(&j->deletions, by_guid_and_line);
     struct deletion *d = array_get_modifiable(&j->deletions, &n);
     for (unsigned at = 0; at < n; at++) {
-        if (kept == 0 || by_guid(&d[kept - 1], &d[at]) != 0) {
-            d[kept++] = d[at];
+        if (bodies == 0 || by_guid(&d[bodies - 1], &d[at]) != 0) {
+            d[bodies++] = d[at];
             continue;
         }
-        d[kept - 1].times += d[at].times;
+        d[bodies - 1].times += d[at].times;
         if (d[at].times > 0)
-            d[kept - 1].vname = d[at].vname;
+            d[bodies - 1].vname = d[at].vname;
     }
-    array_delete(&j->deletions, kept, n - kept);
+    array_delete(&j->deletions, bodies, n - bodies);
 }
 
 /* The line that ends at lf. After a power loss zeros may stand before it. */
@@ -100,7 +100,7 @@ static bool is_of(const struct deletion *d, const ARRAY_TYPE(guid_128_t) *folder
     return FALSE;
 }
 
-void journal_said_keep(const void *text, size_t len, const ARRAY_TYPE(guid_128_t) *folders, bool names, string_t *kept)
+void journal_said_keep(const void *text, size_t len, const ARRAY_TYPE(guid_128_t) *folders, bool names, string_t *bodies)
 {
     const char *at = text, *end = at + len, *lf;
     for (; (lf = memchr(at, '\n', (size_t)(end - at))) != NULL; at = lf + 1) {
@@ -109,7 +109,7 @@ void journal_said_keep(const void *text, size_t len, const ARRAY_TYPE(guid_128_t
         T_BEGIN {
             struct deletion d;
             if (parse_deletion(line, n, &d) ? is_of(&d, folders) : names && is_subscription(line, n))
-                str_append_data(kept, line, n + 1);
+                str_append_data(bodies, line, n + 1);
         }
         T_END;
     }

@@ -32,7 +32,7 @@ void journal_said_parse(struct journal_said *, const void *text, size_t len);
 /* The folder with that GUID was deleted: more of its deletions began than failed. NULL: it was not. */
 const struct deletion *journal_said_deleted(struct journal_said *, const guid_128_t guid);
 /* Appends to kept the lines of those folders, and with names those of subscriptions. */
-void journal_said_keep(const void *text, size_t len, const ARRAY_TYPE(guid_128_t) *folders, bool names, string_t *kept);
+void journal_said_keep(const void *text, size_t len, const ARRAY_TYPE(guid_128_t) *folders, bool names, string_t *bodies);
 bool journal_said_subscription(struct journal_said *, const char *vname, bool on);
 
 #endif

@@ -15,7 +15,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static uint64_t kept;
+static uint64_t bodies;
 
 /* Not the name itself: users of one id may have names of their own there. */
 static void add_groups(string_t *all, const char *system_user)
@@ -47,7 +47,7 @@ uint64_t credentials_of(struct mail_storage_service_user *user, const char *cons
 
 bool credentials_fit(struct mail_storage_service_user *user, uint64_t number)
 {
-    return kept == 0 || (kept == number && *root_of(user) == '\0');
+    return bodies == 0 || (bodies == number && *root_of(user) == '\0');
 }
 
 void credentials_keep(uint64_t number)
@@ -55,7 +55,7 @@ void credentials_keep(uint64_t number)
     uid_t uid = geteuid();
     if (uid == 0)
         return; /* it could not be opened before anything was dropped */
-    kept = number;
+    bodies = number;
     if (getuid() != 0)
         return; /* done before; or the service is another user's from the start */
     if (setresuid(uid, uid, uid) < 0)
@@ -68,5 +68,5 @@ void credentials_keep(uint64_t number)
 
 uint64_t credentials_kept(void)
 {
-    return kept;
+    return bodies;
 }

@@ -220,20 +220,20 @@ struct session {
     HASH_TABLE(char *, struct box *) by_vname;
     struct peer peer[FRAME_SITES_MAX];
     unsigned npeers;
-    bool exchange_first;                /* a new state or epoch: nothing is ingested before an exchange, or join_until */
-    time_t join_until;                  /* of a new state or epoch: it waits so long for all to answer */
-    time_t join_since;                  /* when it asked first; 0: it has not, and waits for its turn */
-    bool unasked;                       /* that wait ended, and not all have answered since */
-    bool read;                          /* all mailboxes were read since it was opened, or made anew */
-    uint64_t read_upto;                 /* own ops at that time */
-    uint64_t modseq_repairs_anew;       /* how often mails got another UID or index (struct modseqs_repaired) */
-    bool modseq_repairs;                /* rows say that mails are to get other modseqs */
-    bool rewound;                       /* the state was found to be older than the mailboxes, and not all of them were looked at since */
-    struct bodies *bodies;              /* that came with the parcel in work */
-    size_t send_room;                   /* bytes of batches that may still go out before main is asked whether the lanes take more */
-    struct kept *kept;                  /* that the ingest in work has read and not sent yet, or NULL */
-    uint64_t unplaced, quarantined;     /* as counted last; of unplaced ones, from UNPLACED_COUNTED on, perhaps not all */
-    bool uncounted;                     /* the state has had others since */
+    bool exchange_first;                   /* a new state or epoch: nothing is ingested before an exchange, or join_until */
+    time_t join_until;                     /* of a new state or epoch: it waits so long for all to answer */
+    time_t join_since;                     /* when it asked first; 0: it has not, and waits for its turn */
+    bool unasked;                          /* that wait ended, and not all have answered since */
+    bool read;                             /* all mailboxes were read since it was opened, or made anew */
+    uint64_t read_upto;                    /* own ops at that time */
+    uint64_t modseq_repairs_anew;          /* how often mails got another UID or index (struct modseqs_repaired) */
+    bool modseq_repairs;                   /* rows say that mails are to get other modseqs */
+    bool rewound;                          /* the state was found to be older than the mailboxes, and not all of them were looked at since */
+    struct bodies *bodies;                 /* that came with the parcel in work */
+    size_t send_room;                      /* bytes of batches that may still go out before main is asked whether the lanes take more */
+    struct batch_bodies *batch_bodies;     /* that the ingest in work has read and not sent yet, or NULL */
+    uint64_t unplaced, quarantined;        /* as counted last; of unplaced ones, from UNPLACED_COUNTED on, perhaps not all */
+    bool uncounted;                        /* the state has had others since */
     uint64_t placed, placed_bytes; /* mails of other sites that were saved since the last DONE, and their bytes */
     uint64_t left_out;           /* keywords that were not set because of a bound, of which the log tells (orset_left_out()) */
     bool no_outside;             /* the last scan of all mailboxes found none that is not replicated */
