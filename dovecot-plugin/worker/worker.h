@@ -30,19 +30,19 @@ enum log_verdict {
 };
 
 /* What clients said of a mail under the UID that it had before. */
-struct late {
+struct late_change {
     uint32_t uid; /* it has now */
     struct orset_flags set, cut;
     bool expunged;
 };
 
 /* One record's change of flags: a client's, or one of this program's or another one that acts for no client. */
-struct word {
+struct flag_change {
     uint32_t uid1, uid2;
     struct orset_flags set, cut;
     bool own;
 };
-ARRAY_DEFINE_TYPE(word, struct word *);
+ARRAY_DEFINE_TYPE(flag_change, struct flag_change *);
 
 struct attribute_change {
     const char *what; /* '+' or '-': unset; 'p' or 's'; the key */
@@ -50,7 +50,7 @@ struct attribute_change {
 };
 ARRAY_DEFINE_TYPE(attribute_change, struct attribute_change);
 
-struct former {
+struct expunged_mail {
     guid_128_t guid;
     uint32_t uid;
 };
@@ -65,16 +65,16 @@ struct log_scan {
     ARRAY_TYPE(seq_range) saved;     /* by this program, or another one that acts for no client */
     ARRAY_TYPE(seq_range) reasserts[ORSET_SYSTEM_FLAGS]; /* for each of those flags: the mails on which a client set it */
     ARRAY_TYPE(attribute_change) attributes; /* in the log's order */
-    ARRAY(struct late) late;
-    ARRAY_TYPE(word) words;       /* in order; of a mailbox that is rewound, adopted, or whose log began anew */
+    ARRAY(struct late_change) late;
+    ARRAY_TYPE(flag_change) flag_changes;       /* in order; of a mailbox that is rewound, adopted, or whose log began anew */
     /* Of a rewound mailbox only: */
-    ARRAY(struct former) former;  /* mails that this program expunged: where such a mail is there under another UID, it got that one */
-    uint32_t first;               /* number of the file with which the log begins, or of the oldest that is there */
-    uint64_t first_modseq;        /* with which that one begins */
-    bool begins;                  /* the log is there from its first record on */
-    bool anew;                    /* broken, and it began after what was read last: with a rebuild of the index */
-    ARRAY(struct former) asked;   /* since then: expunges by clients of whose mails the log has the GUIDs */
-    bool whole;                   /* it was never looked at, and its log is there from its first record on */
+    ARRAY(struct expunged_mail) former;  /* mails that this program expunged: where such a mail is there under another UID, it got that one */
+    uint32_t first;                      /* number of the file with which the log begins, or of the oldest that is there */
+    uint64_t first_modseq;               /* with which that one begins */
+    bool begins;                         /* the log is there from its first record on */
+    bool anew;                           /* broken, and it began after what was read last: with a rebuild of the index */
+    ARRAY(struct expunged_mail) asked;   /* since then: expunges by clients of whose mails the log has the GUIDs */
+    bool whole;                          /* it was never looked at, and its log is there from its first record on */
     /* What this program wrote behind where its row says that it was about to: */
     ARRAY_TYPE(seq_range) own_flags;  /* mails whose flags or keywords it changed */
     ARRAY_TYPE(seq_range) own_saved;  /* the mails of one transaction */
@@ -89,7 +89,7 @@ bool log_is_known(struct mailbox *, const struct cursor *);
 /* One log record's hash, type included; hdr: size is the data's. */
 uint64_t log_record_hash(const struct mail_transaction_header *hdr, const void *data);
 /* Adds what a record says of flags and keywords, unless it is of a sync. */
-void log_words(struct session *, const struct mail_transaction_header *hdr, const void *data, ARRAY_TYPE(word) *words);
+void log_flag_changes(struct session *, const struct mail_transaction_header *hdr, const void *data, ARRAY_TYPE(flag_change) *flag_changes);
 /* Which file it is, whatever it holds: a copy is another one. path "": dir is its descriptor. 0: unknown. */
 uint64_t log_identity(int dir, const char *path);
 /* Where the log of the opened mailbox ends, as it is seen. */
@@ -100,9 +100,9 @@ struct log_pos log_end(struct mailbox *);
 ARRAY_DEFINE_TYPE(backup_path, char *);
 /* What the logs beside the index say behind the cursor. */
 struct index_log_replay {
-    ARRAY_TYPE(seq_range) requested; /* expunges that clients asked for */
-    ARRAY_TYPE(word) words;          /* changes of flags, in order */
-    bool goes_on;                    /* the log that is there now goes on from them */
+    ARRAY_TYPE(seq_range) requested;      /* expunges that clients asked for */
+    ARRAY_TYPE(flag_change) flag_changes; /* changes of flags, in order */
+    bool goes_on;                         /* the log that is there now goes on from them */
 };
 /* Adds to it (cursor NULL: nothing), and the paths of all of them to read. */
 void index_log_replay_read(struct session *, struct mailbox *, const struct cursor *, const struct log_scan *, struct index_log_replay *said, ARRAY_TYPE(backup_path) *read);

@@ -104,7 +104,7 @@ static int adopted_removed(struct mailbox_scan *l, uint32_t uid, const uint8_t *
 static int scan_adopted(struct mailbox_scan *l)
 {
     const ARRAY_TYPE(seq_range) *requested = l->log.verdict == LOG_SCAN_BROKEN ? &l->said.requested : &l->log.by_clients;
-    const struct former *asked;
+    const struct expunged_mail *asked;
     struct seq_range_iter iter;
     uint32_t uid;
     seq_range_array_iter_init(&iter, requested);
@@ -208,7 +208,7 @@ static int end_begun(struct mailbox_scan *l)
         if (l->log.anew && l->said.goes_on)
             seq_range_array_merge(&l->said.requested, &l->log.by_clients);
         if (l->log.anew)
-            array_append_array(&l->said.words, &l->log.words);
+            array_append_array(&l->said.flag_changes, &l->log.flag_changes);
     }
     return l->x->writing.seq != 0 && write_intent_recover(s, l->box, l->x, &l->log) < 0 ? -1 : 1;
 }
@@ -440,7 +440,7 @@ static int open_and_scan(struct mailbox_scan *l)
     l->x->log_seq = log_end(l->box).seq;
     t_array_init(&l->moving, 4);
     t_array_init(&l->said.requested, 4);
-    t_array_init(&l->said.words, 4);
+    t_array_init(&l->said.flag_changes, 4);
     i_array_init(&l->backups, 1);
     int begun = end_begun(l);
     if (begun == 0)

@@ -101,7 +101,7 @@ static int missing(struct mailbox_scan *l, uint32_t uid)
 /* In the log that a rebuild of the index began, which alone does not tell whose UIDs these are: the mailbox may have been restored before. */
 static bool asked_since(struct mailbox_scan *l, const struct orset_message *m)
 {
-    const struct former *asked;
+    const struct expunged_mail *asked;
     array_foreach(&l->log.asked, asked)
     {
         if (asked->uid == m->uid && memcmp(asked->guid, m->facts.guid, sizeof asked->guid) == 0)

@@ -46,7 +46,7 @@ struct last_words {
 static void former_uids(struct mailbox_scan *l, uint32_t uid, bool bound, ARRAY_TYPE(seq_range) *uids)
 {
     const struct renumbered *moved;
-    const struct former *former;
+    const struct expunged_mail *former;
     guid_128_t hash;
     seq_range_array_add(uids, uid);
     array_foreach(&l->renumbered, moved)
@@ -64,7 +64,7 @@ static void former_uids(struct mailbox_scan *l, uint32_t uid, bool bound, ARRAY_
     }
 }
 
-static bool says_of(const struct word *w, const ARRAY_TYPE(seq_range) *uids)
+static bool says_of(const struct flag_change *w, const ARRAY_TYPE(seq_range) *uids)
 {
     const struct seq_range *range;
     array_foreach(uids, range)
@@ -75,9 +75,9 @@ static bool says_of(const struct word *w, const ARRAY_TYPE(seq_range) *uids)
     return FALSE;
 }
 
-static void last_words(struct mailbox_scan *l, const ARRAY_TYPE(word) *words, uint32_t uid, bool bound, struct last_words *last)
+static void last_words(struct mailbox_scan *l, const ARRAY_TYPE(flag_change) *flag_changes, uint32_t uid, bool bound, struct last_words *last)
 {
-    struct word *const *wp;
+    struct flag_change *const *wp;
     ARRAY_TYPE(seq_range) uids;
     t_array_init(&uids, 4);
     former_uids(l, uid, bound, &uids);
@@ -85,9 +85,9 @@ static void last_words(struct mailbox_scan *l, const ARRAY_TYPE(word) *words, ui
     const struct seq_range *first = array_idx(&uids, 0);
     last->first = first->seq1;
     last->placed = seq_range_exists(&l->log.saved, first->seq1);
-    array_foreach(words, wp)
+    array_foreach(flag_changes, wp)
     {
-        const struct word *w = *wp;
+        const struct flag_change *w = *wp;
         if (!says_of(w, &uids))
             continue;
         flags_without(&last->set, &w->cut);
@@ -111,7 +111,7 @@ static int cleared_since(struct mailbox_scan *l, uint32_t folder, const struct o
 {
     struct last_words last;
     struct orset_flags left = *flags, gone = *flags, seen;
-    last_words(l, &l->said.words, l->mail->uid, TRUE, &last);
+    last_words(l, &l->said.flag_changes, l->mail->uid, TRUE, &last);
     flags_without(&last.cut, now);
     flags_without(&left, &last.cut);
     flags_without(&gone, &left);
@@ -363,9 +363,9 @@ static int find_half_renumbered(struct mailbox_scan *l, uint32_t uid)
     return r < 0 ? r : 1;
 }
 
-static const struct late *late_of(struct mailbox_scan *l, uint32_t uid)
+static const struct late_change *late_of(struct mailbox_scan *l, uint32_t uid)
 {
-    const struct late *late;
+    const struct late_change *late;
     array_foreach(&l->log.late, late)
     {
         if (late->uid == uid)
@@ -375,7 +375,7 @@ static const struct late *late_of(struct mailbox_scan *l, uint32_t uid)
 }
 
 /* What a client said of the mail under its old UID is as good as said of this one; the mailbox does not show it yet. */
-static int flags_late(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now, const struct late *late, const struct orset_flags *set)
+static int flags_late(struct mailbox_scan *l, uint32_t uid, const struct orset_flags *now, const struct late_change *late, const struct orset_flags *set)
 {
     struct orset_flags meant = *now;
     flags_unite(&meant, &late->set);
@@ -405,7 +405,7 @@ static int flags_rewound(struct mailbox_scan *l, uint32_t uid, const struct orse
     int r = bound ? orset_flags_seen(s->os, l->x->folder, uid, &seen) : 1;
     if (r <= 0 || (r = orset_message_flags(s->os, m->folder, m->dot, &wanted)) < 0)
         return r < 0 ? r : ORSET_KNOWN;
-    last_words(l, &l->log.words, uid, bound, &last);
+    last_words(l, &l->log.flag_changes, uid, bound, &last);
     if (l->locked)
         return ORSET_KNOWN;
     if (!bound) {
@@ -466,7 +466,7 @@ static int drop_nameless_removal(struct mailbox_scan *l, uint32_t uid)
 
 int scan_present(struct mailbox_scan *l, uint32_t uid)
 {
-    const struct late *late = late_of(l, uid);
+    const struct late_change *late = late_of(l, uid);
     struct orset_flags now, named, set;
     struct orset_message m;
     int r;

@@ -43,7 +43,7 @@ static bool take_behind(struct session *s, struct index_log_replay *to, struct l
         if (found && log_file_requests(f))
             take(&to->requested, f);
         else if (found)
-            log_words(s, &f->hdr, f->data, &to->words);
+            log_flag_changes(s, &f->hdr, f->data, &to->flag_changes);
         found = found || (f->modseq == at->modseq && f->before != f->modseq && log_record_hash(&f->hdr, f->data) == at->hash);
     }
     return found;
@@ -63,7 +63,7 @@ static void take_chain(struct session *s, struct index_log_replay *said, ARRAY_T
     uint64_t end = 0;
     bool twice = FALSE, gap = FALSE;
     t_array_init(&found.requested, 8);
-    t_array_init(&found.words, 8);
+    t_array_init(&found.flag_changes, 8);
     array_sort(logs, by_sequence);
     array_foreach_modifiable(logs, f)
     {
@@ -79,7 +79,7 @@ static void take_chain(struct session *s, struct index_log_replay *said, ARRAY_T
     if (twice)
         return;
     seq_range_array_merge(&said->requested, &found.requested);
-    array_append_array(&said->words, &found.words);
+    array_append_array(&said->flag_changes, &found.flag_changes);
     said->goes_on = !gap && last != 0 && last + 1 == scan->first && end == scan->first_modseq;
 }
 

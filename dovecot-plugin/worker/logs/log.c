@@ -27,7 +27,7 @@ struct reading {
     struct log_scan *scan;
     const struct mail_transaction_log *log;
     struct log_pos at; /* of the record */
-    bool words; /* who said what of which flag counts */
+    bool flag_changes; /* who said what of which flag counts */
     ARRAY_TYPE(seq_range) fresh; /* saved by the transaction in which the record is, if that is no client's */
 };
 
@@ -61,9 +61,9 @@ static void add_range(ARRAY_TYPE(seq_range) *to, uint32_t uid1, uint32_t uid2, u
 
 /* --- what clients say of mails that have another UID by now --------------------------------------------------------- */
 
-static struct late *late_of(struct log_scan *scan, uint32_t uid, bool add)
+static struct late_change *late_of(struct log_scan *scan, uint32_t uid, bool add)
 {
-    struct late *l;
+    struct late_change *l;
     array_foreach_modifiable(&scan->late, l)
     {
         if (l->uid == uid)
@@ -87,7 +87,7 @@ static bool is_news(const struct reading *in)
 static void take_late(struct reading *in, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2,
                       const struct orset_flags *set, const struct orset_flags *cut)
 {
-    struct late *l;
+    struct late_change *l;
     unsigned low = 0, high, n;
     if ((hdr->type & (MAIL_TRANSACTION_SYNC | MAIL_TRANSACTION_EXTERNAL)) != 0 || !array_is_created(&in->x->moved) ||
         (set != NULL && !is_news(in)))
@@ -126,27 +126,27 @@ static void take_late(struct reading *in, const struct mail_transaction_header *
     }
 }
 
-static void add_word(ARRAY_TYPE(word) *words, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2,
+static void add_word(ARRAY_TYPE(flag_change) *flag_changes, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2,
                      const struct orset_flags *set, const struct orset_flags *cut)
 {
-    struct word *w = t_new(struct word, 1);
+    struct flag_change *w = t_new(struct flag_change, 1);
     w->uid1 = uid1;
     w->uid2 = uid2;
     w->set = *set;
     w->cut = *cut;
     w->own = (hdr->type & MAIL_TRANSACTION_SYNC) != 0;
-    array_push_back(words, &w);
+    array_push_back(flag_changes, &w);
 }
 
 static void take_word(struct reading *in, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2,
                       const struct orset_flags *set, const struct orset_flags *cut)
 {
-    if (!in->words || (hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0)
+    if (!in->flag_changes || (hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0)
         return;
     /* The keywords of a mail that is saved are none of its changes: a copy has those that a client gave the mail. */
     if ((hdr->type & MAIL_TRANSACTION_SYNC) != 0 && seq_range_exists(&in->fresh, uid1) && seq_range_exists(&in->fresh, uid2))
         return;
-    add_word(&in->scan->words, hdr, uid1, uid2, set, cut);
+    add_word(&in->scan->flag_changes, hdr, uid1, uid2, set, cut);
 }
 
 /* --- changes of flags ----------------------------------------------------------------------------------------------- */
@@ -177,19 +177,19 @@ static void each_keyword(struct session *s, const struct mail_transaction_header
         fn(arg, hdr, k.uids[2 * i], k.uids[2 * i + 1], k.set ? &one : &none, k.set ? &none : &one);
 }
 
-static void word_of_change(void *arg, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2, const struct orset_flags *set,
+static void flag_change_of(void *arg, const struct mail_transaction_header *hdr, uint32_t uid1, uint32_t uid2, const struct orset_flags *set,
                            const struct orset_flags *cut)
 {
     add_word(arg, hdr, uid1, uid2, set, cut);
 }
 
-void log_words(struct session *s, const struct mail_transaction_header *hdr, const void *data, ARRAY_TYPE(word) *words)
+void log_flag_changes(struct session *s, const struct mail_transaction_header *hdr, const void *data, ARRAY_TYPE(flag_change) *flag_changes)
 {
     if ((hdr->type & MAIL_TRANSACTION_EXTERNAL) != 0)
         return;
     switch (hdr->type & MAIL_TRANSACTION_TYPE_MASK) {
-    case MAIL_TRANSACTION_FLAG_UPDATE: each_flags(hdr, data, word_of_change, words); break;
-    case MAIL_TRANSACTION_KEYWORD_UPDATE: each_keyword(s, hdr, data, TRUE, word_of_change, words); break;
+    case MAIL_TRANSACTION_FLAG_UPDATE: each_flags(hdr, data, flag_change_of, flag_changes); break;
+    case MAIL_TRANSACTION_KEYWORD_UPDATE: each_keyword(s, hdr, data, TRUE, flag_change_of, flag_changes); break;
     default: break;
     }
 }
@@ -226,7 +226,7 @@ static void take_flags(struct reading *in, const struct mail_transaction_header 
 
 static void take_keywords(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
 {
-    each_keyword(in->s, hdr, data, array_is_created(&in->x->moved) || in->words, take_change, in);
+    each_keyword(in->s, hdr, data, array_is_created(&in->x->moved) || in->flag_changes, take_change, in);
 }
 
 static void take_attributes(struct reading *in, const struct mail_transaction_header *hdr, const void *data)
@@ -257,12 +257,12 @@ static void take_expunges(struct reading *in, const struct mail_transaction_head
             if (by_client)
                 add_range(&scan->by_clients, rec->uid, rec->uid, scan->end.uid_next);
             if (in->x->rewound && (hdr->type & MAIL_TRANSACTION_SYNC) != 0) {
-                struct former *former = array_append_space(&scan->former);
+                struct expunged_mail *former = array_append_space(&scan->former);
                 memcpy(former->guid, rec->guid_128, sizeof former->guid);
                 former->uid = rec->uid;
             }
             if ((scan->anew || in->x->doubted) && by_client) {
-                struct former *asked = array_append_space(&scan->asked);
+                struct expunged_mail *asked = array_append_space(&scan->asked);
                 memcpy(asked->guid, rec->guid_128, sizeof asked->guid);
                 asked->uid = rec->uid;
             }
@@ -503,7 +503,7 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
         t_array_init(&scan->reasserts[i], 4);
     t_array_init(&scan->attributes, 4);
     t_array_init(&scan->late, 4);
-    t_array_init(&scan->words, 4);
+    t_array_init(&scan->flag_changes, 4);
     t_array_init(&scan->former, 4);
     t_array_init(&scan->asked, 4);
     t_array_init(&scan->own_flags, 4);
@@ -526,7 +526,7 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     int r = place_view(view, log_view, &x->at, scan);
     /* A log of an old backup does not begin later than what was read of it. */
     scan->anew = same && scan->verdict == LOG_SCAN_BROKEN && scan->begins && scan->first > x->at.file_seq;
-    in.words = x->rewound || x->adopted != 0 || scan->anew;
+    in.flag_changes = x->rewound || x->adopted != 0 || scan->anew;
     if (r >= 0)
         read_records(view, log_view, &in);
     scan->end.log_id = file_identity(view->index->log, scan->end.file_seq);
