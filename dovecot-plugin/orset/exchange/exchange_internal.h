@@ -1,4 +1,4 @@
-/* exchange_internal - what give.c, exchange.c and merge.c share: the messages of an exchange.
+/* exchange_internal - what exchange_answer.c, exchange.c and merge.c share: the messages of an exchange.
  *
  *     question = version, kind, vector, body     answer = version, kind, vector, body
  *     HELLO    -                                 sum of the named, n AHEAD rows, n { folder, sum, messages }

@@ -1,4 +1,4 @@
-/* give - the giver's side of an exchange: answers questions from the state as it is, and nothing else. */
+/* exchange_answer - the giver's side of an exchange: answers questions from the state as it is, and nothing else. */
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
 
 #include <string.h>
