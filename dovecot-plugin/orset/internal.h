@@ -1,9 +1,9 @@
 /* internal - what the core's files share. Callers never include it.
  *
  *    local.c, mark.c  a change in the mailbox ──▶ op bytes ─┐
- *    batch.c  a peer's ops ─────────────────────────────────┴▶ exec.c ──▶ message.c, folder.c, named.c, ahead.c ──▶ store
+ *    batch.c  a peer's ops ─────────────────────────────────┴▶ exec.c ──▶ message.c, folder.c, named.c, pending_dots.c ──▶ store
  *    merge.c  a peer's state ───────────────────────────────────────────▶ (the same)
- *    todo.c   the effects      epoch.c, renumber.c  old copies      bounds.c, quota.c  what a peer may bring
+ *    tasks.c  the tasks        epoch.c, renumber.c  old copies      bounds.c, quota.c  what a peer may bring
  *
  * Local and foreign ops take the same way into the state, so a replica cannot treat its own op otherwise than
  * its peers do. */
@@ -17,7 +17,7 @@
 #define ORSET_DOOMED_ORIGIN \
     0xfffe /* in ORSET_T_GUID: the counter is a UID that is to be removed and can still be copied */
 #define ORSET_ROW_FLAGDOTS_MAX (10 * ORSET_MESSAGE_FLAGDOTS_MAX) /* in a row: exchanges can bring together what several sites had */
-#define ORSET_TODO_MISMATCH 20 /* todo rows of this kind: UID is not the agreed one; for the keeper's round \
+#define ORSET_TASK_MISMATCH 20 /* task rows of this kind: UID is not the agreed one; for the keeper's round \
                                 */
 
 #define ORSET_GUID_PREFIX 6 /* bytes of a GUID in the keys of ORSET_T_GUID */
@@ -200,7 +200,7 @@ int orset_folder_name(struct orset *, struct folder *, const void *name, size_t 
 bool orset_name_valid(const void *name, size_t len);
 void orset_folder_reidentify(struct orset *, struct folder *, struct orset_dot id);
 struct orset_sum orset_folder_sum(const struct orset *, const struct folder *);
-int orset_folder_changed(struct orset *, struct folder *); /* todo row, tree to compute */
+int orset_folder_changed(struct orset *, struct folder *); /* task row, tree to compute */
 
 /* --- message.c */
 int orset_message_load(struct orset *, uint32_t folder, struct orset_dot, struct message *); /* 1, 0, error */
@@ -238,8 +238,8 @@ int orset_note_mismatch(struct orset *, struct folder *home, const struct messag
 /* A GUID's text becomes a file name in a Maildir, and a word in its dovecot-uidlist. */
 bool orset_guid_text_valid(const void *text, size_t len);
 
-/* --- expect.c */
-void orset_expect_messages(struct orset *, const struct place *, size_t n); /* as orset_expect() */
+/* --- prefetch.c */
+void orset_prefetch_messages(struct orset *, const struct place *, size_t n); /* as orset_prefetch() */
 
 /* --- flags.c */
 void orset_flags_of(const struct message *, struct orset_flags *yes, struct orset_flags *no);
@@ -251,18 +251,18 @@ void orset_flagdot_cut(struct message *, unsigned index);
 void orset_flags_write(struct orset_buf *, const struct orset_flags *);
 void orset_flags_read(const struct orset *, struct orset_reader *, struct orset_flags *);
 
-/* --- ahead.c */
-int orset_ahead_kill(struct orset *, struct orset_dot, uint16_t by);
-int orset_ahead_killed(struct orset *, struct orset_dot); /* 1, 0, error */
-int orset_ahead_flag(struct orset *, struct orset_dot target, struct flagdot, uint16_t by);
-int orset_ahead_flag_kill(struct orset *, struct orset_dot target, struct orset_dot flag);
-int orset_ahead_take_flags(struct orset *, struct message *);
-int orset_ahead_marks(struct orset *, struct orset_dot target, uint64_t site); /* flags of site's on it */
-int orset_ahead_agreed(struct orset *, struct orset_dot, const struct agreed *);
-int orset_ahead_take_agreed(struct orset *, struct message *);
-int orset_ahead_forget_agreed(struct orset *, uint16_t by);
-bool orset_ahead_row_is_true(const struct orset *, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen);
-int orset_ahead_covered(struct orset *, uint16_t origin, uint64_t from, uint64_t to);
+/* --- pending_dots.c */
+int orset_pending_kill(struct orset *, struct orset_dot, uint16_t by);
+int orset_pending_killed(struct orset *, struct orset_dot); /* 1, 0, error */
+int orset_pending_flag(struct orset *, struct orset_dot target, struct flagdot, uint16_t by);
+int orset_pending_flag_kill(struct orset *, struct orset_dot target, struct orset_dot flag);
+int orset_pending_take_flags(struct orset *, struct message *);
+int orset_pending_marks(struct orset *, struct orset_dot target, uint64_t site); /* flags of site's on it */
+int orset_pending_agreed(struct orset *, struct orset_dot, const struct agreed *);
+int orset_pending_take_agreed(struct orset *, struct message *);
+int orset_pending_forget_agreed(struct orset *, uint16_t by);
+bool orset_pending_row_is_true(const struct orset *, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen);
+int orset_pending_covered(struct orset *, uint16_t origin, uint64_t from, uint64_t to);
 
 /* --- named.c */
 int orset_subscription_exec(struct orset *, const void *name, size_t len, const struct orset_dot *kill,
@@ -396,27 +396,27 @@ int orset_vector_read(struct orset *, struct orset_reader *, uint64_t site, bool
 void orset_peer_free(struct orset *, struct peer *);
 uint64_t orset_peer_has(const struct peer *, uint16_t origin); /* number in the sender's vector */
 
-/* --- todo.c */
-int orset_todo_put(struct orset *, int kind, uint32_t home, const void *rest, size_t rest_len,
+/* --- tasks.c */
+int orset_task_put(struct orset *, int kind, uint32_t home, const void *rest, size_t rest_len,
                    const struct orset_buf *);
-int orset_todo_uid(struct orset *, int kind, uint32_t home, uint32_t uid,
+int orset_task_uid(struct orset *, int kind, uint32_t home, uint32_t uid,
                    const struct orset_buf *value); /* NULL: del */
-int orset_todo_place(struct orset *, struct folder *, struct orset_dot, bool wanted);
-int orset_todo_any_place(struct orset *, uint32_t folder); /* 1: a message of it has no UID here. ORSET_NO_FOLDER: of any */
-int orset_todo_seen(struct orset *, uint32_t home, uint32_t uid,
+int orset_task_place(struct orset *, struct folder *, struct orset_dot, bool wanted);
+int orset_task_any_place(struct orset *, uint32_t folder); /* 1: a message of it has no UID here. ORSET_NO_FOLDER: of any */
+int orset_task_seen(struct orset *, uint32_t home, uint32_t uid,
                     struct orset_flags *); /* 1 when flags differ there */
 /* The wanted flags went from before to now; seen is what the mailbox has, NULL: as recorded. */
-int orset_todo_flags(struct orset *, uint32_t home, uint32_t uid, const struct orset_flags *before,
+int orset_task_flags(struct orset *, uint32_t home, uint32_t uid, const struct orset_flags *before,
                      const struct orset_flags *now, const struct orset_flags *seen);
-/* orset_todo_next() among the REMOVE rows, at_len 1 and the kind at first: with those that are not for the caller yet. */
-int orset_todo_next_removal(struct orset *, struct orset_todo *);
+/* orset_task_next() among the REMOVE rows, at_len 1 and the kind at first: with those that are not for the caller yet. */
+int orset_task_next_removal(struct orset *, struct orset_task *);
 /* 1: a REMOVE row waits for this mail. A row that means another mail is dropped. */
-int orset_todo_doomed(struct orset *, uint32_t home, uint32_t uid, const uint8_t guid[16]);
+int orset_task_doomed(struct orset *, uint32_t home, uint32_t uid, const uint8_t guid[16]);
 /* The wanted bytes went from SHA-256 before to now; seen as above. */
 int orset_drop_bytes(struct orset *, const uint8_t sha256[32]); /* of the message in m[0]: local.c */
-/* 1 and the SHA-256 of what the mailbox has under a UID that waits for its ORSET_TODO_BODY; 0: it waits for none. */
-int orset_todo_bytes(struct orset *, uint32_t home, uint32_t uid, uint8_t sha256_r[32]);
-int orset_todo_body(struct orset *, uint32_t home, uint32_t uid, const uint8_t before[32], const uint8_t now[32],
+/* 1 and the SHA-256 of what the mailbox has under a UID that waits for its ORSET_TASK_BODY; 0: it waits for none. */
+int orset_task_bytes(struct orset *, uint32_t home, uint32_t uid, uint8_t sha256_r[32]);
+int orset_task_body(struct orset *, uint32_t home, uint32_t uid, const uint8_t before[32], const uint8_t now[32],
                     const uint8_t *seen);
 /* orset_done_place, for a mail with these bytes (NULL: those of the dot). */
 int orset_placed(struct orset *, uint32_t folder, struct orset_dot, uint32_t uid, const struct orset_flags *seen,

@@ -2,7 +2,7 @@
  * asking each other, and once all have each other's operations, all are equal.
  *
  * The core does no I/O, reads no clock, knows neither Dovecot nor Redis. Its state is rows in a struct
- * orset_store, its effects are rows too (orset_todo_next), so a crash at any point loses neither. Literature:
+ * orset_store, its tasks are rows too (orset_task_next), so a crash at any point loses neither. Literature:
  * Shapiro et al., "A comprehensive study of convergent and commutative replicated data types", INRIA RR-7506,
  * 2011 (OR-Set); Bieniusa et al., "An optimized conflict-free replicated set", INRIA RR-8083, 2012 (dots and
  * one vector instead of tombstones).
@@ -18,7 +18,7 @@
  *    wins).
  *  3 Order is kept per origin, none is needed across origins. A remove that names a dot the vector does not cover
  *    yet is remembered until that dot is covered; so is a flag on a message not covered yet. Nothing waits. Bounded:
- *    ORSET_AHEAD_MAX entries per op origin, beyond that the origin's stream stops until a state exchange.
+ *    ORSET_PENDING_MAX entries per op origin, beyond that the origin's stream stops until a state exchange.
  *  4 A message is all live dots with equal (folder, GUID, k). k is the smallest positive integer that no live dot of
  *    (folder, GUID) has at the adding replica. Its flags are the union over its live dots, its facts those of the
  *    dot with the smallest (SHA-256, dot); a local change acts on each dot.
@@ -78,10 +78,10 @@
 #define ORSET_MAKE_MARKS_MAX 200        /* keywords beyond are not set on it here */
 #define ORSET_PEER_SUBSCRIBED_MAX 16    /* live dots of one site's on one subscription. It makes one */
 #define ORSET_MAKE_SUBSCRIPTIONS_MAX (512 * 1024) /* bytes of all subscriptions: then no more are made here */
-#define ORSET_AHEAD_MAX 10000             /* remembered dots per site that named them */
-#define ORSET_AHEAD_EXCHANGE_MAX 50000    /* the same, brought by exchanges with that site */
-#define ORSET_OP_DOTS_MAX 1000            /* dots named by one op */
-#define ORSET_OP_MAX (2 * 1024 * 1024)    /* bytes of one op */
+#define ORSET_PENDING_MAX 10000             /* remembered dots per site that named them */
+#define ORSET_PENDING_EXCHANGE_MAX 50000    /* the same, brought by exchanges with that site */
+#define ORSET_OP_DOTS_MAX 1000              /* dots named by one op */
+#define ORSET_OP_MAX (2 * 1024 * 1024)      /* bytes of one op */
 #define ORSET_UID_MAX 0x7fffffffU  /* UID claims above it are not used: Dovecot panics near 2^32 (F32) */
 #define ORSET_UID_JUMP 1000000U    /* nor those further above UIDNEXT */
 #define ORSET_UID_STEP 100000U     /* by which one round follows another site's UIDNEXT */
@@ -237,7 +237,7 @@ bool orset_must_roll_back(const struct orset *); /* a call has failed half done:
 uint64_t orset_remembered(const struct orset *);                 /* rows kept for dots not covered yet */
 
 /* The canonical digest: equal on two replicas exactly when their live elements and registers are (but for
- * hash collisions). UIDs bound, todo rows, origin indices and dead folders do not count. */
+ * hash collisions). UIDs bound, task rows, origin indices and dead folders do not count. */
 void orset_digest(const struct orset *, uint8_t digest_r[16]);
 
 uint32_t orset_folders(const struct orset *);
@@ -285,27 +285,27 @@ int orset_local_create(struct orset *, const char *name, size_t len, uint32_t ui
  * the mails). */
 int orset_local_rename(struct orset *, uint32_t folder, const char *name, size_t len);
 /* The mailbox was deleted by a user (the caller has the intent as evidence, F1): removes all presence and
- * message dots seen. A folder that lives on by mails that were not placed yet is an ORSET_TODO_FOLDER: it is to be made again. */
+ * message dots seen. A folder that lives on by mails that were not placed yet is an ORSET_TASK_FOLDER: it is to be made again. */
 int orset_local_delete(struct orset *, uint32_t folder);
 /* A UID not seen before. Binds it, without an op, to an unplaced message of the same GUID in that mailbox
- * (F13), else adds a dot. A UID that waits for its ORSET_TODO_REMOVE is ORSET_KNOWN, *dot_r then
+ * (F13), else adds a dot. A UID that waits for its ORSET_TASK_REMOVE is ORSET_KNOWN, *dot_r then
  * {0, 0}. A mail in the mailbox of a folder that another mailbox shows by now is to be placed there and removed here. flags: as the mailbox has them now. *dot_r may be NULL. */
 int orset_local_add(struct orset *, uint32_t folder, uint32_t uid, const struct orset_facts *,
                     const struct orset_flags *flags, struct orset_dot *dot_r);
-/* The mail under this UID, which waits for an ORSET_TODO_BODY, is another message than the one it is bound to, though the mailbox has it under
+/* The mail under this UID, which waits for an ORSET_TASK_BODY, is another message than the one it is bound to, though the mailbox has it under
  * the same GUID (there). That one is to be placed, and this mail becomes a message of its own. Its GUID, in facts, is a function of
  * the old one and of its bytes: what several sites part likewise is one message. ORSET_KNOWN: nothing was done, since the mailbox has
  * that message under another UID, so that this mail may give way. facts and flags: as for orset_local_add(), but without a text. */
 int orset_local_part(struct orset *, uint32_t folder, uint32_t uid, const uint8_t there[16], const struct orset_facts *facts,
                      const struct orset_flags *flags);
-/* A mail that was removed is in the mailbox again by nobody's doing: an ORSET_TODO_REMOVE without an op. 1; 0: a live message of any
+/* A mail that was removed is in the mailbox again by nobody's doing: an ORSET_TASK_REMOVE without an op. 1; 0: a live message of any
  * folder has that GUID, so that it may be wanted (orset_local_add), or it is bound. */
 int orset_local_back(struct orset *, uint32_t folder, uint32_t uid, const uint8_t guid[16]);
 /* The calls that follow speak of these UIDs: a hint, good before any change of many mails of one mailbox (a
  * scan, a transaction's flag changes), a hundred at a time. In the memory store it halves what a change of
  * mails all over a large mailbox costs; SQLite has no use for it. UIDs that are not there do no harm, and
  * nothing changes. In the order of UIDs, please: their rows stand in that order. */
-void orset_expect(struct orset *, uint32_t folder, const uint32_t *uids, size_t n);
+void orset_prefetch(struct orset *, uint32_t folder, const uint32_t *uids, size_t n);
 
 /* The flags a UID has now. reassert: flags a client set again explicitly though they were set (F4), may be
  * NULL. */
@@ -320,7 +320,7 @@ int orset_local_expunge(struct orset *, uint32_t folder, uint32_t uid);
  * evidence before it could be placed there. ORSET_KNOWN when it is there already, or is gone. */
 int orset_local_expunge_moved(struct orset *, uint32_t folder, uint32_t uid);
 /* A mail that folder's mailbox has under this UID, which was folder old's mailbox before; no message is bound to it. 1: it is one that other sites have
- * removed, and is to go here, too (an ORSET_TODO_REMOVE without an op); 0: it is not. */
+ * removed, and is to go here, too (an ORSET_TASK_REMOVE without an op); 0: it is not. */
 int orset_local_removed_moved(struct orset *, uint32_t folder, uint32_t old, uint32_t uid, const uint8_t guid[16]);
 /* A user deleted the mailbox of such a folder: the mails it had, and the folder's presence. */
 int orset_local_delete_moved(struct orset *, uint32_t folder);
@@ -341,31 +341,31 @@ int orset_local_uid_validity(struct orset *, uint32_t folder, uint32_t value, in
 /* The local mailbox's UIDNEXT as the caller reads it; never lowered here. */
 int orset_local_uid_next(struct orset *, uint32_t folder, uint32_t uid_next);
 
-/* --- effects: what the mailboxes still lack
+/* --- tasks: what the mailboxes still lack
  * ---------------------------------------------------------------------- */
 
-enum orset_todo_kind {
+enum orset_task_kind {
     /* folder came, went, changed name or UIDVALIDITY: compare with tree.h's view. A mailbox that is to be deleted is
      * ingested first, under its lock: a mail that came since keeps the folder. */
-    ORSET_TODO_FOLDER,
-    ORSET_TODO_PLACE,  /* save dot; from source (folder, uid) by copy if source_uid is not 0, else body wanted
+    ORSET_TASK_FOLDER,
+    ORSET_TASK_PLACE,  /* save dot; from source (folder, uid) by copy if source_uid is not 0, else body wanted
                         */
-    ORSET_TODO_FLAGS,  /* uid should show flags */
-    ORSET_TODO_RENUMBER, /* uid should become new_uid; all of a folder in one transaction, rising new_uid */
+    ORSET_TASK_FLAGS,  /* uid should show flags */
+    ORSET_TASK_RENUMBER, /* uid should become new_uid; all of a folder in one transaction, rising new_uid */
     /* expunge uid. Not given while a live message of its GUID has no UID here, in whatever folder and for whatever reason it was
      * not placed: this one is its source, and may be the last one. */
-    ORSET_TODO_REMOVE,
-    ORSET_TODO_SUBSCRIPTION, /* name: set as orset_subscribed() says */
-    ORSET_TODO_ATTRIBUTE,    /* folder, name = key: set as orset_attribute_get() says */
+    ORSET_TASK_REMOVE,
+    ORSET_TASK_SUBSCRIPTION, /* name: set as orset_subscribed() says */
+    ORSET_TASK_ATTRIBUTE,    /* folder, name = key: set as orset_attribute_get() says */
     /* uid holds other bytes than message says: two sites saved one GUID differently. If they are one message but for trace lines (a
      * gateway's second delivery), the smallest SHA-256 wins: save message's body anew with flags, expunge uid, in one
      * transaction. Else both live: orset_local_part(). message.dot.counter 0: message was removed elsewhere, where nobody had seen
      * these bytes; the mail is one that the state does not know: orset_local_add(), orset_done_alone(). */
-    ORSET_TODO_BODY
+    ORSET_TASK_BODY
 };
 
-struct orset_todo {
-    enum orset_todo_kind kind;
+struct orset_task {
+    enum orset_task_kind kind;
     uint32_t folder; /* the mailbox to work on (a home) */
     uint32_t uid, new_uid;
     struct orset_message message; /* PLACE, BODY: facts of the message. PLACE: ask for UID uid, 0: the next one */
@@ -378,24 +378,24 @@ struct orset_todo {
     uint8_t at[1400];
 };
 
-/* 1 and the next row behind *todo, 0 when there is no more. Order: by kind as in the enum, then folder, then
+/* 1 and the next row behind *task, 0 when there is no more. Order: by kind as in the enum, then folder, then
  * UID or dot. Rows stay until the matching done call, over any crash. */
-int orset_todo_next(struct orset *, struct orset_todo *todo);
-/* The next ORSET_TODO_PLACE row, also one that orset_todo_next() passes over for now, read no further
+int orset_task_next(struct orset *, struct orset_task *task);
+/* The next ORSET_TASK_PLACE row, also one that orset_task_next() passes over for now, read no further
  * than its place in the mailbox: folder is the mailbox, uid the agreed UID, whether or not it can be had. */
-int orset_todo_next_place(struct orset *, struct orset_todo *todo);
+int orset_task_next_place(struct orset *, struct orset_task *task);
 /* Another number than before when there are others of these rows, but for what was placed, or they may have
  * another folder or uid. */
 uint64_t orset_place_changes(const struct orset *);
-/* Messages that have no UID here, at most so many: what ORSET_TODO_PLACE gives. */
+/* Messages that have no UID here, at most so many: what ORSET_TASK_PLACE gives. */
 int orset_unplaced(struct orset *, unsigned most);
-/* The very row that todo->at names, as orset_todo_next() left it there. 0: it is not there any more. */
-int orset_todo_get(struct orset *, struct orset_todo *todo);
+/* The very row that task->at names, as orset_task_next() left it there. 0: it is not there any more. */
+int orset_task_get(struct orset *, struct orset_task *task);
 /* 1: a mail that has the GUID `there` in its mailbox is one that the state knows under guid: the same, or joined with it by its bytes
  * (join.h), or parted from another (orset_local_part). 0: it is not. */
 int orset_guid_is(struct orset *, const uint8_t guid[16], const uint8_t there[16]);
-/* 1 and the GUID of the mail that waits for its ORSET_TODO_REMOVE under this UID (zeros: it is not known), 0: none does. */
-int orset_todo_doomed_guid(struct orset *, uint32_t home, uint32_t uid, uint8_t guid_r[16]);
+/* 1 and the GUID of the mail that waits for its ORSET_TASK_REMOVE under this UID (zeros: it is not known), 0: none does. */
+int orset_task_doomed_guid(struct orset *, uint32_t home, uint32_t uid, uint8_t guid_r[16]);
 
 /* The message is in the mailbox under uid with these flags (what the mailbox could hold). */
 int orset_done_place(struct orset *, uint32_t folder, struct orset_dot, uint32_t uid,

@@ -21,7 +21,7 @@ enum orset_table {
     ORSET_T_GUID,         /* first bytes of the GUID, folder, dot -> k */
     ORSET_T_UID,          /* folder, UID -> dot */
     ORSET_T_AHEAD,        /* what is remembered of dots that the vector does not cover yet */
-    ORSET_T_TODO,         /* what the mailboxes still lack of the state: the effects */
+    ORSET_T_TASK,         /* what the mailboxes still lack of the state: tasks */
     ORSET_T_KEYWORD,      /* keyword number -> name */
     ORSET_T_SUBSCRIPTION, /* name -> dots */
     ORSET_T_ATTRIBUTE,    /* folder or server, key -> stamp and value */
@@ -35,7 +35,7 @@ enum orset_table {
 typedef int orset_row_fn(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value,
                          size_t value_len);
 
-#define ORSET_EXPECT 32
+#define ORSET_PREFETCH 32
 
 struct orset_ref {
     const void *key;
@@ -61,7 +61,7 @@ struct orset_store {
     int (*begin)(void *ctx);
     int (*commit)(void *ctx);
     void (*rollback)(void *ctx);
-    /* These rows (at most ORSET_EXPECT) will be asked for next: a hint, so that the store can fetch them
+    /* These rows (at most ORSET_PREFETCH) will be asked for next: a hint, so that the store can fetch them
      * side by side. NULL when it has no use for it. */
     void (*expect)(void *ctx, enum orset_table, const struct orset_ref *, size_t n);
     /* A row holds what cannot be true, so somebody else wrote it: what is stored here is not to be believed any more.

@@ -56,7 +56,7 @@ FOR_TESTS = {
     ("dovecot-plugin/orset/state/epoch.c", "orset_epoch_doubt"):
         "docs/replication-protocol.md offers it to callers of the core; the replicator is none",
     ("dovecot-plugin/orset/exchange/exchange.c", "orset_raise"): PIECE,
-    ("dovecot-plugin/orset/state/expect.c", "orset_expect"):
+    ("dovecot-plugin/orset/state/prefetch.c", "orset_prefetch"):
         "the figures of docs/benchmarks.md are measured with it",
     ("dovecot-plugin/store/state_sqlite.c", "state_sqlite_rows"): JUDGE,
     ("lib/mail/mime.c", "mime_says_8bit"): PIECE,

@@ -423,7 +423,7 @@ int orset_take(struct orset *os, struct orset_exchange *x, const uint8_t *answer
 /* (e): all folders that differed are merged in this transaction or an earlier one. */
 int orset_raise(struct orset *os, struct orset_exchange *x)
 {
-    int e = orset_ahead_drop_orphans(os, x);
+    int e = orset_pending_drop_orphans(os, x);
     if (e < 0)
         return e;
     for (unsigned i = 0; i < x->base.n; i++) {
@@ -434,7 +434,7 @@ int orset_raise(struct orset *os, struct orset_exchange *x)
         o->counter = x->base.seen[i];
         o->chain = x->base.chain[i];
         o->dirty = true;
-        int r = orset_ahead_covered(os, x->base.map[i], from, x->base.seen[i]);
+        int r = orset_pending_covered(os, x->base.map[i], from, x->base.seen[i]);
         if (r < 0)
             return r;
     }

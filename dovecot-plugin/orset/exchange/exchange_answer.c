@@ -138,16 +138,16 @@ static void write_head(const struct orset *os, struct orset_buf *b, const struct
     orset_buf_num(b, f->round);
 }
 
-struct ahead_rows {
+struct pending_rows {
     struct orset *os;
     struct orset_buf *b;
     uint64_t n;
 };
 
-static int ahead_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+static int pending_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
-    struct ahead_rows *a = arg;
-    if (!orset_ahead_row_is_true(a->os, key, len, v, vlen))
+    struct pending_rows *a = arg;
+    if (!orset_pending_row_is_true(a->os, key, len, v, vlen))
         return orset_corrupt(a->os, "a remembered dot's row");
     orset_buf_text(a->b, key, len);
     orset_buf_text(a->b, v, vlen);
@@ -161,8 +161,8 @@ static int ahead_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v
 static int hello(struct orset *os, struct orset_buf *b)
 {
     struct orset_buf rows = {.alloc = &os->alloc};
-    struct ahead_rows a = {os, &rows, 0};
-    int r = os->store.each(os->store.ctx, ORSET_T_AHEAD, "", 0, 0, ahead_row, &a);
+    struct pending_rows a = {os, &rows, 0};
+    int r = os->store.each(os->store.ctx, ORSET_T_AHEAD, "", 0, 0, pending_row, &a);
     orset_buf_u64(b, os->named.lo);
     orset_buf_u64(b, os->named.hi);
     orset_buf_num(b, a.n ? os->nkeywords : 0);

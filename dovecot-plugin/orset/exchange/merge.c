@@ -37,13 +37,13 @@ bool orset_orphan_gone(const struct orset_exchange *x, struct orset_dot flag)
 /* 1: the dot is new here and wanted. */
 int orset_wanted(struct orset *os, struct orset_dot d)
 {
-    int killed = orset_covered(os, d) ? 1 : orset_ahead_killed(os, d);
+    int killed = orset_covered(os, d) ? 1 : orset_pending_killed(os, d);
     return killed < 0 ? killed : !killed;
 }
 
 int orset_remember(struct orset *os, struct orset_dot d, uint16_t by)
 {
-    return orset_covered(os, d) ? 0 : orset_ahead_kill(os, d, by);
+    return orset_covered(os, d) ? 0 : orset_pending_kill(os, d, by);
 }
 
 /* A dot that need not be known to anybody by its vector; its origin must be. */
@@ -81,7 +81,7 @@ static int merge_orphan(struct orset *os, const struct peer *p, struct orset_dot
         return r;
     if (r == 0) {
         r = orset_wanted(os, target);
-        return r <= 0 ? r : orset_ahead_flag(os, target, f, p->sender);
+        return r <= 0 ? r : orset_pending_flag(os, target, f, p->sender);
     }
     struct folder *in = orset_folder_at(os, m->p.folder);
     if ((r = orset_group_union(os, m, &before)) < 0)
@@ -94,7 +94,7 @@ static int merge_orphan(struct orset *os, const struct peer *p, struct orset_dot
         (r = orset_arrived(os, in->index, f.dot)) < 0 || !m->p.uid)
         return r;
     r = orset_group_union(os, m, &now);
-    return r < 0 ? r : orset_todo_flags(os, in->home, m->p.uid, &before, &now, NULL);
+    return r < 0 ? r : orset_task_flags(os, in->home, m->p.uid, &before, &now, NULL);
 }
 
 /* The keeper's word on a message that the giver does not have yet. */
@@ -106,7 +106,7 @@ static int merge_agreed(struct orset *os, struct orset_dot target, const struct 
         return r;
     if (r == 0) {
         r = orset_wanted(os, target);
-        return r <= 0 ? r : orset_ahead_agreed(os, target, a);
+        return r <= 0 ? r : orset_pending_agreed(os, target, a);
     }
     struct folder *in = orset_folder_at(os, m->p.folder);
     struct orset_sum before = orset_message_sum(os, m);
@@ -173,9 +173,9 @@ int orset_merge_hello_rows(struct orset *os, struct orset_exchange *x, struct ex
     uint64_t n = orset_read_num(r, UINT32_MAX);
     if (e == 0 && (r->bad || (uint64_t)(r->end - r->at) < n))
         e = orset_fail(os, ORSET_E_MALFORMED, "a hello that cannot be read");
-    if (e == 0 && orset_quota_ahead(os, x->base.sender) + n > ORSET_AHEAD_EXCHANGE_MAX)
+    if (e == 0 && orset_quota_ahead(os, x->base.sender) + n > ORSET_PENDING_EXCHANGE_MAX)
         e = orset_fail(os, ORSET_E_LIMIT, "site %llu names more than %d numbers that are not here",
-                       (unsigned long long)x->site, ORSET_AHEAD_EXCHANGE_MAX);
+                       (unsigned long long)x->site, ORSET_PENDING_EXCHANGE_MAX);
     x->killed = e == 0 ? orset_mem(os, NULL, (n + 1) * sizeof *x->killed) : NULL;
     x->orphan = e == 0 && x->killed ? orset_mem(os, NULL, (n + 1) * sizeof *x->orphan) : NULL;
     if (e == 0 && !x->orphan)
@@ -412,7 +412,7 @@ static int merge_both(struct orset *os, struct orset_exchange *x, struct peer *p
         return r;
     struct folder *home = orset_folder_at(os, f->home);
     if ((r = orset_group_union(os, mine, &now)) < 0 ||
-        (r = orset_todo_flags(os, home->index, mine->p.uid, &was, &now, NULL)) < 0)
+        (r = orset_task_flags(os, home->index, mine->p.uid, &was, &now, NULL)) < 0)
         return r;
     return agreed ? orset_note_mismatch(os, home, mine, mine->p.uid) : 0;
 }
@@ -426,14 +426,14 @@ static int merge_theirs(struct orset *os, struct orset_exchange *x, struct peer 
         return r;
     kept->nflags = 0;
     kept->p.dot = m->p.dot;
-    if ((r = orset_ahead_take_flags(os, kept)) < 0 || (r = merge_flags(os, x, p, kept, m)) < 0)
+    if ((r = orset_pending_take_flags(os, kept)) < 0 || (r = merge_flags(os, x, p, kept, m)) < 0)
         return r;
     m->nflags = 0;
     for (unsigned i = 0; i < kept->nflags; i++)
         if ((r = orset_flagdot_put(os, m, kept->flag[i])) < 0)
             return r;
     m->p.folder = f->index;
-    if ((r = orset_ahead_take_agreed(os, m)) < 0)
+    if ((r = orset_pending_take_agreed(os, m)) < 0)
         return r;
     return orset_message_add(os, m, 0);
 }
@@ -512,7 +512,7 @@ static int merge_mine(struct orset *os, struct orset_exchange *x, struct peer *p
         return r;
     if ((r = orset_group_union(os, m, &now)) < 0)
         return r;
-    return orset_todo_flags(os, f->home, m->p.uid, &was, &now, NULL);
+    return orset_task_flags(os, f->home, m->p.uid, &was, &now, NULL);
 }
 
 int orset_merge_messages(struct orset *os, struct orset_exchange *x, struct peer *p, struct exec *in,

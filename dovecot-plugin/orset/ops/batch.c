@@ -143,18 +143,18 @@ static bool flags_target(struct orset *os, const struct peer *p, const uint8_t *
     return true;
 }
 
-/* The next ops' messages, ahead of time (orset_expect). */
+/* The next ops' messages, ahead of time (orset_prefetch). */
 static void expect_ops(struct orset *os, struct orset_reader r, const struct peer *p)
 {
-    struct place at[ORSET_EXPECT];
+    struct place at[ORSET_PREFETCH];
     size_t n = 0, len;
-    for (int i = 0; i < ORSET_EXPECT && r.at < r.end; i++) {
+    for (int i = 0; i < ORSET_PREFETCH && r.at < r.end; i++) {
         const uint8_t *op = orset_read_text(&r, ORSET_OP_MAX, &len);
         if (!op)
             break;
         n += flags_target(os, p, op, len, &at[n]);
     }
-    orset_expect_messages(os, at, n);
+    orset_prefetch_messages(os, at, n);
 }
 
 static int apply_ops(struct orset *os, struct orset_reader *r, struct peer *p, struct orset_batch_result *out)
@@ -173,7 +173,7 @@ static int apply_ops(struct orset *os, struct orset_reader *r, struct peer *p, s
                           (unsigned long long)o->id.site, (unsigned long long)o->counter);
     for (uint64_t i = 0; i < n; i++) {
         size_t len;
-        if (os->store.expect && i % ORSET_EXPECT == 0)
+        if (os->store.expect && i % ORSET_PREFETCH == 0)
             expect_ops(os, *r, p);
         const uint8_t *op = orset_read_text(r, ORSET_OP_MAX, &len);
         struct exec x = {.by = p->sender,

@@ -45,7 +45,7 @@ int orset_check_marks(struct exec *x, const struct folder *f, struct orset_dot t
     if (r && m->nflags + x->marks > ORSET_MESSAGE_FLAGDOTS_MAX)
         beyond(x, ORSET_E_LIMIT, "flag dots on one message", ORSET_MESSAGE_FLAGDOTS_MAX);
     if (r == 0) {
-        if ((r = orset_ahead_marks(os, target, site)) < 0)
+        if ((r = orset_pending_marks(os, target, site)) < 0)
             return r;
         n += (unsigned)r;
     }

@@ -155,7 +155,7 @@ static int renew_presence(struct exec *x, struct folder *f, bool renew)
     struct orset_dot fresh = {0, 0};
     if (r == 0 && renew)
         fresh = take_number(x);
-    bool killed = r == 0 && renew && !x->dry && orset_ahead_killed(x->os, fresh) > 0;
+    bool killed = r == 0 && renew && !x->dry && orset_pending_killed(x->os, fresh) > 0;
     /* The fresh one first: the folder must not look gone in between. */
     if (r == 0 && renew && !x->dry && !killed)
         r = orset_presence_put(x->os, f, fresh);
@@ -166,7 +166,7 @@ static int renew_presence(struct exec *x, struct folder *f, bool renew)
         if (f)
             r = orset_presence_kill(x->os, f, d);
         if (r == 0 && !orset_covered(x->os, d))
-            r = orset_ahead_kill(x->os, d, x->by);
+            r = orset_pending_kill(x->os, d, x->by);
     }
     return r;
 }
@@ -231,17 +231,17 @@ static int exec_add(struct exec *x)
         if ((r = orset_read_flag(x, &d.flag)) < 0)
             return r;
         d.dot = take_number(x);
-        int killed = x->dry ? 0 : orset_ahead_killed(os, d.dot);
+        int killed = x->dry ? 0 : orset_pending_killed(os, d.dot);
         if (killed < 0 || (!x->dry && !killed && (r = orset_flagdot_put(os, m, d)) < 0))
             return killed < 0 ? killed : r;
     }
     if (x->dry)
         return 0;
-    int killed = orset_ahead_killed(os, m->p.dot);
+    int killed = orset_pending_killed(os, m->p.dot);
     there = killed ? 0 : orset_message_load(os, m->p.folder, m->p.dot, &os->m[0]);
     if (killed || there)
         return killed < 0 ? killed : there < 0 ? there : 0;
-    if ((r = orset_ahead_take_flags(os, m)) < 0 || (r = orset_ahead_take_agreed(os, m)) < 0)
+    if ((r = orset_pending_take_flags(os, m)) < 0 || (r = orset_pending_take_agreed(os, m)) < 0)
         return r;
     return orset_message_add(os, m, x->local ? x->uid : 0);
 }
@@ -264,7 +264,7 @@ static int exec_remove(struct exec *x)
         if (f)
             r = orset_message_remove(os, f, d, x->local);
         if (r == 0 && !orset_covered(os, d))
-            r = orset_ahead_kill(os, d, x->by);
+            r = orset_pending_kill(os, d, x->by);
     }
     return r;
 }
@@ -298,14 +298,14 @@ static int exec_change(struct exec *x, struct orset_dot target, struct message *
                 orset_flagdot_cut(m, j--);
             }
         if (remember)
-            r = orset_ahead_flag_kill(os, target, d);
+            r = orset_pending_flag_kill(os, target, d);
         if (r == 0 && !orset_covered(os, d))
-            r = orset_ahead_kill(os, d, x->by);
+            r = orset_pending_kill(os, d, x->by);
     }
-    if (r < 0 || x->dry || !what || (!m && !remember) || (r = orset_ahead_killed(os, fresh.dot)) != 0)
+    if (r < 0 || x->dry || !what || (!m && !remember) || (r = orset_pending_killed(os, fresh.dot)) != 0)
         return r < 0 ? r : 0;
     if (!m)
-        return orset_ahead_flag(os, target, fresh, x->by);
+        return orset_pending_flag(os, target, fresh, x->by);
     /* Put drops an earlier dot of this origin by itself; the sum must know. */
     for (unsigned j = 0; j < m->nflags; j++)
         if (m->flag[j].flag == fresh.flag && m->flag[j].off == fresh.off && m->flag[j].dot.origin == x->by) {
@@ -337,7 +337,7 @@ static int exec_target(struct exec *x, struct folder *f)
         if (there < 0)
             return there;
         if (!there && !orset_covered(os, target)) {
-            int killed = orset_ahead_killed(os, target);
+            int killed = orset_pending_killed(os, target);
             if (killed < 0)
                 return killed;
             remember = !killed;
@@ -357,7 +357,7 @@ static int exec_target(struct exec *x, struct folder *f)
         return r;
     if ((r = orset_group_union(os, m, &now)) < 0)
         return r;
-    return orset_todo_flags(os, f->home, m->p.uid, &before, &now, NULL);
+    return orset_task_flags(os, f->home, m->p.uid, &before, &now, NULL);
 }
 
 /* FLAGS = folder, n targets, each once, rising by (index, number). Numbers: one per flag set, at least one. */
@@ -408,7 +408,7 @@ static int exec_folder(struct exec *x)
     if (x->dry)
         return 0;
     struct folder *f = orset_bring_folder(x->os, id, x->by);
-    int killed = f ? orset_ahead_killed(x->os, id) : ORSET_E_MEMORY;
+    int killed = f ? orset_pending_killed(x->os, id) : ORSET_E_MEMORY;
     if (killed < 0)
         return x->os->broken ? ORSET_E_MEMORY : ORSET_E_LIMIT;
     memcpy(f->guid, guid, 16);
@@ -464,9 +464,9 @@ static int exec_subscribe(struct exec *x)
     if (x->dry)
         return on ? orset_check_subscribed(x, name, len, kill, n, add) : 0;
     for (uint64_t i = 0; i < n; i++)
-        if (!orset_covered(x->os, kill[i]) && (r = orset_ahead_kill(x->os, kill[i], x->by)) < 0)
+        if (!orset_covered(x->os, kill[i]) && (r = orset_pending_kill(x->os, kill[i], x->by)) < 0)
             return r;
-    int killed = orset_ahead_killed(x->os, add);
+    int killed = orset_pending_killed(x->os, add);
     if (killed < 0)
         return killed;
     if (!on || killed)
@@ -611,10 +611,10 @@ int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
     if ((r = orset_quota_check(os, x->by, QUOTA_KEYWORDS, x->keywords)) < 0 ||
         (r = orset_quota_check(os, x->by, QUOTA_FOLDERS, x->folders)) < 0)
         return r;
-    if (x->named > 0 && orset_quota_ahead(os, x->by) + x->named > ORSET_AHEAD_MAX)
+    if (x->named > 0 && orset_quota_ahead(os, x->by) + x->named > ORSET_PENDING_MAX)
         return orset_fail(os, ORSET_E_EXCHANGE,
                           "site %llu named more than %d numbers that are not here: exchange first",
-                          (unsigned long long)o->id.site, ORSET_AHEAD_MAX);
+                          (unsigned long long)o->id.site, ORSET_PENDING_MAX);
     x->in = orset_reader_of(op, len);
     x->dry = false;
     if ((r = run(x)) < 0) {
@@ -626,5 +626,5 @@ int orset_exec(struct orset *os, struct exec *x, const uint8_t *op, size_t len)
     o->counter = last;
     o->chain = from == 0 || o->chain ? orset_chain_next(o->chain, op, len) : 0;
     o->dirty = true;
-    return orset_ahead_covered(os, x->by, from, last);
+    return orset_pending_covered(os, x->by, from, last);
 }

@@ -268,7 +268,7 @@ static int give_way(struct orset *os, uint32_t home, const struct candidate *min
     if (r <= 0)
         return r < 0 ? r : orset_storage_fail(os, "a message vanished");
     uint32_t uid = m->p.uid;
-    if ((r = orset_group_union(os, m, &wanted)) < 0 || (had = orset_todo_seen(os, home, uid, &seen)) < 0)
+    if ((r = orset_group_union(os, m, &wanted)) < 0 || (had = orset_task_seen(os, home, uid, &seen)) < 0)
         return r < 0 ? r : had;
     if (!had)
         seen = wanted;
@@ -278,7 +278,7 @@ static int give_way(struct orset *os, uint32_t home, const struct candidate *min
         (r = orset_group_union(os, m, &seen)) < 0)
         return r;
     orset_flags_diff(&wanted, &seen, &more);
-    if ((had = orset_todo_seen(os, home, uid, &wanted)) < 0)
+    if ((had = orset_task_seen(os, home, uid, &wanted)) < 0)
         return had;
     r = orset_local_flags(os, home, uid, had ? &wanted : &seen, &more);
     return r < 0 ? r : 0;

@@ -140,7 +140,7 @@ static int was_seen(struct orset *os, const struct orset_message *m)
     uint8_t bytes[32];
     if (!m->uid)
         return 0;
-    int r = orset_todo_bytes(os, orset_folder_at(os, m->folder)->home, m->uid, bytes);
+    int r = orset_task_bytes(os, orset_folder_at(os, m->folder)->home, m->uid, bytes);
     if (r == 0) {
         struct message *whole = &os->m[0];
         r = orset_message_load(os, m->folder, m->dot, whole);
@@ -259,7 +259,7 @@ static int look(struct orset *os, const struct folder *f, struct find_guid *g)
 {
     g->found.counter = 0;
     /* Nearly always no mail of the folder waits: nothing is read of the copies then. */
-    int waits = orset_todo_any_place(os, f->index), n = waits > 0 ? orset_copies(os, g->guid, f->index) : waits;
+    int waits = orset_task_any_place(os, f->index), n = waits > 0 ? orset_copies(os, g->guid, f->index) : waits;
     for (int i = 0; i < n; i++) {
         struct message *o = &os->m[2];
         struct orset_dot d = os->copies.v[i].dot;
@@ -446,7 +446,7 @@ int orset_local_add(struct orset *os, uint32_t folder, uint32_t uid, const struc
         return ORSET_KNOWN;
     }
     /* Removed elsewhere and not expunged here yet: it was seen, a scan must not take it for a new mail. */
-    if (r == 0 && (r = orset_todo_doomed(os, folder, uid, facts.guid)) != 0) {
+    if (r == 0 && (r = orset_task_doomed(os, folder, uid, facts.guid)) != 0) {
         if (dot_r)
             *dot_r = (struct orset_dot){0, 0};
         return r < 0 ? r : ORSET_KNOWN;
@@ -504,7 +504,7 @@ int orset_local_removed_moved(struct orset *os, uint32_t folder, uint32_t old, u
     struct folder *home = orset_need_folder(os, folder, &r);
     if (!home || (r = orset_message_by_uid(os, folder, uid, NULL)) != 0)
         return r < 0 ? r : 0;
-    if ((r = orset_todo_doomed_guid(os, old, uid, doomed)) <= 0 || memcmp(doomed, guid, sizeof doomed) != 0)
+    if ((r = orset_task_doomed_guid(os, old, uid, doomed)) <= 0 || memcmp(doomed, guid, sizeof doomed) != 0)
         return r < 0 ? r : 0;
     if ((r = orset_unplaced_guid(os, home->home, guid)) != 0)
         return r < 0 ? r : 0;
@@ -564,7 +564,7 @@ int orset_local_expunge_moved(struct orset *os, uint32_t folder, uint32_t uid)
     struct orset_dot dots[ORSET_SAME_MESSAGE_MAX];
     int r;
     struct folder *f = orset_need_folder(os, folder, &r);
-    if (!f || (r = orset_todo_doomed_guid(os, folder, uid, guid)) <= 0)
+    if (!f || (r = orset_task_doomed_guid(os, folder, uid, guid)) <= 0)
         return f && r == 0 ? ORSET_KNOWN : r;
     if (f->home == folder || (r = orset_each_message(os, folder, find_moved, &find)) <= 0)
         return r < 0 ? r : ORSET_KNOWN;
@@ -587,8 +587,8 @@ int orset_local_delete_moved(struct orset *os, uint32_t folder)
         return r;
     if (f->home == folder)
         return ORSET_KNOWN;
-    struct orset_todo t = {.at_len = 1, .at = {ORSET_TODO_REMOVE}};
-    while (r >= 0 && (r = orset_todo_next_removal(os, &t)) > 0)
+    struct orset_task t = {.at_len = 1, .at = {ORSET_TASK_REMOVE}};
+    while (r >= 0 && (r = orset_task_next_removal(os, &t)) > 0)
         if (t.folder == folder)
             r = orset_local_expunge_moved(os, folder, t.uid);
     if (r < 0 || f->npresence == 0)

@@ -97,7 +97,7 @@ int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid, const str
     uint32_t in = m->p.folder;
     if ((r = orset_group_union(os, m, &wanted)) < 0)
         return r;
-    int had = orset_todo_seen(os, folder, uid, &seen);
+    int had = orset_task_seen(os, folder, uid, &seen);
     if (had < 0)
         return had;
     if (!had)
@@ -123,7 +123,7 @@ int orset_local_flags(struct orset *os, uint32_t folder, uint32_t uid, const str
     }
     if (orset_message_load(os, in, dot, m) <= 0 || (r = orset_group_union(os, m, &wanted)) < 0)
         return orset_storage_fail(os, "a message vanished");
-    return orset_todo_flags(os, folder, uid, &wanted, &wanted, now);
+    return orset_task_flags(os, folder, uid, &wanted, &wanted, now);
 }
 
 int orset_flags_seen(struct orset *os, uint32_t folder, uint32_t uid, struct orset_flags *seen)
@@ -131,7 +131,7 @@ int orset_flags_seen(struct orset *os, uint32_t folder, uint32_t uid, struct ors
     int r = orset_message_by_uid(os, folder, uid, NULL);
     if (r <= 0)
         return r;
-    if ((r = orset_todo_seen(os, folder, uid, seen)) == 0)
+    if ((r = orset_task_seen(os, folder, uid, seen)) == 0)
         r = orset_group_union(os, &os->m[0], seen);
     return r < 0 ? r : 1;
 }

@@ -115,7 +115,7 @@ static int renumber_message(struct renumber *n, struct folder *f, struct orset_d
     orset_message_count(os, f, m, true);
     if (r < 0 || !forgot || m->p.uid == 0)
         return r;
-    r = orset_todo_uid(os, ORSET_TODO_RENUMBER, f->home, m->p.uid, NULL);
+    r = orset_task_uid(os, ORSET_TASK_RENUMBER, f->home, m->p.uid, NULL);
     return r < 0 ? r : orset_note_mismatch(os, orset_folder_at(os, f->home), m, m->p.uid);
 }
 
@@ -161,7 +161,7 @@ static int renumber_folder(struct renumber *n, struct folder *f)
 int orset_renumber(struct renumber *n)
 {
     struct orset *os = n->os;
-    int r = orset_ahead_forget_agreed(os, n->old);
+    int r = orset_pending_forget_agreed(os, n->old);
     /* Flags can stand on any message, so all are looked at; it happens once in the life of a backup. */
     for (uint32_t i = 0; r >= 0 && i < os->nfolders; i++)
         r = renumber_folder(n, os->folder[i]);

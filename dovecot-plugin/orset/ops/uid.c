@@ -49,7 +49,7 @@ static int collect_uid(void *arg, const uint8_t *key, size_t len, const uint8_t 
     struct orset_reader r = orset_reader_of(key, len);
     (void)v;
     (void)vlen;
-    orset_key_read(&r, ORSET_TODO_MISMATCH);
+    orset_key_read(&r, ORSET_TASK_MISMATCH);
     orset_key_read(&r, UINT32_MAX);
     uint32_t uid = (uint32_t)orset_key_read(&r, UINT32_MAX);
     if (r.bad || r.at != r.end)
@@ -73,10 +73,10 @@ static int collect_uid(void *arg, const uint8_t *key, size_t len, const uint8_t 
 static int mismatches(struct orset *os, uint32_t home, struct uids *u)
 {
     struct orset_key k = {0};
-    orset_key_num(&k, ORSET_TODO_MISMATCH);
+    orset_key_num(&k, ORSET_TASK_MISMATCH);
     orset_key_num(&k, home);
     *u = (struct uids){.os = os};
-    int r = os->store.each(os->store.ctx, ORSET_T_TODO, k.b, k.n, k.n, collect_uid, u);
+    int r = os->store.each(os->store.ctx, ORSET_T_TASK, k.b, k.n, k.n, collect_uid, u);
     return r < 0 ? (u->failed ? ORSET_E_MEMORY : orset_storage_fail(os, "mismatches")) : 0;
 }
 
@@ -107,10 +107,10 @@ bool orset_uid_dirty(struct orset *os, uint32_t folder, bool keeper)
     for (size_t i = 0; i < u.n && !dirty; i++) {
         struct orset_key k = {0};
         struct orset_reader r;
-        orset_key_num(&k, ORSET_TODO_RENUMBER);
+        orset_key_num(&k, ORSET_TASK_RENUMBER);
         orset_key_num(&k, folder);
         orset_key_num(&k, u.uid[i]);
-        dirty = orset_row_get(os, ORSET_T_TODO, &k, &r) == 0;
+        dirty = orset_row_get(os, ORSET_T_TASK, &k, &r) == 0;
     }
     uids_free(&u);
     return dirty;
@@ -461,7 +461,7 @@ static int say_renumber(struct orset *os, uint32_t home, uint32_t uid, uint32_t 
 {
     struct orset_buf v = {.alloc = &os->alloc};
     orset_buf_num(&v, to);
-    int r = v.failed ? ORSET_E_MEMORY : orset_todo_uid(os, ORSET_TODO_RENUMBER, home, uid, &v);
+    int r = v.failed ? ORSET_E_MEMORY : orset_task_uid(os, ORSET_TASK_RENUMBER, home, uid, &v);
     orset_buf_free(&v);
     return r;
 }
@@ -472,8 +472,8 @@ static int agree(struct orset *os, struct folder *f, struct orset_dot d, const s
     struct message *m = &os->m[1];
     int r = f ? orset_message_load(os, f->index, d, m) : 0;
     if (r <= 0) {
-        if (r == 0 && !orset_covered(os, d) && (r = orset_ahead_killed(os, d)) == 0)
-            return orset_ahead_agreed(os, d, a);
+        if (r == 0 && !orset_covered(os, d) && (r = orset_pending_killed(os, d)) == 0)
+            return orset_pending_agreed(os, d, a);
         return r < 0 ? r : 0;
     }
     struct orset_sum before = orset_message_sum(os, m);
@@ -488,7 +488,7 @@ static int agree(struct orset *os, struct folder *f, struct orset_dot d, const s
     if ((r = orset_note_mismatch(os, home, m, m->p.uid)) < 0)
         return r;
     if (!room || m->p.uid == a->uid)
-        return orset_todo_uid(os, ORSET_TODO_RENUMBER, home->index, m->p.uid, NULL);
+        return orset_task_uid(os, ORSET_TASK_RENUMBER, home->index, m->p.uid, NULL);
     return say_renumber(os, home->index, m->p.uid, a->uid);
 }
 
@@ -498,7 +498,7 @@ static int lacks(struct orset *os, const struct folder *home)
     int r = os->holds_rounds;
     for (uint32_t i = 0; r == 0 && i < os->nfolders; i++)
         if (os->folder[i]->home == home->index)
-            r = orset_todo_any_place(os, i);
+            r = orset_task_any_place(os, i);
     return r;
 }
 
@@ -569,10 +569,10 @@ static int find_late(struct orset *os, const struct folder *home, uint32_t uid, 
 {
     struct orset_key k = {0};
     struct orset_reader row;
-    orset_key_num(&k, ORSET_TODO_RENUMBER);
+    orset_key_num(&k, ORSET_TASK_RENUMBER);
     orset_key_num(&k, home->index);
     orset_key_num(&k, uid);
-    int r = orset_row_get(os, ORSET_T_TODO, &k, &row);
+    int r = orset_row_get(os, ORSET_T_TASK, &k, &row);
     if (r != 0)
         return r < 0 ? r : 0;
     if ((r = orset_message_by_uid(os, home->index, uid, NULL)) <= 0)

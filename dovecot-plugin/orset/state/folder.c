@@ -351,7 +351,7 @@ int orset_folder_changed(struct orset *os, struct folder *f)
 {
     os->tree_dirty = true;
     struct orset_buf none = {0};
-    int r = os->open ? orset_todo_put(os, ORSET_TODO_FOLDER, f->index, "", 0, &none) : 0;
+    int r = os->open ? orset_task_put(os, ORSET_TASK_FOLDER, f->index, "", 0, &none) : 0;
     return r < 0 ? r : orset_folder_touch(os, f);
 }
 

@@ -5,7 +5,7 @@
  *     ORSET_T_UID      mailbox, UID             -> folder, dot   one dot of the message bound to it
  *
  * What holds: all live dots of a message have the same bound UID; a bound UID has a row in ORSET_T_UID that
- * names a live dot of its message; an unplaced dot has a PLACE row in ORSET_T_TODO. */
+ * names a live dot of its message; an unplaced dot has a PLACE row in ORSET_T_TASK. */
 #include "dovecot-plugin/orset/internal.h"
 
 #include <string.h>
@@ -214,7 +214,7 @@ int orset_note_mismatch(struct orset *os, struct folder *home, const struct mess
         if ((r = orset_folder_touch(os, home)) < 0)
             return r;
     }
-    return orset_todo_uid(os, ORSET_TODO_MISMATCH, home->index, uid, agreed != uid ? &none : NULL);
+    return orset_task_uid(os, ORSET_TASK_MISMATCH, home->index, uid, agreed != uid ? &none : NULL);
 }
 
 /* Binds every live dot of the message to uid, 0: none. */
@@ -226,7 +226,7 @@ static int set_uid(struct orset *os, struct message *m, uint32_t uid)
         if ((r = orset_message_load(os, m->p.folder, os->group[i], o)) <= 0)
             return r < 0 ? r : orset_corrupt(os, "a GUID's row without its message");
         if ((o->p.uid == 0) != (uid == 0) &&
-            (r = orset_todo_place(os, orset_folder_at(os, m->p.folder), o->p.dot, uid == 0)) < 0)
+            (r = orset_task_place(os, orset_folder_at(os, m->p.folder), o->p.dot, uid == 0)) < 0)
             return r;
         o->p.uid = uid;
         if ((r = orset_message_store(os, o)) < 0)
@@ -279,7 +279,7 @@ int orset_doom(struct orset *os, struct folder *home, const uint8_t guid[16], ui
     orset_buf_put(&v, guid, 16);
     if (r == 0)
         r = v.failed ? orset_fail(os, ORSET_E_MEMORY, "no memory for a row")
-                     : orset_todo_uid(os, ORSET_TODO_REMOVE, home->index, uid, &v);
+                     : orset_task_uid(os, ORSET_TASK_REMOVE, home->index, uid, &v);
     orset_buf_free(&v);
     return r;
 }
@@ -291,13 +291,13 @@ int orset_unbind(struct orset *os, struct folder *home, struct message *m, bool 
     struct orset_key k;
     uint32_t uid = m->p.uid;
     uint8_t bytes[32];
-    int other = gone ? 0 : orset_todo_bytes(os, home->index, uid, bytes), r = other < 0 ? other : set_uid(os, m, 0);
+    int other = gone ? 0 : orset_task_bytes(os, home->index, uid, bytes), r = other < 0 ? other : set_uid(os, m, 0);
     uid_key(&k, home->index, uid);
     if (r < 0 || (r = orset_row_del(os, ORSET_T_UID, &k)) < 0 ||
-        (r = orset_todo_uid(os, ORSET_TODO_FLAGS, home->index, uid, NULL)) < 0 ||
-        (r = orset_todo_uid(os, ORSET_TODO_RENUMBER, home->index, uid, NULL)) < 0 ||
-        (r = other ? 0 : orset_todo_uid(os, ORSET_TODO_BODY, home->index, uid, NULL)) < 0 ||
-        (r = orset_todo_uid(os, ORSET_TODO_MISMATCH, home->index, uid, NULL)) < 0)
+        (r = orset_task_uid(os, ORSET_TASK_FLAGS, home->index, uid, NULL)) < 0 ||
+        (r = orset_task_uid(os, ORSET_TASK_RENUMBER, home->index, uid, NULL)) < 0 ||
+        (r = other ? 0 : orset_task_uid(os, ORSET_TASK_BODY, home->index, uid, NULL)) < 0 ||
+        (r = orset_task_uid(os, ORSET_TASK_MISMATCH, home->index, uid, NULL)) < 0)
         return r;
     return gone || other ? 0 : orset_doom(os, home, m->p.facts.guid, uid);
 }
@@ -374,11 +374,11 @@ int orset_message_add(struct orset *os, struct message *m, uint32_t uid)
     if ((r = orset_folder_touch(os, f)) < 0 || (!was_live && (r = orset_folder_changed(os, f)) < 0))
         return r;
     if (m->p.uid == 0)
-        r = uid ? orset_bind(os, home, m, uid) : orset_todo_place(os, f, m->p.dot, true);
+        r = uid ? orset_bind(os, home, m, uid) : orset_task_place(os, f, m->p.dot, true);
     else if ((r = orset_group_union(os, m, &now)) == 0 &&
-             (r = orset_todo_flags(os, home->index, m->p.uid, &before, &now, NULL)) == 0 &&
+             (r = orset_task_flags(os, home->index, m->p.uid, &before, &now, NULL)) == 0 &&
              (r = orset_group_speaker(os, m, &speaker, body)) == 0 &&
-             (r = orset_todo_body(os, home->index, m->p.uid, had_body, body, NULL)) == 0)
+             (r = orset_task_body(os, home->index, m->p.uid, had_body, body, NULL)) == 0)
         r = orset_note_mismatch(os, home, m, m->p.uid);
     return r;
 }
@@ -409,13 +409,13 @@ int orset_message_redot(struct orset *os, struct folder *f, struct message *m, s
     message_key(&k, f->index, old);
     if ((r = orset_row_del(os, ORSET_T_MESSAGE, &k)) < 0)
         return r;
-    if ((r = orset_copy_del(os, m)) < 0 || (r = orset_todo_place(os, f, old, false)) < 0)
+    if ((r = orset_copy_del(os, m)) < 0 || (r = orset_task_place(os, f, old, false)) < 0)
         return r;
     m->p.dot = fresh;
     if ((r = put_rows(os, m)) < 0)
         return r;
     if (m->p.uid == 0)
-        return orset_todo_place(os, f, fresh, true);
+        return orset_task_place(os, f, fresh, true);
     uid_key(&k, f->home, m->p.uid);
     if ((r = orset_row_get(os, ORSET_T_UID, &k, &row)) <= 0 || !read_place(os, &row, &named))
         return r < 0 ? r : orset_corrupt(os, "a bound UID has no row");
@@ -443,20 +443,20 @@ int orset_message_remove(struct orset *os, struct folder *f, struct orset_dot d,
     if (n == 1) {
         r = uid ? orset_unbind(os, home, m, local) : 0;
         if (r == 0)
-            r = orset_todo_place(os, f, d, false);
+            r = orset_task_place(os, f, d, false);
         return r < 0 ? r : remove_rows(os, f, m);
     }
     struct orset_dot other =
         os->group[0].origin == d.origin && os->group[0].counter == d.counter ? os->group[1] : os->group[0];
-    if ((r = orset_todo_place(os, f, d, false)) < 0 || (r = remove_rows(os, f, m)) < 0)
+    if ((r = orset_task_place(os, f, d, false)) < 0 || (r = remove_rows(os, f, m)) < 0)
         return r;
     if (uid == 0)
         return 0;
     if ((r = put_uid_row(os, home->index, uid, f->index, other)) < 0 ||
         (r = orset_message_load(os, f->index, other, m)) < 0 || (r = orset_group_union(os, m, &now)) < 0 ||
-        (r = orset_todo_flags(os, home->index, uid, &before, &now, NULL)) < 0 ||
+        (r = orset_task_flags(os, home->index, uid, &before, &now, NULL)) < 0 ||
         (r = orset_group_speaker(os, m, &speaker, body)) < 0 ||
-        (r = orset_todo_body(os, home->index, uid, had_body, body, NULL)) < 0)
+        (r = orset_task_body(os, home->index, uid, had_body, body, NULL)) < 0)
         return r;
     return orset_note_mismatch(os, home, m, uid);
 }

@@ -107,13 +107,13 @@ int orset_subscription_exec(struct orset *os, const void *name, size_t len, cons
     /* A row that waits means that the mailbox has the opposite: a change back settles it. */
     struct orset_key t = {0};
     struct orset_reader rd;
-    orset_key_num(&t, ORSET_TODO_SUBSCRIPTION);
+    orset_key_num(&t, ORSET_TASK_SUBSCRIPTION);
     orset_key_num(&t, 0);
     orset_key_put(&t, name, len);
-    int waits = orset_row_get(os, ORSET_T_TODO, &t, &rd);
+    int waits = orset_row_get(os, ORSET_T_TASK, &t, &rd);
     return waits < 0 ? waits
-           : waits   ? orset_row_del(os, ORSET_T_TODO, &t)
-                     : orset_row_put(os, ORSET_T_TODO, &t, NULL);
+           : waits   ? orset_row_del(os, ORSET_T_TASK, &t)
+                     : orset_row_put(os, ORSET_T_TASK, &t, NULL);
 }
 
 bool orset_subscribed(struct orset *os, const char *name, size_t len)
@@ -132,15 +132,15 @@ int orset_local_subscribe(struct orset *os, const char *name, size_t len, bool o
         return r;
     if (!orset_name_valid(name, len))
         return orset_fail(os, ORSET_E_LIMIT, "subscription of a name that is empty, too long or too deep");
-    orset_key_num(&t, ORSET_TODO_SUBSCRIPTION);
+    orset_key_num(&t, ORSET_TASK_SUBSCRIPTION);
     orset_key_num(&t, 0);
     orset_key_put(&t, name, len);
     int n = orset_subscription_dots(os, name, len, dots, ORSET_SUBSCRIPTION_DOTS);
-    int waits = orset_row_get(os, ORSET_T_TODO, &t, &rd);
+    int waits = orset_row_get(os, ORSET_T_TASK, &t, &rd);
     if (n < 0 || waits < 0)
         return n < 0 ? n : waits;
     if (waits) {
-        if (on == (n > 0) && (r = orset_row_del(os, ORSET_T_TODO, &t)) < 0)
+        if (on == (n > 0) && (r = orset_row_del(os, ORSET_T_TASK, &t)) < 0)
             return r;
         return ORSET_KNOWN;
     }
@@ -169,15 +169,15 @@ int orset_local_subscription_shown(struct orset *os, const char *name, size_t le
         return r;
     if (!orset_name_valid(name, len))
         return ORSET_KNOWN;
-    orset_key_num(&t, ORSET_TODO_SUBSCRIPTION);
+    orset_key_num(&t, ORSET_TASK_SUBSCRIPTION);
     orset_key_num(&t, 0);
     orset_key_put(&t, name, len);
     int n = orset_subscription_dots(os, name, len, &d, 1);
     if (n < 0)
         return n;
     if (on == (n > 0))
-        return orset_row_del(os, ORSET_T_TODO, &t) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN;
-    return orset_row_put(os, ORSET_T_TODO, &t, NULL);
+        return orset_row_del(os, ORSET_T_TASK, &t) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN;
+    return orset_row_put(os, ORSET_T_TASK, &t, NULL);
 }
 
 /* --- attributes
@@ -267,19 +267,19 @@ int orset_attribute_exec(struct orset *os, uint32_t folder, const void *key, siz
     int r = attribute_store(os, &k, &now);
     if (r < 0)
         return r;
-    orset_key_num(&t, ORSET_TODO_ATTRIBUTE);
+    orset_key_num(&t, ORSET_TASK_ATTRIBUTE);
     orset_key_num(&t, folder);
     orset_key_put(&t, key, key_len);
-    int waits = orset_row_get(os, ORSET_T_TODO, &t, &rd);
+    int waits = orset_row_get(os, ORSET_T_TASK, &t, &rd);
     if (waits < 0)
         return waits;
     if (waits)
         seen = orset_read_u64(&rd);
     if (local || seen == value_hash(value, len, set))
-        return waits ? orset_row_del(os, ORSET_T_TODO, &t) : 0;
+        return waits ? orset_row_del(os, ORSET_T_TASK, &t) : 0;
     os->row.len = 0;
     orset_buf_u64(&os->row, seen);
-    return orset_row_put(os, ORSET_T_TODO, &t, &os->row);
+    return orset_row_put(os, ORSET_T_TASK, &t, &os->row);
 }
 
 int orset_local_attribute_shown(struct orset *os, uint32_t folder, const char *key, size_t key_len,
@@ -293,15 +293,15 @@ int orset_local_attribute_shown(struct orset *os, uint32_t folder, const char *k
     attribute_key(&k, folder, key, key_len);
     if ((r = attribute_load(os, &k, &a)) < 0)
         return r;
-    orset_key_num(&t, ORSET_TODO_ATTRIBUTE);
+    orset_key_num(&t, ORSET_TASK_ATTRIBUTE);
     orset_key_num(&t, folder);
     orset_key_put(&t, key, key_len);
     uint64_t shown = value_hash(value, len, value != NULL);
     if (value_hash(a.value, a.len, a.set) == shown)
-        return orset_row_del(os, ORSET_T_TODO, &t) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN;
+        return orset_row_del(os, ORSET_T_TASK, &t) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN;
     os->row.len = 0;
     orset_buf_u64(&os->row, shown);
-    return orset_row_put(os, ORSET_T_TODO, &t, &os->row);
+    return orset_row_put(os, ORSET_T_TASK, &t, &os->row);
 }
 
 int orset_attribute_get(struct orset *os, uint32_t folder, const char *key, size_t key_len,
@@ -336,16 +336,16 @@ int orset_local_attribute(struct orset *os, uint32_t folder, const char *key, si
     if (!f && folder != ORSET_NO_FOLDER)
         return orset_fail(os, ORSET_E_ABSENT, "attribute of folder %u: there is no such folder", folder);
     attribute_key(&k, folder, key, key_len);
-    orset_key_num(&t, ORSET_TODO_ATTRIBUTE);
+    orset_key_num(&t, ORSET_TASK_ATTRIBUTE);
     orset_key_num(&t, folder);
     orset_key_put(&t, key, key_len);
-    int waits = orset_row_get(os, ORSET_T_TODO, &t, &rd);
+    int waits = orset_row_get(os, ORSET_T_TASK, &t, &rd);
     uint64_t seen = waits > 0 ? orset_read_u64(&rd) : 0, now = value_hash(value, len, value != NULL);
     if (waits < 0 || attribute_load(os, &k, &a) < 0)
         return ORSET_E_STORAGE;
     uint64_t wanted = value_hash(a.value, a.len, a.set);
     if (now == wanted && waits)
-        return orset_row_del(os, ORSET_T_TODO, &t) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN;
+        return orset_row_del(os, ORSET_T_TASK, &t) < 0 ? ORSET_E_STORAGE : ORSET_KNOWN;
     if (now == wanted || (waits && now == seen))
         return ORSET_KNOWN;
     orset_op_begin(os, OP_ATTRIBUTE);

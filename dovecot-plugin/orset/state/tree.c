@@ -76,7 +76,7 @@ static int move_home(struct orset *os, struct folder *f, uint32_t home)
     os->place_changes++;
     if (home == f->index && orset_folder_live(f)) {
         struct orset_buf none = {0}; /* it may have no mailbox yet */
-        if ((r = orset_todo_put(os, ORSET_TODO_FOLDER, home, "", 0, &none)) < 0)
+        if ((r = orset_task_put(os, ORSET_TASK_FOLDER, home, "", 0, &none)) < 0)
             return r;
     }
     return orset_folder_touch(os, f);

@@ -9,7 +9,7 @@
 #define AT_ONCE 1000 /* messages in one mailbox transaction */
 
 /* A row's key begins with its kind as one byte. */
-static void todo_from(struct orset_todo *t, enum orset_todo_kind kind)
+static void task_from(struct orset_task *t, enum orset_task_kind kind)
 {
     t->at[0] = (uint8_t)kind;
     t->at_len = 1;
@@ -226,7 +226,7 @@ static void say_guid(struct run *r, struct item *item, struct mail *mail)
     if (!mdbox_is(r->box))
         return;
     if (mail == NULL) {
-        item->expunged = orset_todo_doomed_guid(r->s->os, r->x->folder, item->uid, item->guid) > 0 && !guid_128_is_empty(item->guid);
+        item->expunged = orset_task_doomed_guid(r->s->os, r->x->folder, item->uid, item->guid) > 0 && !guid_128_is_empty(item->guid);
     } else if (mail_get_special(mail, MAIL_FETCH_GUID, &guid) == 0) {
         mail_generate_guid_128_hash(guid, item->guid);
         item->expunged = TRUE;
@@ -257,7 +257,7 @@ static bool remove_mail(struct run *r, struct item *item, struct mail *mail)
 {
     struct session *s = r->s;
     guid_128_t guid;
-    int got = orset_todo_doomed_guid(s->os, r->folder, item->uid, guid);
+    int got = orset_task_doomed_guid(s->os, r->folder, item->uid, guid);
     if (got > 0 && guid_128_is_empty(guid) && r->x->at.indexid == 0)
         return FALSE; /* it names no mail, and nobody has looked at this mailbox */
     enum identity is = got <= 0 ? IDENTITY_UNKNOWN : identity_of(s, mail, guid, NULL);
@@ -347,14 +347,14 @@ static int run(struct run *r, int (*fn)(struct run *))
 }
 
 /* Collects rows of one kind and mailbox, at most AT_ONCE, and has them done. */
-static int rows_apply(struct session *s, enum orset_todo_kind kind, int (*fn)(struct run *))
+static int rows_apply(struct session *s, enum orset_task_kind kind, int (*fn)(struct run *))
 {
-    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct orset_task *t = i_new(struct orset_task, 1);
     struct run r = {.s = s};
     int got, e = 0;
     i_array_init(&r.items, 16);
-    todo_from(t, kind);
-    while (e == 0 && (got = orset_todo_next(s->os, t)) > 0 && t->kind == kind) {
+    task_from(t, kind);
+    while (e == 0 && (got = orset_task_next(s->os, t)) > 0 && t->kind == kind) {
         if (t->folder != r.folder || array_count(&r.items) == AT_ONCE)
             e = run(&r, fn);
         r.folder = t->folder;
@@ -371,17 +371,17 @@ static int rows_apply(struct session *s, enum orset_todo_kind kind, int (*fn)(st
 /* Subscriptions and attributes: rows with names. 1: some wait. */
 static int named_pass(struct session *s)
 {
-    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct orset_task *t = i_new(struct orset_task, 1);
     int got, e = 0, wait = 0;
     if (subscriptions_apply(s) < 0) {
         i_free(t);
         return -1;
     }
-    todo_from(t, ORSET_TODO_ATTRIBUTE);
-    while (e == 0 && (got = orset_todo_next(s->os, t)) > 0) {
+    task_from(t, ORSET_TASK_ATTRIBUTE);
+    while (e == 0 && (got = orset_task_next(s->os, t)) > 0) {
         T_BEGIN {
             const char *name = p_memdup(pool_datastack_create(), t->name, t->name_len);
-            if (t->kind == ORSET_TODO_ATTRIBUTE)
+            if (t->kind == ORSET_TASK_ATTRIBUTE)
                 e = attribute_apply(s, t->folder, name, t->name_len);
             wait |= e > 0;
             e = I_MIN(e, 0);
@@ -427,8 +427,8 @@ int apply(struct session *s, uint64_t ask)
     }
     /* Where a mail turns out to be another than the one it is bound to, that one is to be placed. */
     if (modseq_repair_apply(s) < 0 || tree_apply(s) < 0 || bodies_apply(s, ask) < 0 || place_apply(s, ask) < 0 ||
-        rows_apply(s, ORSET_TODO_FLAGS, flags_run) < 0 || uid_rounds_follow(s) < 0 || renumber_apply(s) < 0 ||
-        rows_apply(s, ORSET_TODO_REMOVE, remove_run) < 0 || tree_apply_deletions(s) < 0 ||
+        rows_apply(s, ORSET_TASK_FLAGS, flags_run) < 0 || uid_rounds_follow(s) < 0 || renumber_apply(s) < 0 ||
+        rows_apply(s, ORSET_TASK_REMOVE, remove_run) < 0 || tree_apply_deletions(s) < 0 ||
         named_apply(s) < 0)
         return -1;
     if (s->unplaced == 0 && s->other_bytes == 0) {

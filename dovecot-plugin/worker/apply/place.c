@@ -14,7 +14,7 @@
 #define AT_ONCE PARCEL_MAILS_MAX /* mails in one transaction: all that a batch brings */
 
 struct item {
-    struct orset_todo todo;
+    struct orset_task task;
     struct orset_flags seen;
     uint32_t asked, uid; /* 0: the next one; it got */
     unsigned at;         /* in the plan */
@@ -56,7 +56,7 @@ static void failed(struct placing *p)
 /* --- saving --------------------------------------------------------------------------------------------------------- */
 
 /* copy: the source's GUID comes with it, and only then a storage links instead of copying bytes. */
-static struct mail_save_context *save_init(struct placing *p, const struct orset_todo *t, struct mail_keywords **keywords, bool copy)
+static struct mail_save_context *save_init(struct placing *p, const struct orset_task *t, struct mail_keywords **keywords, bool copy)
 {
     const struct orset_facts *facts = &t->message.facts;
     struct mail_save_context *ctx = mailbox_save_alloc(p->trans);
@@ -106,7 +106,7 @@ static void open_source(struct placing *p, struct box *from)
 }
 
 /* 1: copied; 0: there is nothing to copy; -1: it failed */
-static int copy_from(struct placing *p, const struct orset_todo *t)
+static int copy_from(struct placing *p, const struct orset_task *t)
 {
     struct session *s = p->s;
     struct box *from = t->source_uid == 0 ? NULL : box_of_folder(s, t->source_folder);
@@ -139,7 +139,7 @@ static int copy_from(struct placing *p, const struct orset_todo *t)
 #define AGAIN_LAST 30000
 #define FAILING_MAX 1000
 
-static struct failing *failing_of(struct session *s, const struct orset_todo *t)
+static struct failing *failing_of(struct session *s, const struct orset_task *t)
 {
     struct failing *f;
     array_foreach_modifiable(&s->failing, f)
@@ -150,7 +150,7 @@ static struct failing *failing_of(struct session *s, const struct orset_todo *t)
     return NULL;
 }
 
-static bool is_to_wait(struct session *s, const struct orset_todo *t)
+static bool is_to_wait(struct session *s, const struct orset_task *t)
 {
     const struct failing *f = failing_of(s, t);
     uint64_t now = clock_msecs();
@@ -160,7 +160,7 @@ static bool is_to_wait(struct session *s, const struct orset_todo *t)
     return TRUE;
 }
 
-static void try_later(struct session *s, const struct orset_todo *t)
+static void try_later(struct session *s, const struct orset_task *t)
 {
     struct failing *f = failing_of(s, t), fresh = {t->folder, t->message.dot, AGAIN_FIRST / 2, 0};
     if (f == NULL) {
@@ -174,14 +174,14 @@ static void try_later(struct session *s, const struct orset_todo *t)
     session_want_tick(s, f->wait);
 }
 
-static void saved_after_all(struct session *s, const struct orset_todo *t)
+static void saved_after_all(struct session *s, const struct orset_task *t)
 {
     struct failing *f = array_count(&s->failing) == 0 ? NULL : failing_of(s, t);
     if (f != NULL)
         array_delete(&s->failing, array_ptr_to_idx(&s->failing, f), 1);
 }
 
-static void ask_for(struct placing *p, const struct orset_todo *t, unsigned at)
+static void ask_for(struct placing *p, const struct orset_task *t, unsigned at)
 {
     struct plan_item *item = plan_item(p->s, at);
     const struct body_request *body = body_request_add(p->wants, &t->message, at + 1);
@@ -193,7 +193,7 @@ static void ask_for(struct placing *p, const struct orset_todo *t, unsigned at)
 }
 
 /* One before it is not here yet. What came with a parcel is kept until that one has come, or is given up. */
-static void later(struct placing *p, const struct orset_todo *t, unsigned at)
+static void later(struct placing *p, const struct orset_task *t, unsigned at)
 {
     struct session *s = p->s;
     struct plan_item *item = plan_item(s, at);
@@ -210,7 +210,7 @@ static void later(struct placing *p, const struct orset_todo *t, unsigned at)
 
 static int save_item(struct placing *p, struct item *item)
 {
-    struct orset_todo *t = &item->todo;
+    struct orset_task *t = &item->task;
     struct mail_keywords *keywords;
     if (array_count(&p->s->failing) > 0 && is_to_wait(p->s, t)) {
         plan_item(p->s, item->at)->given_up = TRUE;
@@ -255,10 +255,10 @@ static int save_item(struct placing *p, struct item *item)
 /* Claims first, rising: a mail without one takes what is left behind them. */
 static int by_claim(const struct item *a, const struct item *b)
 {
-    uint32_t x = a->todo.uid != 0 ? a->todo.uid : UINT32_MAX, y = b->todo.uid != 0 ? b->todo.uid : UINT32_MAX;
+    uint32_t x = a->task.uid != 0 ? a->task.uid : UINT32_MAX, y = b->task.uid != 0 ? b->task.uid : UINT32_MAX;
     if (x != y)
         return x < y ? -1 : 1;
-    return a->todo.message.claim < b->todo.message.claim ? -1 : a->todo.message.claim > b->todo.message.claim;
+    return a->task.message.claim < b->task.message.claim ? -1 : a->task.message.claim > b->task.message.claim;
 }
 
 static int say_writing(struct placing *p, struct write_intent *w)
@@ -266,7 +266,7 @@ static int say_writing(struct placing *p, struct write_intent *w)
     for (unsigned i = 0; i < p->n; i++) {
         const struct item *item = &p->item[i];
         if (item->saved)
-            write_intent_add(w, item->asked, item->todo.message.folder, item->todo.message.dot, &item->seen);
+            write_intent_add(w, item->asked, item->task.message.folder, item->task.message.dot, &item->seen);
     }
     if (session_begin(p->s) < 0)
         return -1;
@@ -295,7 +295,7 @@ static void wait_all(struct placing *p)
     failed(p);
     for (unsigned i = 0; i < p->n; i++) {
         if (p->item[i].saved)
-            try_later(p->s, &p->item[i].todo);
+            try_later(p->s, &p->item[i].task);
     }
     p->nsaved = 0;
 }
@@ -357,7 +357,7 @@ static int save_items(struct placing *p)
 }
 
 /* The state has it of an exchange that has not ended: the answers come by a hash, not by UID. */
-static bool is_told_in_part(const struct session *s, const struct orset_todo *t)
+static bool is_told_in_part(const struct session *s, const struct orset_task *t)
 {
     return t->message.dot.counter > orset_vector_get(s->os, t->message.dot.origin);
 }
@@ -375,10 +375,10 @@ static int place_done(struct placing *p)
         const struct item *item = &p->item[i];
         if (!item->saved || item->uid == 0)
             continue;
-        saved_after_all(s, &item->todo);
-        first = first || (item->at == p->mailbox->at && !is_told_in_part(s, &item->todo));
+        saved_after_all(s, &item->task);
+        first = first || (item->at == p->mailbox->at && !is_told_in_part(s, &item->task));
         session_explain(s, "%s: UID %u: a mail of another site, saved with %s", p->x->vname, item->uid, flags_text(s, &item->seen));
-        e = orset_done_place(s->os, item->todo.message.folder, item->todo.message.dot, item->uid, &item->seen);
+        e = orset_done_place(s->os, item->task.message.folder, item->task.message.dot, item->uid, &item->seen);
     }
     if (e < 0)
         session_core_failed(s, p->x->vname);
@@ -392,11 +392,11 @@ static int place_done(struct placing *p)
         if (!p->item[i].saved)
             continue;
         if (p->item[i].spooled) /* or another one of the same bytes waits for its turn */
-            spool_drop(s, p->item[i].todo.message.facts.sha256);
+            spool_drop(s, p->item[i].task.message.facts.sha256);
         if (p->item[i].uid == 0)
             continue;
         s->placed++;
-        s->placed_bytes += p->item[i].todo.message.facts.size;
+        s->placed_bytes += p->item[i].task.message.facts.size;
         plan_done(s, p->item[i].at);
     }
     return 0;
@@ -464,7 +464,7 @@ static int place_run(struct placing *p)
     return r;
 }
 
-static void keep_item(struct placing *p, const struct orset_todo *t)
+static void keep_item(struct placing *p, const struct orset_task *t)
 {
     if (p->n == p->room) {
         unsigned room = p->room == 0 ? 16 : p->room * 2;
@@ -472,9 +472,9 @@ static void keep_item(struct placing *p, const struct orset_todo *t)
         p->room = room;
     }
     struct item *item = &p->item[p->n++];
-    struct orset_facts *facts = &item->todo.message.facts;
+    struct orset_facts *facts = &item->task.message.facts;
     i_zero(item);
-    memcpy(&item->todo, t, offsetof(struct orset_todo, at) + t->at_len);
+    memcpy(&item->task, t, offsetof(struct orset_task, at) + t->at_len);
     item->at = p->at;
     p->folder = t->folder;
     /* Points into the core until its next call. */
@@ -482,14 +482,14 @@ static void keep_item(struct placing *p, const struct orset_todo *t)
         facts->guid_text = p_strndup(p->pool, facts->guid_text, facts->guid_text_len);
 }
 
-static void add_row(struct placing *p, const struct orset_todo *t, int *r)
+static void add_row(struct placing *p, const struct orset_task *t, int *r)
 {
     const struct orset_facts *facts = &t->message.facts;
     if ((p->n > 0 && t->folder != p->folder) || p->n == AT_ONCE) {
         /* It points into the core, which the run calls. */
         char *guid = facts->guid_text_len > 0 ? i_strndup(facts->guid_text, facts->guid_text_len) : NULL;
-        struct orset_todo copy;
-        memcpy(&copy, t, offsetof(struct orset_todo, at) + t->at_len);
+        struct orset_task copy;
+        memcpy(&copy, t, offsetof(struct orset_task, at) + t->at_len);
         copy.message.facts.guid_text = guid;
         *r = place_run(p);
         keep_item(p, &copy);
@@ -533,26 +533,26 @@ static bool nothing_to_do(struct placing *p, struct plan_item *item, time_t now)
     return TRUE;
 }
 
-static bool is_here(struct placing *p, const struct orset_todo *t)
+static bool is_here(struct placing *p, const struct orset_task *t)
 {
     const uint8_t *sha256 = t->message.facts.sha256;
     return t->source_uid != 0 || (p->s->bodies != NULL && bodies_has(p->s->bodies, sha256)) || spool_has(p->s, sha256);
 }
 
 /* Mails of lower UID may be unknown: it waits for the exchange's end, as for a body. */
-static bool waits_for_exchange(const struct placing *p, const struct orset_todo *t)
+static bool waits_for_exchange(const struct placing *p, const struct orset_task *t)
 {
     return is_told_in_part(p->s, t) && !p->mailbox->impatient && !plan_item(p->s, p->at)->given_up;
 }
 
 /* One mail's turn, but for those who are here only because something arrived: what has not arrived is not asked for again. */
-static int place_next(struct placing *p, struct orset_todo *t, unsigned at, bool arrived)
+static int place_next(struct placing *p, struct orset_task *t, unsigned at, bool arrived)
 {
     struct plan_item *item = plan_item(p->s, at);
     int r = 0;
     t->at_len = item->row_len;
     memcpy(t->at, item->row, item->row_len);
-    int got = orset_todo_get(p->s->os, t);
+    int got = orset_task_get(p->s->os, t);
     p->at = at;
     if (got < 0)
         r = session_core_failed(p->s, "todo");
@@ -580,7 +580,7 @@ static bool all_arrived(struct placing *p, int *r)
 }
 
 /* arrived: no further than what came with the parcel in work. */
-static int place_mailbox(struct placing *p, struct orset_todo *t, struct plan_mailbox *m, bool arrived)
+static int place_mailbox(struct placing *p, struct orset_task *t, struct plan_mailbox *m, bool arrived)
 {
     struct session *s = p->s;
     const struct box *x = box_of_folder(s, m->folder);
@@ -610,7 +610,7 @@ static int place_mailbox(struct placing *p, struct orset_todo *t, struct plan_ma
 
 static int place(struct session *s, uint64_t ask, bool arrived, bool silent)
 {
-    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct orset_task *t = i_new(struct orset_task, 1);
     struct placing p;
     unsigned n;
     int r = 0;

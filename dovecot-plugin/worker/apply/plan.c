@@ -48,7 +48,7 @@ static int by_mailbox_and_uid(const struct plan_item *a, const struct plan_item 
     return memcmp(a->row, b->row, sizeof a->row);
 }
 
-static int add_item(struct session *s, const struct orset_todo *t, uint32_t uid_next)
+static int add_item(struct session *s, const struct orset_task *t, uint32_t uid_next)
 {
     struct plan *p = s->plan;
     if (t->at_len > PLAN_ROW_MAX)
@@ -70,11 +70,11 @@ static int add_item(struct session *s, const struct orset_todo *t, uint32_t uid_
 
 static int read_items(struct session *s)
 {
-    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct orset_task *t = i_new(struct orset_task, 1);
     struct orset_folder f = {.uid_next = 0};
     uint32_t mailbox = ORSET_NO_FOLDER;
     int got, r = 0;
-    while (r == 0 && (got = orset_todo_next_place(s->os, t)) > 0) {
+    while (r == 0 && (got = orset_task_next_place(s->os, t)) > 0) {
         if (t->folder != mailbox && orset_folder_get(s->os, t->folder, &f) < 0)
             got = -1;
         mailbox = t->folder;

@@ -12,7 +12,7 @@
 
 struct session;
 
-#define PLAN_ROW_MAX 20 /* bytes of the key of an ORSET_TODO_PLACE row */
+#define PLAN_ROW_MAX 20 /* bytes of the key of an ORSET_TASK_PLACE row */
 
 struct plan_item {
     uint32_t mailbox, uid; /* the agreed one */

@@ -510,16 +510,16 @@ int renumber_recover(struct session *s, struct mailbox *box, struct box *x, cons
 
 int renumber_apply(struct session *s)
 {
-    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct orset_task *t = i_new(struct orset_task, 1);
     ARRAY(struct renumber) v;
     uint32_t folder = 0;
     int got, r = 0;
     i_array_init(&v, 16);
-    t->at[0] = ORSET_TODO_RENUMBER;
+    t->at[0] = ORSET_TASK_RENUMBER;
     t->at_len = 1;
     for (;;) {
-        got = orset_todo_next(s->os, t);
-        bool more = got > 0 && t->kind == ORSET_TODO_RENUMBER;
+        got = orset_task_next(s->os, t);
+        bool more = got > 0 && t->kind == ORSET_TASK_RENUMBER;
         if (array_count(&v) > 0 && (!more || t->folder != folder)) {
             T_BEGIN {
                 r = renumber_folder(s, folder, array_front_modifiable(&v), array_count(&v));
@@ -544,7 +544,7 @@ int renumber_apply(struct session *s)
  * the mail with the other bytes gives way to a new one. Any other two are two mails. */
 
 /* Its flags are those of the mail that gives way. */
-static struct mail_save_context *bytes_init(struct mailbox_transaction_context *trans, const struct orset_todo *t)
+static struct mail_save_context *bytes_init(struct mailbox_transaction_context *trans, const struct orset_task *t)
 {
     const struct orset_facts *facts = &t->message.facts;
     struct mail *old = mail_by_uid(trans, t->uid);
@@ -563,7 +563,7 @@ static struct mail_save_context *bytes_init(struct mailbox_transaction_context *
 }
 
 /* 1: saved; 0: nothing happened; -1: that is not known */
-static int save_bytes(struct session *s, struct mailbox *box, const struct orset_todo *t, struct istream *in, struct renumber *m,
+static int save_bytes(struct session *s, struct mailbox *box, const struct orset_task *t, struct istream *in, struct renumber *m,
                       struct log_pos *from)
 {
     struct mail_transaction_commit_changes changes;
@@ -593,7 +593,7 @@ static int save_bytes(struct session *s, struct mailbox *box, const struct orset
     return r;
 }
 
-static int body_bind(struct session *s, struct box *x, const struct orset_todo *t, const struct renumber *m, const struct log_pos *from)
+static int body_bind(struct session *s, struct box *x, const struct orset_task *t, const struct renumber *m, const struct log_pos *from)
 {
     if (session_begin(s) < 0)
         return -1;
@@ -610,7 +610,7 @@ static int body_bind(struct session *s, struct box *x, const struct orset_todo *
 enum giving_way { GIVES_WAY, STAYS, IS_ANOTHER };
 
 /* The mail is the one that the state means, and what is to be in its place is the same message. A GUID alone would be no proof. */
-static enum giving_way may_give_way(struct session *s, struct box *x, struct mailbox *box, const struct orset_todo *t, struct istream *in,
+static enum giving_way may_give_way(struct session *s, struct box *x, struct mailbox *box, const struct orset_task *t, struct istream *in,
                                     struct renumber *m)
 {
     if (!identity_head(s, x, box))
@@ -632,7 +632,7 @@ static enum giving_way may_give_way(struct session *s, struct box *x, struct mai
 }
 
 /* Two mails of one GUID: both live. 1: this one lives under another UID, too, so it may give way. */
-static int body_part(struct session *s, struct box *x, struct mailbox *box, const struct orset_todo *t)
+static int body_part(struct session *s, struct box *x, struct mailbox *box, const struct orset_task *t)
 {
     struct mailbox_transaction_context *trans = mailbox_transaction_begin(box, 0, "dovelane body");
     struct mail *mail = mail_by_uid(trans, t->uid);
@@ -657,7 +657,7 @@ static int body_part(struct session *s, struct box *x, struct mailbox *box, cons
     return r < 0 ? r : parted == ORSET_KNOWN;
 }
 
-static int body_one(struct session *s, const struct orset_todo *t, struct istream *in)
+static int body_one(struct session *s, const struct orset_task *t, struct istream *in)
 {
     struct box *x = box_by_folder(s, t->folder);
     struct renumber m = {.uid = t->uid};
@@ -684,7 +684,7 @@ static int body_one(struct session *s, const struct orset_todo *t, struct istrea
 }
 
 /* The message that the mail was bound to was removed by somebody who had not seen its bytes: it is one of its own, as if it had just come. */
-static int body_alone(struct session *s, const struct orset_todo *t)
+static int body_alone(struct session *s, const struct orset_task *t)
 {
     struct box *x = box_by_folder(s, t->folder);
     if (x == NULL || x->gone || x->vname == NULL || x->waits)
@@ -720,13 +720,13 @@ static int body_alone(struct session *s, const struct orset_todo *t)
 
 int bodies_apply(struct session *s, uint64_t ask)
 {
-    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct orset_task *t = i_new(struct orset_task, 1);
     struct body_requests *wants = body_requests_begin(s, ask);
     int got, r = 0;
     s->other_bytes = 0;
-    t->at[0] = ORSET_TODO_BODY;
+    t->at[0] = ORSET_TASK_BODY;
     t->at_len = 1;
-    while (r == 0 && (got = orset_todo_next(s->os, t)) > 0 && t->kind == ORSET_TODO_BODY) {
+    while (r == 0 && (got = orset_task_next(s->os, t)) > 0 && t->kind == ORSET_TASK_BODY) {
         T_BEGIN {
             struct orset_message m = t->message;
             struct istream *in;

@@ -334,9 +334,9 @@ static int shape(struct session *s, const struct wanted *w, const ARRAY_TYPE(seq
 
 static int pending_folders(struct session *s, ARRAY_TYPE(seq_range) *pending)
 {
-    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct orset_task *t = i_new(struct orset_task, 1);
     int r;
-    while ((r = orset_todo_next(s->os, t)) > 0 && t->kind == ORSET_TODO_FOLDER)
+    while ((r = orset_task_next(s->os, t)) > 0 && t->kind == ORSET_TASK_FOLDER)
         seq_range_array_add(pending, t->folder + 1);
     i_free(t);
     return r < 0 ? session_core_failed(s, "todo") : 0;

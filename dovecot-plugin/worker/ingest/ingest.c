@@ -91,7 +91,7 @@ static int adopted_removed(struct mailbox_scan *l, uint32_t uid, const uint8_t *
 {
     uint8_t guid[16];
     uint32_t seq;
-    int r = mail_index_lookup_seq(l->box->view, uid, &seq) ? 0 : orset_todo_doomed_guid(l->s->os, l->x->adopted - 1, uid, guid);
+    int r = mail_index_lookup_seq(l->box->view, uid, &seq) ? 0 : orset_task_doomed_guid(l->s->os, l->x->adopted - 1, uid, guid);
     if (r <= 0 || is_renumbered(l, guid) || (named != NULL && memcmp(named, guid, sizeof guid) != 0))
         return r < 0 ? scan_changed(l, r) : 0;
     r = orset_local_expunge_moved(l->s->os, l->x->adopted - 1, uid);

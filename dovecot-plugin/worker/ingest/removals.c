@@ -269,11 +269,11 @@ static int inbox_mails_leave(struct session *s, struct box *x, ARRAY_TYPE(mail_g
 /* What was still to be removed from it is in the other folder by now; in the new one the same UIDs are other mails. */
 static int forget_removes(struct session *s, const struct box *x)
 {
-    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct orset_task *t = i_new(struct orset_task, 1);
     int got = 1, r = 0;
-    t->at[0] = ORSET_TODO_REMOVE;
+    t->at[0] = ORSET_TASK_REMOVE;
     t->at_len = 1;
-    while (r >= 0 && (got = orset_todo_next(s->os, t)) > 0 && t->kind == ORSET_TODO_REMOVE)
+    while (r >= 0 && (got = orset_task_next(s->os, t)) > 0 && t->kind == ORSET_TASK_REMOVE)
         if (t->folder == x->folder)
             r = orset_done_remove(s->os, x->folder, t->uid);
     i_free(t);

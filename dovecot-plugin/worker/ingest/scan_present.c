@@ -458,7 +458,7 @@ static int drop_nameless_removal(struct mailbox_scan *l, uint32_t uid)
     guid_128_t guid;
     if (l->log.verdict != LOG_SCAN_BROKEN)
         return 0;
-    int r = orset_todo_doomed_guid(l->s->os, l->x->folder, uid, guid);
+    int r = orset_task_doomed_guid(l->s->os, l->x->folder, uid, guid);
     if (r > 0)
         r = guid_128_is_empty(guid) ? orset_done_remove(l->s->os, l->x->folder, uid) : 0;
     return I_MIN(r, 0);

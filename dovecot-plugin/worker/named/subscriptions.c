@@ -235,7 +235,7 @@ static int commit_applied(struct session *s, const ARRAY_TYPE(applied) *list)
     return session_commit(s);
 }
 
-static void apply_one(struct session *s, const struct orset_todo *t, ARRAY_TYPE(applied) *list)
+static void apply_one(struct session *s, const struct orset_task *t, ARRAY_TYPE(applied) *list)
 {
     const char *name = p_memdup(pool_datastack_create(), t->name, t->name_len);
     struct applied a = {.name = name, .len = t->name_len};
@@ -255,15 +255,15 @@ static void apply_one(struct session *s, const struct orset_todo *t, ARRAY_TYPE(
 /* The rows have all names, and are written anew for each commit. */
 int subscriptions_apply(struct session *s)
 {
-    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct orset_task *t = i_new(struct orset_task, 1);
     int got, r;
-    t->at[0] = ORSET_TODO_SUBSCRIPTION;
+    t->at[0] = ORSET_TASK_SUBSCRIPTION;
     t->at_len = 1;
     do {
         T_BEGIN {
             ARRAY_TYPE(applied) list;
             t_array_init(&list, APPLIED_AT_ONCE);
-            while ((got = orset_todo_next(s->os, t)) > 0 && t->kind == ORSET_TODO_SUBSCRIPTION) {
+            while ((got = orset_task_next(s->os, t)) > 0 && t->kind == ORSET_TASK_SUBSCRIPTION) {
                 apply_one(s, t, &list);
                 if (array_count(&list) == APPLIED_AT_ONCE)
                     break;
@@ -271,7 +271,7 @@ int subscriptions_apply(struct session *s)
             r = got < 0 ? session_core_failed(s, "todo") : commit_applied(s, &list);
         }
         T_END;
-    } while (r == 0 && got > 0 && t->kind == ORSET_TODO_SUBSCRIPTION);
+    } while (r == 0 && got > 0 && t->kind == ORSET_TASK_SUBSCRIPTION);
     i_free(t);
     return r;
 }

@@ -319,13 +319,13 @@ static int by_guid(const struct expunged_guid *a, const struct expunged_guid *b)
 /* Mails that are to go by the state's word: it may have happened without a row, where this program was killed before it said so. */
 static int collect_doomed(struct session *s, uint32_t folder, ARRAY_TYPE(expunged_guid) *guids)
 {
-    struct orset_todo *t = i_new(struct orset_todo, 1);
+    struct orset_task *t = i_new(struct orset_task, 1);
     struct expunged_guid one;
     int r;
-    t->at[0] = ORSET_TODO_REMOVE;
+    t->at[0] = ORSET_TASK_REMOVE;
     t->at_len = 1;
-    while ((r = orset_todo_next(s->os, t)) > 0 && t->kind == ORSET_TODO_REMOVE) {
-        if (t->folder == folder && orset_todo_doomed_guid(s->os, folder, t->uid, one.guid) > 0)
+    while ((r = orset_task_next(s->os, t)) > 0 && t->kind == ORSET_TASK_REMOVE) {
+        if (t->folder == folder && orset_task_doomed_guid(s->os, folder, t->uid, one.guid) > 0)
             array_push_back(guids, &one);
     }
     i_free(t);

@@ -203,7 +203,7 @@ static struct spent flags(struct replica *r, unsigned n, uint32_t among, bool ke
             uid[k] = r->messages - rnd(r, among);
         qsort(uid, 100, sizeof uid[0], by_uid);
         check(r, orset_begin(r->os));
-        orset_expect(r->os, ORSET_INBOX, uid, 100);
+        orset_prefetch(r->os, ORSET_INBOX, uid, 100);
         for (unsigned k = 0; k < 100; k++) {
             struct orset_flags f = {.system = r->flags[uid[k]] ^= (uint8_t)(1U << rnd(r, 5))};
             check(r, orset_local_flags(r->os, ORSET_INBOX, uid[k], &f, NULL));
@@ -268,12 +268,12 @@ static void take_all(struct replica *from, struct replica *to, double *seconds, 
 
 static void place_all(struct replica *r)
 {
-    static struct orset_todo t;
+    static struct orset_task t;
     struct orset_folder f;
     t.at_len = 0;
     check(r, orset_begin(r->os));
-    while (orset_todo_next(r->os, &t) > 0)
-        if (t.kind == ORSET_TODO_PLACE) {
+    while (orset_task_next(r->os, &t) > 0)
+        if (t.kind == ORSET_TASK_PLACE) {
             check(r, orset_folder_get(r->os, t.folder, &f));
             check(r, orset_done_place(r->os, t.message.folder, t.message.dot, t.uid ? t.uid : f.uid_next,
                                       &t.flags));

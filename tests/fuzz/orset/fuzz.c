@@ -151,7 +151,7 @@ static void check(struct run *r, uint64_t own)
     require(orset_origins(r->os) <= 2 + ORSET_PEER_ORIGINS_MAX, "too many origins");
     require(keywords <= ORSET_PEER_KEYWORDS_MAX, "too many keywords");
     require(orset_folders(r->os) <= 2 + ORSET_PEER_FOLDERS_MAX, "too many folders");
-    require(orset_remembered(r->os) <= ORSET_AHEAD_EXCHANGE_MAX + ORSET_AHEAD_MAX, "too much remembered");
+    require(orset_remembered(r->os) <= ORSET_PENDING_EXCHANGE_MAX + ORSET_PENDING_MAX, "too much remembered");
 }
 
 struct foreign {

@@ -88,10 +88,10 @@ static void make_ahead(struct orset *here, struct orset *other, struct orset *th
     ship(third, other, 3, 1);
     uint64_t from = orset_vector_get(other, orset_self(other)) + 1;
     require(orset_begin(other) == 0, "begin");
-    struct orset_todo t = {.at_len = 1, .at = {ORSET_TODO_PLACE}};
+    struct orset_task t = {.at_len = 1, .at = {ORSET_TASK_PLACE}};
     unsigned placed = 0;
     uint32_t uid = 100;
-    while (orset_todo_next(other, &t) > 0 && t.kind == ORSET_TODO_PLACE && placed < 40) {
+    while (orset_task_next(other, &t) > 0 && t.kind == ORSET_TASK_PLACE && placed < 40) {
         require(orset_done_place(other, t.folder, t.message.dot, uid++, &t.flags) >= 0, "placed");
         placed++;
     }
@@ -121,9 +121,9 @@ static void make_work(struct orset *os, struct orset *other)
     ship(other, os, 2, from);
     /* Those were saved here with UIDs that are not the claimed ones, one with other bytes. */
     require(orset_begin(os) == 0, "begin");
-    struct orset_todo t = {.at_len = 1, .at = {ORSET_TODO_PLACE}};
+    struct orset_task t = {.at_len = 1, .at = {ORSET_TASK_PLACE}};
     uint32_t uid = 60;
-    while (orset_todo_next(os, &t) > 0 && t.kind == ORSET_TODO_PLACE && uid < 63)
+    while (orset_task_next(os, &t) > 0 && t.kind == ORSET_TASK_PLACE && uid < 63)
         require(orset_done_place(os, t.folder, t.message.dot, uid++, &none) >= 0, "placed");
     twice.sha256[0] = 200;
     require(orset_local_add(os, ORSET_INBOX, 63, &twice, &none, NULL) >= 0, "a second of one GUID");
@@ -145,8 +145,8 @@ static void make_rows(struct orset_store *s, struct orset *os)
     require(orset_begin(os) == 0, "begin");
     require(s->put(s->ctx, ORSET_T_APP, "bx", 2, "value", 5) == 0, "app");
     require(s->put(s->ctx, ORSET_T_APP, "p\2", 2, "\1\0\0\0", 4) == 0, "app");
-    require(s->put(s->ctx, ORSET_T_TODO, "\3\0\2", 3, "\x5a", 1) == 0, "todo");
-    require(s->put(s->ctx, ORSET_T_TODO, "\7\0\4", 3, bytes, sizeof bytes) == 0, "todo");
+    require(s->put(s->ctx, ORSET_T_TASK, "\3\0\2", 3, "\x5a", 1) == 0, "todo");
+    require(s->put(s->ctx, ORSET_T_TASK, "\7\0\4", 3, bytes, sizeof bytes) == 0, "todo");
     require(s->put(s->ctx, ORSET_T_AHEAD, "\3\2\4", 3, "\1\1\1\5", 4) == 0, "ahead");
     require(orset_commit(os) == 0, "commit");
 }

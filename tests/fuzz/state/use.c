@@ -75,7 +75,7 @@ static void ask_folders(struct using *u)
             struct orset_flags flags;
             uint8_t guid[16];
             int r = orset_message_by_uid(os, i, uid, &m);
-            if (!goes_on(u, r) || !goes_on(u, orset_todo_doomed_guid(os, i, uid, guid)))
+            if (!goes_on(u, r) || !goes_on(u, orset_task_doomed_guid(os, i, uid, guid)))
                 return;
             if (r > 0 && goes_on(u, orset_message_flags(os, m.folder, m.dot, &flags)))
                 see_flags(u, &flags);
@@ -89,16 +89,16 @@ static void ask_folders(struct using *u)
 
 static void ask_todo(struct using *u)
 {
-    struct orset_todo t = {.at_len = 0};
+    struct orset_task t = {.at_len = 0};
     int r;
-    while ((r = orset_todo_next(u->os, &t)) > 0) {
-        struct orset_todo again = t;
+    while ((r = orset_task_next(u->os, &t)) > 0) {
+        struct orset_task again = t;
         see_flags(u, &t.flags);
         require(t.folder < orset_folders(u->os) ||
-                    (t.kind == ORSET_TODO_ATTRIBUTE && t.folder == ORSET_NO_FOLDER),
+                    (t.kind == ORSET_TASK_ATTRIBUTE && t.folder == ORSET_NO_FOLDER),
                 "work in no folder");
         sum(t.name, t.name_len);
-        if (!goes_on(u, orset_todo_get(u->os, &again)))
+        if (!goes_on(u, orset_task_get(u->os, &again)))
             return;
     }
     goes_on(u, r);
@@ -210,19 +210,19 @@ static void ask_as_a_peer(struct using *u, struct choices *c)
 
 static int do_todo(struct orset *os, struct choices *c)
 {
-    struct orset_todo t = {.at_len = 1, .at = {(uint8_t)below(c, 8)}};
-    int r = orset_todo_next(os, &t);
+    struct orset_task t = {.at_len = 1, .at = {(uint8_t)below(c, 8)}};
+    int r = orset_task_next(os, &t);
     if (r <= 0)
         return r;
     switch (t.kind) {
-    case ORSET_TODO_FOLDER: return orset_done_folder(os, t.folder);
-    case ORSET_TODO_PLACE:
+    case ORSET_TASK_FOLDER: return orset_done_folder(os, t.folder);
+    case ORSET_TASK_PLACE:
         return orset_done_place(os, t.message.folder, t.message.dot, 200 + below(c, 9), &t.flags);
-    case ORSET_TODO_FLAGS: return orset_done_flags(os, t.folder, t.uid, &t.flags);
-    case ORSET_TODO_RENUMBER: return orset_done_renumber(os, t.folder, t.uid, t.new_uid);
-    case ORSET_TODO_REMOVE: return orset_done_remove(os, t.folder, t.uid);
-    case ORSET_TODO_SUBSCRIPTION: return orset_done_subscription(os, t.name, t.name_len);
-    case ORSET_TODO_ATTRIBUTE: return orset_done_attribute(os, t.folder, t.name, t.name_len);
+    case ORSET_TASK_FLAGS: return orset_done_flags(os, t.folder, t.uid, &t.flags);
+    case ORSET_TASK_RENUMBER: return orset_done_renumber(os, t.folder, t.uid, t.new_uid);
+    case ORSET_TASK_REMOVE: return orset_done_remove(os, t.folder, t.uid);
+    case ORSET_TASK_SUBSCRIPTION: return orset_done_subscription(os, t.name, t.name_len);
+    case ORSET_TASK_ATTRIBUTE: return orset_done_attribute(os, t.folder, t.name, t.name_len);
     default:
         return t.message.dot.counter ? orset_done_body(os, t.folder, t.uid, 220, t.message.facts.sha256)
                                      : orset_done_alone(os, t.folder, t.uid);

@@ -199,8 +199,8 @@ static void mem_expect(void *ctx, enum orset_table table, const struct orset_ref
 {
     const struct orset_memstore *m = ctx;
     const struct memhash *t = &m->table[table].hash;
-    uint64_t hash[ORSET_EXPECT];
-    n = n < ORSET_EXPECT ? n : ORSET_EXPECT;
+    uint64_t hash[ORSET_PREFETCH];
+    n = n < ORSET_PREFETCH ? n : ORSET_PREFETCH;
     for (size_t i = 0; i < n; i++)
         memhash_expect_bucket(t, hash[i] = memhash_of(ref[i].key, ref[i].len));
     for (size_t i = 0; i < n; i++)

@@ -85,20 +85,20 @@ static uint32_t uid_for(uint32_t folder, const struct orset_message *m)
  * differ by the order of arrival; UIDs have their own test. */
 void follow(void)
 {
-    struct orset_todo t = {.at_len = 0};
-    while (orset_todo_next(os, &t) > 0) {
+    struct orset_task t = {.at_len = 0};
+    while (orset_task_next(os, &t) > 0) {
         switch (t.kind) {
-        case ORSET_TODO_FOLDER: must(orset_done_folder(os, t.folder)); break;
-        case ORSET_TODO_PLACE:
+        case ORSET_TASK_FOLDER: must(orset_done_folder(os, t.folder)); break;
+        case ORSET_TASK_PLACE:
             must(orset_done_place(os, t.message.folder, t.message.dot, uid_for(t.message.folder, &t.message),
                                   &t.flags));
             break;
-        case ORSET_TODO_FLAGS: must(orset_done_flags(os, t.folder, t.uid, &t.flags)); break;
-        case ORSET_TODO_REMOVE: must(orset_done_remove(os, t.folder, t.uid)); break;
-        case ORSET_TODO_RENUMBER: fail("nobody settles UIDs here"); break;
-        case ORSET_TODO_SUBSCRIPTION: must(orset_done_subscription(os, t.name, t.name_len)); break;
-        case ORSET_TODO_ATTRIBUTE: must(orset_done_attribute(os, t.folder, t.name, t.name_len)); break;
-        case ORSET_TODO_BODY: fail("equal GUIDs have equal bytes here"); break;
+        case ORSET_TASK_FLAGS: must(orset_done_flags(os, t.folder, t.uid, &t.flags)); break;
+        case ORSET_TASK_REMOVE: must(orset_done_remove(os, t.folder, t.uid)); break;
+        case ORSET_TASK_RENUMBER: fail("nobody settles UIDs here"); break;
+        case ORSET_TASK_SUBSCRIPTION: must(orset_done_subscription(os, t.name, t.name_len)); break;
+        case ORSET_TASK_ATTRIBUTE: must(orset_done_attribute(os, t.folder, t.name, t.name_len)); break;
+        case ORSET_TASK_BODY: fail("equal GUIDs have equal bytes here"); break;
         }
     }
 }

@@ -96,7 +96,7 @@ static int each(void *arg, const struct orset_message *m, const struct orset_fla
 /* What a worker asks. A failure by what is stored ends it. */
 static int ask_all(struct orset *os)
 {
-    struct orset_todo t = {.at_len = 0};
+    struct orset_task t = {.at_len = 0};
     struct orset_buf b = {.alloc = &HEAP};
     const uint8_t *v;
     size_t len;
@@ -109,7 +109,7 @@ static int ask_all(struct orset *os)
         for (uint32_t uid = 1; uid <= 3 && r >= 0; uid++)
             r = orset_message_by_uid(os, f, uid, NULL);
     }
-    while (r >= 0 && (r = orset_todo_next(os, &t)) > 0)
+    while (r >= 0 && (r = orset_task_next(os, &t)) > 0)
         ;
     if (r >= 0) {
         orset_subscribed(os, "\0F", 2);
@@ -238,7 +238,7 @@ START_TEST(test_rows_out_of_order_end_a_walk)
     unsigned rows = 0;
     ck_assert_int_eq(open_state(&db, &os), 0);
     state_sqlite_interface(db, &s);
-    ck_assert_int_eq(s.each(s.ctx, ORSET_T_TODO, "", 0, 0, count_row, &rows), -1);
+    ck_assert_int_eq(s.each(s.ctx, ORSET_T_TASK, "", 0, 0, count_row, &rows), -1);
     ck_assert(state_sqlite_spoilt(db));
     orset_close(os);
     state_sqlite_close(db);

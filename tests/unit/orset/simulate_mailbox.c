@@ -415,7 +415,7 @@ void join_all(struct site *s, struct box *old)
 /* --- work on the mailboxes
  * ------------------------------------------------------------------------------------------- */
 
-static void place(struct site *s, const struct orset_todo *t, bool bind)
+static void place(struct site *s, const struct orset_task *t, bool bind)
 {
     struct mail *m = save(box_of(s, t->folder), t->uid, mail_of(&t->message, &t->flags));
     if (bind)
@@ -424,10 +424,10 @@ static void place(struct site *s, const struct orset_todo *t, bool bind)
 
 /* In the order of the new UIDs: the mailbox gives rising ones only. The move is recognised by its intent row: it and
  * the row are one journalled step at the caller. */
-static void renumber(struct site *s, struct orset_todo *t)
+static void renumber(struct site *s, struct orset_task *t)
 {
-    static struct orset_todo other;
-    for (other = *t; must(s, orset_todo_next(s->os, &other)) > 0 && other.kind == ORSET_TODO_RENUMBER;)
+    static struct orset_task other;
+    for (other = *t; must(s, orset_task_next(s->os, &other)) > 0 && other.kind == ORSET_TASK_RENUMBER;)
         if (other.folder == t->folder && other.new_uid < t->new_uid) {
             t->uid = other.uid;
             t->new_uid = other.new_uid;
@@ -446,7 +446,7 @@ static void renumber(struct site *s, struct orset_todo *t)
 }
 
 /* False: the mailbox has the mail under another UID, too. */
-static bool part(struct site *s, const struct orset_todo *t, const struct mail *m)
+static bool part(struct site *s, const struct orset_task *t, const struct mail *m)
 {
     struct orset_facts facts;
     struct orset_flags flags = {.system = m->flags};
@@ -464,7 +464,7 @@ static bool part(struct site *s, const struct orset_todo *t, const struct mail *
     return r != ORSET_KNOWN;
 }
 
-static void replace_body(struct site *s, const struct orset_todo *t)
+static void replace_body(struct site *s, const struct orset_task *t)
 {
     struct box *b = box_of(s, t->folder);
     struct mail *m = mail_by_uid(b, t->uid), copy;
@@ -494,12 +494,12 @@ static void replace_body(struct site *s, const struct orset_todo *t)
     must(s, orset_each_message(s->os, t->message.folder, mark_unseen, &a));
 }
 
-static void do_work(struct site *s, struct orset_todo *t, bool known)
+static void do_work(struct site *s, struct orset_task *t, bool known)
 {
     struct orset_folder f;
     struct mail *m;
     switch (t->kind) {
-    case ORSET_TODO_FOLDER:
+    case ORSET_TASK_FOLDER:
         must(s, orset_folder_get(s->os, t->folder, &f));
         for (unsigned i = 0; !f.live && t->folder < BOXES && i < s->box[t->folder].n; i++)
             ingest_mail(s, t->folder, &s->box[t->folder].mail[i], NULL);
@@ -508,8 +508,8 @@ static void do_work(struct site *s, struct orset_todo *t, bool known)
             memset(&s->box[t->folder], 0, sizeof s->box[0]);
         must(s, orset_done_folder(s->os, t->folder));
         break;
-    case ORSET_TODO_PLACE: place(s, t, known); break;
-    case ORSET_TODO_FLAGS:
+    case ORSET_TASK_PLACE: place(s, t, known); break;
+    case ORSET_TASK_FLAGS:
         m = mail_by_uid(box_of(s, t->folder), t->uid);
         if (!m) { /* damage that ingest has not met yet */
             must(s, orset_local_missing(s->os, t->folder, t->uid));
@@ -519,39 +519,39 @@ static void do_work(struct site *s, struct orset_todo *t, bool known)
         if (known)
             must(s, orset_done_flags(s->os, t->folder, t->uid, &t->flags));
         break;
-    case ORSET_TODO_REMOVE:
+    case ORSET_TASK_REMOVE:
         take_out(box_of(s, t->folder), t->uid);
         if (known)
             must(s, orset_done_remove(s->os, t->folder, t->uid));
         break;
-    case ORSET_TODO_RENUMBER: renumber(s, t); break;
-    case ORSET_TODO_BODY: replace_body(s, t); break;
-    case ORSET_TODO_SUBSCRIPTION: must(s, orset_done_subscription(s->os, t->name, t->name_len)); break;
-    case ORSET_TODO_ATTRIBUTE: must(s, orset_done_attribute(s->os, t->folder, t->name, t->name_len)); break;
+    case ORSET_TASK_RENUMBER: renumber(s, t); break;
+    case ORSET_TASK_BODY: replace_body(s, t); break;
+    case ORSET_TASK_SUBSCRIPTION: must(s, orset_done_subscription(s->os, t->name, t->name_len)); break;
+    case ORSET_TASK_ATTRIBUTE: must(s, orset_done_attribute(s->os, t->folder, t->name, t->name_len)); break;
     }
 }
 
 /* A removal comes after the placing that copies from it: nobody else may have the body. */
-static void no_source(struct site *s, const struct orset_todo *t)
+static void no_source(struct site *s, const struct orset_task *t)
 {
-    static struct orset_todo other;
+    static struct orset_task other;
     other.at_len = 0;
-    while (must(s, orset_todo_next(s->os, &other)) > 0 && other.kind <= ORSET_TODO_PLACE)
-        if (other.kind == ORSET_TODO_PLACE && other.source_folder == t->folder && other.source_uid == t->uid)
+    while (must(s, orset_task_next(s->os, &other)) > 0 && other.kind <= ORSET_TASK_PLACE)
+        if (other.kind == ORSET_TASK_PLACE && other.source_folder == t->folder && other.source_uid == t->uid)
             fail("a mail is to be removed before its copy is made", s);
 }
 
 /* What uid_rounds.c does: a round that came while mails lacked is followed when nothing is waited for. */
 static void follow_rounds(struct site *s)
 {
-    static struct orset_todo t;
+    static struct orset_task t;
     for (uint32_t i = 0; i < orset_folders(s->os); i++) {
         bool lacks = false;
         if (!is_home(s, i) || !orset_uid_dirty(s->os, i, false))
             continue;
         t.at_len = 0;
-        while (!lacks && must(s, orset_todo_next(s->os, &t)) > 0 && t.kind <= ORSET_TODO_PLACE)
-            lacks = t.kind == ORSET_TODO_PLACE && t.folder == i;
+        while (!lacks && must(s, orset_task_next(s->os, &t)) > 0 && t.kind <= ORSET_TASK_PLACE)
+            lacks = t.kind == ORSET_TASK_PLACE && t.folder == i;
         if (lacks && below(4) != 0) /* else they were given up */
             continue;
         must(s, orset_begin(s->os));
@@ -563,15 +563,15 @@ static void follow_rounds(struct site *s)
 bool work(struct site *s, unsigned skip, enum fault crash_at)
 {
     follow_rounds(s);
-    static struct orset_todo t;
+    static struct orset_task t;
     t.at_len = 0;
     do {
-        if (must(s, orset_todo_next(s->os, &t)) == 0)
+        if (must(s, orset_task_next(s->os, &t)) == 0)
             return false;
     } while (skip-- > 0);
-    if (t.kind == ORSET_TODO_REMOVE)
+    if (t.kind == ORSET_TASK_REMOVE)
         no_source(s, &t);
-    if (t.kind == ORSET_TODO_RENUMBER || t.kind == ORSET_TODO_BODY)
+    if (t.kind == ORSET_TASK_RENUMBER || t.kind == ORSET_TASK_BODY)
         crash_at = crash_at == CRASH_PLACED ? FAULT_KINDS : crash_at; /* journalled, see renumber */
     if (crash_at == CRASH_UNPLACED) {
         crash(s, crash_at);

@@ -141,7 +141,7 @@ static size_t some_key(uint8_t *key)
     return len;
 }
 
-static const enum orset_table TABLES[] = {ORSET_T_MESSAGE, ORSET_T_TODO, ORSET_T_OUT};
+static const enum orset_table TABLES[] = {ORSET_T_MESSAGE, ORSET_T_TASK, ORSET_T_OUT};
 
 /* One change or look at both. False when the store said that it could not. */
 static bool one(struct naive *m, struct orset_store *s)
@@ -489,7 +489,7 @@ START_TEST(test_what_is_expected_changes_nothing)
     struct orset_store s;
     struct orset *os;
     struct orset_origin me = {1, 101};
-    uint32_t uid[3 * ORSET_EXPECT + 1];
+    uint32_t uid[3 * ORSET_PREFETCH + 1];
     uint8_t before[16], now[16];
     orset_memstore_interface(m, &s);
     ck_assert_int_eq(orset_open(&os, &HEAP, &s, &me, NULL), 0);
@@ -502,8 +502,8 @@ START_TEST(test_what_is_expected_changes_nothing)
     for (uint32_t i = 0; i < sizeof uid / sizeof uid[0]; i++)
         uid[i] = i * 7 % 120;
     orset_digest(os, before);
-    orset_expect(os, ORSET_INBOX, uid, sizeof uid / sizeof uid[0]);
-    orset_expect(os, 77, uid, 1);
+    orset_prefetch(os, ORSET_INBOX, uid, sizeof uid / sizeof uid[0]);
+    orset_prefetch(os, 77, uid, 1);
     orset_digest(os, now);
     ck_assert_mem_eq(before, now, 16);
     ck_assert_int_eq(orset_commit(os), 0);

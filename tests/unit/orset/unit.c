@@ -81,7 +81,7 @@ END_TEST
 START_TEST(test_missing_is_not_removed)
 {
     struct replica a;
-    struct orset_todo t = {.at_len = 0};
+    struct orset_task t = {.at_len = 0};
     open_replica(&a, 1);
     append(&a, ORSET_INBOX, 1, 1, ORSET_FLAGGED);
     uint64_t before = orset_vector_get(a.os, orset_self(a.os));
@@ -89,19 +89,19 @@ START_TEST(test_missing_is_not_removed)
     ck_assert_int_eq(orset_local_missing(a.os, ORSET_INBOX, 1), 0);
     ck_assert_int_eq(orset_commit(a.os), 0);
     ck_assert_uint_eq(orset_vector_get(a.os, orset_self(a.os)), before);
-    while (orset_todo_next(a.os, &t) > 0 && t.kind != ORSET_TODO_PLACE)
+    while (orset_task_next(a.os, &t) > 0 && t.kind != ORSET_TASK_PLACE)
         ;
-    ck_assert_int_eq(t.kind, ORSET_TODO_PLACE);
+    ck_assert_int_eq(t.kind, ORSET_TASK_PLACE);
     ck_assert_int_eq(t.flags.system, ORSET_FLAGGED);
     close_replica(&a);
 }
 END_TEST
 
-static unsigned rows_of(struct replica *r, enum orset_todo_kind kind)
+static unsigned rows_of(struct replica *r, enum orset_task_kind kind)
 {
-    struct orset_todo t = {.at_len = 0};
+    struct orset_task t = {.at_len = 0};
     unsigned n = 0;
-    while (orset_todo_next(r->os, &t) > 0)
+    while (orset_task_next(r->os, &t) > 0)
         n += t.kind == kind;
     return n;
 }
@@ -110,7 +110,7 @@ static unsigned rows_of(struct replica *r, enum orset_todo_kind kind)
 START_TEST(test_a_source_is_removed_after_what_is_copied_from_it)
 {
     struct replica a, b;
-    struct orset_todo t = {.at_len = 0};
+    struct orset_task t = {.at_len = 0};
     open_replica(&a, 1);
     open_replica(&b, 2);
     uint32_t g = create(&a, "\0G", 2);
@@ -124,15 +124,15 @@ START_TEST(test_a_source_is_removed_after_what_is_copied_from_it)
     expunge(&a, ORSET_INBOX, 40);
     expunge(&a, ORSET_INBOX, 41);
     ck_assert_int_eq(send_to(&a, &b, 1, next), 0);
-    ck_assert_uint_eq(rows_of(&b, ORSET_TODO_PLACE), 1);
-    ck_assert_uint_eq(rows_of(&b, ORSET_TODO_REMOVE), 1); /* the other mail's */
-    while (orset_todo_next(b.os, &t) > 0 && t.kind != ORSET_TODO_PLACE)
+    ck_assert_uint_eq(rows_of(&b, ORSET_TASK_PLACE), 1);
+    ck_assert_uint_eq(rows_of(&b, ORSET_TASK_REMOVE), 1); /* the other mail's */
+    while (orset_task_next(b.os, &t) > 0 && t.kind != ORSET_TASK_PLACE)
         ;
     ck_assert_uint_ne(t.source_uid, 0);
     ck_assert_int_eq(orset_begin(b.os), 0);
     ck_assert_int_eq(orset_done_place(b.os, t.message.folder, t.message.dot, 1, &t.flags), 0);
     ck_assert_int_eq(orset_commit(b.os), 0);
-    ck_assert_uint_eq(rows_of(&b, ORSET_TODO_REMOVE), 2);
+    ck_assert_uint_eq(rows_of(&b, ORSET_TASK_REMOVE), 2);
     close_replica(&a);
     close_replica(&b);
 }
@@ -196,7 +196,7 @@ END_TEST
 static void delete_with_an_unplaced_mail(bool made_by_both, bool filled)
 {
     struct replica a, b;
-    struct orset_todo t = {.at_len = 0};
+    struct orset_task t = {.at_len = 0};
     struct orset_folder f;
     open_replica(&a, 1);
     open_replica(&b, 2);
@@ -214,13 +214,13 @@ static void delete_with_an_unplaced_mail(bool made_by_both, bool filled)
     ck_assert_int_eq(orset_folder_get(b.os, y, &f), 0);
     uint32_t shown = f.home;
     ck_assert_int_eq(orset_begin(b.os), 0);
-    while (orset_todo_next(b.os, &t) > 0 && t.kind == ORSET_TODO_FOLDER)
+    while (orset_task_next(b.os, &t) > 0 && t.kind == ORSET_TASK_FOLDER)
         ck_assert_int_eq(orset_done_folder(b.os, t.folder), 0);
     ck_assert_int_eq(orset_local_delete(b.os, shown), 0);
     ck_assert_int_eq(orset_commit(b.os), 0);
     t.at_len = 0;
-    ck_assert_int_gt(orset_todo_next(b.os, &t), 0);
-    ck_assert_int_eq(t.kind, ORSET_TODO_FOLDER);
+    ck_assert_int_gt(orset_task_next(b.os, &t), 0);
+    ck_assert_int_eq(t.kind, ORSET_TASK_FOLDER);
     ck_assert_int_eq(orset_folder_get(b.os, t.folder, &f), 0);
     ck_assert(f.live && f.home == t.folder);
     close_replica(&a);

@@ -206,11 +206,11 @@ START_TEST(test_in_doubt_any_mention_of_a_new_number_shows_the_old_copy)
 END_TEST
 
 /* How much is left to be done. */
-static unsigned to_do(struct replica *r, enum orset_todo_kind kind)
+static unsigned to_do(struct replica *r, enum orset_task_kind kind)
 {
-    struct orset_todo t = {.at_len = 0};
+    struct orset_task t = {.at_len = 0};
     unsigned n = 0;
-    while (orset_todo_next(r->os, &t) > 0)
+    while (orset_task_next(r->os, &t) > 0)
         n += t.kind == kind;
     return n;
 }
@@ -230,13 +230,13 @@ START_TEST(test_what_is_shown_by_nobodys_doing_is_made_as_the_state_has_it)
     ck_assert_int_eq(orset_local_attribute_shown(a.os, ORSET_NO_FOLDER, "never", 5, old, 3), ORSET_OK);
     ck_assert_int_eq(orset_local_subscription_shown(a.os, "\0F", 2, false), ORSET_OK);
     ck_assert_int_eq(orset_local_subscription_shown(a.os, "\0G", 2, true), ORSET_OK);
-    ck_assert_uint_eq(to_do(&a, ORSET_TODO_ATTRIBUTE), 2);
-    ck_assert_uint_eq(to_do(&a, ORSET_TODO_SUBSCRIPTION), 2);
+    ck_assert_uint_eq(to_do(&a, ORSET_TASK_ATTRIBUTE), 2);
+    ck_assert_uint_eq(to_do(&a, ORSET_TASK_SUBSCRIPTION), 2);
     ck_assert_int_eq(orset_local_attribute_shown(a.os, ORSET_NO_FOLDER, "sieve", 5, new, 3), ORSET_KNOWN);
     ck_assert_int_eq(orset_local_attribute_shown(a.os, ORSET_NO_FOLDER, "never", 5, NULL, 0), ORSET_KNOWN);
     ck_assert_int_eq(orset_local_subscription_shown(a.os, "\0F", 2, true), ORSET_KNOWN);
     ck_assert_int_eq(orset_local_subscription_shown(a.os, "\0G", 2, false), ORSET_KNOWN);
-    ck_assert_uint_eq(to_do(&a, ORSET_TODO_ATTRIBUTE) + to_do(&a, ORSET_TODO_SUBSCRIPTION), 0);
+    ck_assert_uint_eq(to_do(&a, ORSET_TASK_ATTRIBUTE) + to_do(&a, ORSET_TASK_SUBSCRIPTION), 0);
     ck_assert_uint_eq(orset_vector_get(a.os, orset_self(a.os)), counter);
     ck_assert_int_eq(orset_commit(a.os), 0);
     close_replica(&a);

@@ -232,7 +232,7 @@ START_TEST(test_a_peer_s_share_of_what_is_remembered)
     ck_assert_int_eq(remove_unknown(&a, 102, 1, 10), 0);
     for (uint64_t epoch = 103; epoch < 110; epoch++) /* a new epoch is no new share */
         ck_assert_int_eq(remove_unknown(&a, epoch, epoch << 20, 10), ORSET_E_EXCHANGE);
-    ck_assert_uint_le(orset_remembered(a.os), ORSET_AHEAD_MAX);
+    ck_assert_uint_le(orset_remembered(a.os), ORSET_PENDING_MAX);
     append(&a, ORSET_INBOX, 1, 1, 0);
     ck_assert_int_eq(take_over(&c, 3, &a, 1), ORSET_KNOWN);
     assert_equal(&a, &c);

@@ -53,10 +53,10 @@ START_TEST(test_a_lost_state_binds_by_guid_and_makes_no_dot)
     ck_assert_uint_eq(made + united + left, 0);
     assert_equal(&a, &b);
     /* The flags are the state's, not those of the index that was lost. */
-    struct orset_todo t = {.at_len = 0};
-    while (orset_todo_next(b.os, &t) > 0 && t.kind != ORSET_TODO_FLAGS)
-        ck_assert_int_ne(t.kind, ORSET_TODO_PLACE);
-    ck_assert_int_eq(t.kind, ORSET_TODO_FLAGS);
+    struct orset_task t = {.at_len = 0};
+    while (orset_task_next(b.os, &t) > 0 && t.kind != ORSET_TASK_FLAGS)
+        ck_assert_int_ne(t.kind, ORSET_TASK_PLACE);
+    ck_assert_int_eq(t.kind, ORSET_TASK_FLAGS);
     ck_assert_uint_eq(t.flags.system, ORSET_SEEN);
     close_replica(&a);
     close_replica(&b);
@@ -160,11 +160,11 @@ START_TEST(test_a_lost_copy_is_made_again_and_not_united_with_the_other_one)
 }
 END_TEST
 
-static int next_body(struct replica *r, struct orset_todo *t)
+static int next_body(struct replica *r, struct orset_task *t)
 {
     int e;
     t->at_len = 0;
-    while ((e = orset_todo_next(r->os, t)) > 0 && t->kind != ORSET_TODO_BODY)
+    while ((e = orset_task_next(r->os, t)) > 0 && t->kind != ORSET_TASK_BODY)
         ;
     return e;
 }
@@ -175,7 +175,7 @@ START_TEST(test_of_two_bodies_under_one_guid_the_smallest_hash_wins)
     struct orset_facts mine = facts_of(1, 9), theirs = facts_of(1, 5);
     struct orset_flags none = {0};
     struct orset_message m;
-    struct orset_todo t;
+    struct orset_task t;
     open_replica(&a, 1);
     open_replica(&b, 2);
     ck_assert_int_eq(orset_begin(a.os), 0);

@@ -81,22 +81,22 @@ void expunge(struct replica *r, uint32_t folder, uint32_t uid)
 
 void follow(struct replica *r)
 {
-    struct orset_todo t = {.at_len = 0};
+    struct orset_task t = {.at_len = 0};
     struct orset_folder f;
     ck_assert_int_eq(orset_begin(r->os), 0);
-    while (orset_todo_next(r->os, &t) > 0)
+    while (orset_task_next(r->os, &t) > 0)
         switch (t.kind) {
-        case ORSET_TODO_PLACE:
+        case ORSET_TASK_PLACE:
             orset_folder_get(r->os, t.folder, &f);
             orset_done_place(r->os, t.message.folder, t.message.dot, t.uid ? t.uid : f.uid_next, &t.flags);
             break;
-        case ORSET_TODO_FLAGS: orset_done_flags(r->os, t.folder, t.uid, &t.flags); break;
-        case ORSET_TODO_RENUMBER: orset_done_renumber(r->os, t.folder, t.uid, t.new_uid); break;
-        case ORSET_TODO_REMOVE: orset_done_remove(r->os, t.folder, t.uid); break;
-        case ORSET_TODO_FOLDER: orset_done_folder(r->os, t.folder); break;
-        case ORSET_TODO_SUBSCRIPTION: orset_done_subscription(r->os, t.name, t.name_len); break;
-        case ORSET_TODO_ATTRIBUTE: orset_done_attribute(r->os, t.folder, t.name, t.name_len); break;
-        case ORSET_TODO_BODY:
+        case ORSET_TASK_FLAGS: orset_done_flags(r->os, t.folder, t.uid, &t.flags); break;
+        case ORSET_TASK_RENUMBER: orset_done_renumber(r->os, t.folder, t.uid, t.new_uid); break;
+        case ORSET_TASK_REMOVE: orset_done_remove(r->os, t.folder, t.uid); break;
+        case ORSET_TASK_FOLDER: orset_done_folder(r->os, t.folder); break;
+        case ORSET_TASK_SUBSCRIPTION: orset_done_subscription(r->os, t.name, t.name_len); break;
+        case ORSET_TASK_ATTRIBUTE: orset_done_attribute(r->os, t.folder, t.name, t.name_len); break;
+        case ORSET_TASK_BODY:
             orset_folder_get(r->os, t.folder, &f);
             orset_done_body(r->os, t.folder, t.uid, f.uid_next, t.message.facts.sha256);
             break;

@@ -1,4 +1,4 @@
-/* todo - the effects: rows that say what a mailbox still lacks of the state.
+/* tasks - rows that say what a mailbox still lacks of the state.
  *
  *     FOLDER        folder           -> nothing
  *     PLACE         folder, dot      -> nothing                the message has no UID here
@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-static void todo_key(struct orset_key *k, int kind, uint32_t home, const void *rest, size_t len)
+static void task_key(struct orset_key *k, int kind, uint32_t home, const void *rest, size_t len)
 {
     k->n = 0;
     orset_key_num(k, (uint64_t)kind);
@@ -23,36 +23,36 @@ static void todo_key(struct orset_key *k, int kind, uint32_t home, const void *r
     orset_key_put(k, rest, len);
 }
 
-int orset_todo_put(struct orset *os, int kind, uint32_t home, const void *rest, size_t len,
+int orset_task_put(struct orset *os, int kind, uint32_t home, const void *rest, size_t len,
                    const struct orset_buf *v)
 {
     struct orset_key k;
-    todo_key(&k, kind, home, rest, len);
-    return orset_row_put(os, ORSET_T_TODO, &k, v);
+    task_key(&k, kind, home, rest, len);
+    return orset_row_put(os, ORSET_T_TASK, &k, v);
 }
 
-static int todo_del(struct orset *os, int kind, uint32_t home, const void *rest, size_t len)
+static int task_del(struct orset *os, int kind, uint32_t home, const void *rest, size_t len)
 {
     struct orset_key k;
-    todo_key(&k, kind, home, rest, len);
-    return orset_row_del(os, ORSET_T_TODO, &k);
+    task_key(&k, kind, home, rest, len);
+    return orset_row_del(os, ORSET_T_TASK, &k);
 }
 
-int orset_todo_uid(struct orset *os, int kind, uint32_t home, uint32_t uid, const struct orset_buf *v)
+int orset_task_uid(struct orset *os, int kind, uint32_t home, uint32_t uid, const struct orset_buf *v)
 {
     struct orset_key k;
-    todo_key(&k, kind, home, "", 0);
+    task_key(&k, kind, home, "", 0);
     orset_key_num(&k, uid);
-    return v ? orset_row_put(os, ORSET_T_TODO, &k, v) : orset_row_del(os, ORSET_T_TODO, &k);
+    return v ? orset_row_put(os, ORSET_T_TASK, &k, v) : orset_row_del(os, ORSET_T_TASK, &k);
 }
 
-int orset_todo_place(struct orset *os, struct folder *f, struct orset_dot d, bool wanted)
+int orset_task_place(struct orset *os, struct folder *f, struct orset_dot d, bool wanted)
 {
     struct orset_key k;
-    todo_key(&k, ORSET_TODO_PLACE, f->index, "", 0);
+    task_key(&k, ORSET_TASK_PLACE, f->index, "", 0);
     orset_key_dot(&k, d);
     os->place_changes += wanted;
-    return wanted ? orset_row_put(os, ORSET_T_TODO, &k, NULL) : orset_row_del(os, ORSET_T_TODO, &k);
+    return wanted ? orset_row_put(os, ORSET_T_TASK, &k, NULL) : orset_row_del(os, ORSET_T_TASK, &k);
 }
 
 static int any_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
@@ -61,54 +61,54 @@ static int any_row(void *arg, const uint8_t *key, size_t len, const uint8_t *v, 
     return 1;
 }
 
-int orset_todo_any_place(struct orset *os, uint32_t folder)
+int orset_task_any_place(struct orset *os, uint32_t folder)
 {
     struct orset_key k = {0};
-    orset_key_num(&k, ORSET_TODO_PLACE);
+    orset_key_num(&k, ORSET_TASK_PLACE);
     if (folder != ORSET_NO_FOLDER)
         orset_key_num(&k, folder);
-    int r = os->store.each(os->store.ctx, ORSET_T_TODO, k.b, k.n, k.n, any_row, NULL);
+    int r = os->store.each(os->store.ctx, ORSET_T_TASK, k.b, k.n, k.n, any_row, NULL);
     return r < 0 ? orset_storage_fail(os, "todo rows") : r;
 }
 
-int orset_todo_seen(struct orset *os, uint32_t home, uint32_t uid, struct orset_flags *seen)
+int orset_task_seen(struct orset *os, uint32_t home, uint32_t uid, struct orset_flags *seen)
 {
     struct orset_key k;
     struct orset_reader r;
-    todo_key(&k, ORSET_TODO_FLAGS, home, "", 0);
+    task_key(&k, ORSET_TASK_FLAGS, home, "", 0);
     orset_key_num(&k, uid);
-    int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
+    int got = orset_row_get(os, ORSET_T_TASK, &k, &r);
     if (got > 0)
         orset_flags_read(os, &r, seen);
     return got > 0 && (r.bad || r.at != r.end) ? orset_corrupt(os, "the flags that a mailbox has") : got;
 }
 
-int orset_todo_flags(struct orset *os, uint32_t home, uint32_t uid, const struct orset_flags *before,
+int orset_task_flags(struct orset *os, uint32_t home, uint32_t uid, const struct orset_flags *before,
                      const struct orset_flags *now, const struct orset_flags *seen)
 {
     struct orset_flags recorded;
-    int got = orset_todo_seen(os, home, uid, &recorded);
+    int got = orset_task_seen(os, home, uid, &recorded);
     if (got < 0)
         return got;
     if (!seen)
         seen = got ? &recorded : before;
     if (orset_flags_equal(now, seen))
-        return got ? orset_todo_uid(os, ORSET_TODO_FLAGS, home, uid, NULL) : 0;
+        return got ? orset_task_uid(os, ORSET_TASK_FLAGS, home, uid, NULL) : 0;
     if (got && orset_flags_equal(&recorded, seen))
         return 0;
     os->row.len = 0;
     orset_flags_write(&os->row, seen);
-    return orset_todo_uid(os, ORSET_TODO_FLAGS, home, uid, &os->row);
+    return orset_task_uid(os, ORSET_TASK_FLAGS, home, uid, &os->row);
 }
 
-int orset_todo_doomed(struct orset *os, uint32_t home, uint32_t uid, const uint8_t guid[16])
+int orset_task_doomed(struct orset *os, uint32_t home, uint32_t uid, const uint8_t guid[16])
 {
     static const uint8_t any[16];
     struct orset_key k;
     struct orset_reader r;
-    todo_key(&k, ORSET_TODO_REMOVE, home, "", 0);
+    task_key(&k, ORSET_TASK_REMOVE, home, "", 0);
     orset_key_num(&k, uid);
-    int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
+    int got = orset_row_get(os, ORSET_T_TASK, &k, &r);
     const uint8_t *row = got > 0 ? orset_read_bytes(&r, 16) : any;
     if (got <= 0 || !row)
         return got <= 0 ? got : orset_corrupt(os, "a removal's row is cut");
@@ -118,13 +118,13 @@ int orset_todo_doomed(struct orset *os, uint32_t home, uint32_t uid, const uint8
     return got < 0 ? got : 0;
 }
 
-int orset_todo_doomed_guid(struct orset *os, uint32_t home, uint32_t uid, uint8_t guid_r[16])
+int orset_task_doomed_guid(struct orset *os, uint32_t home, uint32_t uid, uint8_t guid_r[16])
 {
     struct orset_key k;
     struct orset_reader r;
-    todo_key(&k, ORSET_TODO_REMOVE, home, "", 0);
+    task_key(&k, ORSET_TASK_REMOVE, home, "", 0);
     orset_key_num(&k, uid);
-    int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
+    int got = orset_row_get(os, ORSET_T_TASK, &k, &r);
     const uint8_t *row = got > 0 ? orset_read_bytes(&r, 16) : NULL;
     if (got > 0 && !row)
         return orset_corrupt(os, "a removal's row is cut");
@@ -133,13 +133,13 @@ int orset_todo_doomed_guid(struct orset *os, uint32_t home, uint32_t uid, uint8_
     return got;
 }
 
-int orset_todo_bytes(struct orset *os, uint32_t home, uint32_t uid, uint8_t sha256_r[32])
+int orset_task_bytes(struct orset *os, uint32_t home, uint32_t uid, uint8_t sha256_r[32])
 {
     struct orset_key k;
     struct orset_reader r;
-    todo_key(&k, ORSET_TODO_BODY, home, "", 0);
+    task_key(&k, ORSET_TASK_BODY, home, "", 0);
     orset_key_num(&k, uid);
-    int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
+    int got = orset_row_get(os, ORSET_T_TASK, &k, &r);
     const uint8_t *bytes = got > 0 ? orset_read_bytes(&r, 32) : NULL;
     if (got > 0 && !bytes)
         return orset_corrupt(os, "a body's row is cut");
@@ -148,14 +148,14 @@ int orset_todo_bytes(struct orset *os, uint32_t home, uint32_t uid, uint8_t sha2
     return got;
 }
 
-int orset_todo_body(struct orset *os, uint32_t home, uint32_t uid, const uint8_t before[32], const uint8_t now[32],
+int orset_task_body(struct orset *os, uint32_t home, uint32_t uid, const uint8_t before[32], const uint8_t now[32],
                     const uint8_t *seen)
 {
     struct orset_key k;
     struct orset_reader r;
-    todo_key(&k, ORSET_TODO_BODY, home, "", 0);
+    task_key(&k, ORSET_TASK_BODY, home, "", 0);
     orset_key_num(&k, uid);
-    int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
+    int got = orset_row_get(os, ORSET_T_TASK, &k, &r);
     if (got < 0)
         return got;
     if (!seen)
@@ -163,17 +163,17 @@ int orset_todo_body(struct orset *os, uint32_t home, uint32_t uid, const uint8_t
     if (!seen)
         return orset_corrupt(os, "a body's row is cut");
     if (memcmp(now, seen, 32) == 0)
-        return got ? orset_row_del(os, ORSET_T_TODO, &k) : 0;
+        return got ? orset_row_del(os, ORSET_T_TASK, &k) : 0;
     os->row.len = 0;
     orset_buf_put(&os->row, seen, 32);
-    return orset_row_put(os, ORSET_T_TODO, &k, &os->row);
+    return orset_row_put(os, ORSET_T_TASK, &k, &os->row);
 }
 
 /* --- reading them
  * -------------------------------------------------------------------------------------------------- */
 
 struct next {
-    struct orset_todo *t;
+    struct orset_task *t;
     struct orset_reader value;
     uint8_t copy[64];
 };
@@ -254,7 +254,7 @@ static int guid_next(struct orset *os, struct guid_rows *g, uint32_t *folder, st
 
 /* A local instance of the GUID saves the body's transfer: a placed message, or one that waits for its
  * removal. */
-static int find_source(struct orset *os, struct orset_todo *t)
+static int find_source(struct orset *os, struct orset_task *t)
 {
     struct guid_rows g = {.os = os};
     struct message *m = &os->m[2];
@@ -267,7 +267,7 @@ static int find_source(struct orset *os, struct orset_todo *t)
     for (unsigned n = 0; n < SOURCES_TRIED && t->source_uid == 0 && (r = guid_next(os, &g, &f, &d)) > 0; n++) {
         if (d.origin == ORSET_DOOMED_ORIGIN) {
             uint8_t guid[16];
-            if (orset_todo_doomed_guid(os, f, (uint32_t)d.counter, guid) <= 0 || memcmp(guid, g.guid, 16) != 0)
+            if (orset_task_doomed_guid(os, f, (uint32_t)d.counter, guid) <= 0 || memcmp(guid, g.guid, 16) != 0)
                 continue;
             t->source_folder = f;
             t->source_uid = (uint32_t)d.counter;
@@ -308,7 +308,7 @@ static int is_needed(struct orset *os, const uint8_t guid[16])
     struct orset_dot d;
     uint32_t f = 0;
     int r;
-    if ((r = orset_todo_any_place(os, ORSET_NO_FOLDER)) <= 0)
+    if ((r = orset_task_any_place(os, ORSET_NO_FOLDER)) <= 0)
         return r;
     memcpy(g.guid, guid, 16);
     while ((r = guid_next(os, &g, &f, &d)) > 0) {
@@ -323,7 +323,7 @@ static int is_needed(struct orset *os, const uint8_t guid[16])
 }
 
 /* 1, or 0 when this row is not for the caller now. */
-static int fill_place(struct orset *os, struct orset_todo *t, struct orset_reader *key)
+static int fill_place(struct orset *os, struct orset_task *t, struct orset_reader *key)
 {
     struct folder *f = orset_folder_at(os, t->folder);
     struct orset_dot d = orset_key_read_dot(os, key);
@@ -364,47 +364,47 @@ static int fill_remove(struct orset *os, struct next *n)
 }
 
 /* What follows the kind: a mailbox here but for what hangs on a name; a UID, or a name. */
-static bool key_is_true(const struct orset *os, const struct orset_todo *t, const struct orset_reader *key)
+static bool key_is_true(const struct orset *os, const struct orset_task *t, const struct orset_reader *key)
 {
-    bool named = t->kind == ORSET_TODO_SUBSCRIPTION || t->kind == ORSET_TODO_ATTRIBUTE;
-    bool here = t->folder < os->nfolders || (t->kind == ORSET_TODO_ATTRIBUTE && t->folder == ORSET_NO_FOLDER);
-    if (key->bad || !here || (t->kind == ORSET_TODO_SUBSCRIPTION && !orset_name_valid(t->name, t->name_len)))
+    bool named = t->kind == ORSET_TASK_SUBSCRIPTION || t->kind == ORSET_TASK_ATTRIBUTE;
+    bool here = t->folder < os->nfolders || (t->kind == ORSET_TASK_ATTRIBUTE && t->folder == ORSET_NO_FOLDER);
+    if (key->bad || !here || (t->kind == ORSET_TASK_SUBSCRIPTION && !orset_name_valid(t->name, t->name_len)))
         return false;
-    return named ? t->name_len > 0 : t->kind == ORSET_TODO_PLACE || key->at == key->end;
+    return named ? t->name_len > 0 : t->kind == ORSET_TASK_PLACE || key->at == key->end;
 }
 
 /* all: those, too, that are not for the caller now */
-static int fill(struct orset *os, struct orset_todo *t, struct next *n, bool all)
+static int fill(struct orset *os, struct orset_task *t, struct next *n, bool all)
 {
     struct orset_reader key = orset_reader_of(t->at, t->at_len);
     int r = 1;
-    t->kind = (enum orset_todo_kind)orset_key_read(&key, ORSET_TODO_BODY);
+    t->kind = (enum orset_task_kind)orset_key_read(&key, ORSET_TASK_BODY);
     t->folder = (uint32_t)orset_key_read(&key, UINT32_MAX);
     t->uid = t->new_uid = t->source_uid = 0;
     t->source_folder = ORSET_NO_FOLDER;
     t->name = (const char *)key.at;
     t->name_len = (size_t)(key.end - key.at);
-    if (t->kind >= ORSET_TODO_FLAGS && t->kind != ORSET_TODO_SUBSCRIPTION && t->kind != ORSET_TODO_ATTRIBUTE) {
+    if (t->kind >= ORSET_TASK_FLAGS && t->kind != ORSET_TASK_SUBSCRIPTION && t->kind != ORSET_TASK_ATTRIBUTE) {
         t->uid = (uint32_t)orset_key_read(&key, UINT32_MAX);
         key.bad |= t->uid == 0;
     }
     if (!key_is_true(os, t, &key))
         return orset_corrupt(os, "what a mailbox lacks");
     switch (t->kind) {
-    case ORSET_TODO_FOLDER:
-    case ORSET_TODO_SUBSCRIPTION:
-    case ORSET_TODO_ATTRIBUTE: break;
-    case ORSET_TODO_PLACE: r = fill_place(os, t, &key); break;
-    case ORSET_TODO_RENUMBER:
+    case ORSET_TASK_FOLDER:
+    case ORSET_TASK_SUBSCRIPTION:
+    case ORSET_TASK_ATTRIBUTE: break;
+    case ORSET_TASK_PLACE: r = fill_place(os, t, &key); break;
+    case ORSET_TASK_RENUMBER:
         t->new_uid = (uint32_t)orset_read_num(&n->value, ORSET_UID_MAX);
         if (t->new_uid == 0)
             return orset_corrupt(os, "a mail's new UID");
         break;
-    case ORSET_TODO_REMOVE: r = all ? 1 : fill_remove(os, n); break;
-    case ORSET_TODO_BODY:
-    case ORSET_TODO_FLAGS:
+    case ORSET_TASK_REMOVE: r = all ? 1 : fill_remove(os, n); break;
+    case ORSET_TASK_BODY:
+    case ORSET_TASK_FLAGS:
         r = orset_message_by_uid(os, t->folder, t->uid, &t->message);
-        if (r == 0 && t->kind == ORSET_TODO_BODY) {
+        if (r == 0 && t->kind == ORSET_TASK_BODY) {
             memset(&t->message, 0, sizeof t->message);
             return 1;
         }
@@ -415,7 +415,7 @@ static int fill(struct orset *os, struct orset_todo *t, struct next *n, bool all
     return r;
 }
 
-static int next_of(struct orset *os, struct orset_todo *t, bool all)
+static int next_of(struct orset *os, struct orset_task *t, bool all)
 {
     for (;;) {
         struct next n = {.t = t};
@@ -423,12 +423,12 @@ static int next_of(struct orset *os, struct orset_todo *t, bool all)
         orset_key_put(&from, t->at, t->at_len);
         if (t->at_len) /* the smallest key behind it */
             orset_key_put(&from, "", 1);
-        int got = os->store.each(os->store.ctx, ORSET_T_TODO, from.b, from.n, 0, next_row, &n);
+        int got = os->store.each(os->store.ctx, ORSET_T_TASK, from.b, from.n, 0, next_row, &n);
         if (got < 0)
             return orset_storage_fail(os, "todo rows");
         if (got > 0 && (t->at_len == 0 || t->at_len == sizeof t->at))
             return orset_corrupt(os, "what a mailbox lacks");
-        if (got == 0 || t->at[0] >= ORSET_TODO_MISMATCH)
+        if (got == 0 || t->at[0] >= ORSET_TASK_MISMATCH)
             return 0;
         got = fill(os, t, &n, all);
         if (got)
@@ -436,7 +436,7 @@ static int next_of(struct orset *os, struct orset_todo *t, bool all)
     }
 }
 
-int orset_todo_next(struct orset *os, struct orset_todo *t)
+int orset_task_next(struct orset *os, struct orset_task *t)
 {
     return next_of(os, t, false);
 }
@@ -447,16 +447,16 @@ uint64_t orset_place_changes(const struct orset *os)
 }
 
 /* 1; 0: there is no such message any more */
-static int fill_place_only(struct orset *os, struct orset_todo *t)
+static int fill_place_only(struct orset *os, struct orset_task *t)
 {
     struct orset_reader key = orset_reader_of(t->at, t->at_len);
-    (void)orset_key_read(&key, ORSET_TODO_PLACE);
+    (void)orset_key_read(&key, ORSET_TASK_PLACE);
     uint32_t index = (uint32_t)orset_key_read(&key, UINT32_MAX);
     struct orset_dot d = orset_key_read_dot(os, &key);
     const struct folder *f = orset_folder_at(os, index);
     if (key.bad || key.at != key.end || !f)
         return orset_corrupt(os, "a message that waits to be placed");
-    t->kind = ORSET_TODO_PLACE;
+    t->kind = ORSET_TASK_PLACE;
     t->folder = f->home;
     int r = orset_message_load(os, index, d, &os->m[0]);
     if (r > 0 && orset_group_agreed(os, &os->m[0], &t->uid) < 0)
@@ -464,56 +464,56 @@ static int fill_place_only(struct orset *os, struct orset_todo *t)
     return r;
 }
 
-int orset_todo_next_place(struct orset *os, struct orset_todo *t)
+int orset_task_next_place(struct orset *os, struct orset_task *t)
 {
     for (;;) {
         struct next n = {.t = t};
         struct orset_key from = {0};
-        const uint8_t kind = ORSET_TODO_PLACE;
+        const uint8_t kind = ORSET_TASK_PLACE;
         if (t->at_len) { /* the smallest key behind it */
             orset_key_put(&from, t->at, t->at_len);
             orset_key_put(&from, "", 1);
         } else {
             orset_key_put(&from, &kind, 1);
         }
-        int r = os->store.each(os->store.ctx, ORSET_T_TODO, from.b, from.n, 0, next_row, &n);
+        int r = os->store.each(os->store.ctx, ORSET_T_TASK, from.b, from.n, 0, next_row, &n);
         if (r < 0)
             return orset_storage_fail(os, "todo rows");
-        if (r == 0 || t->at[0] != ORSET_TODO_PLACE)
+        if (r == 0 || t->at[0] != ORSET_TASK_PLACE)
             return 0;
         if ((r = fill_place_only(os, t)) != 0)
             return r;
     }
 }
 
-int orset_todo_next_removal(struct orset *os, struct orset_todo *t)
+int orset_task_next_removal(struct orset *os, struct orset_task *t)
 {
     int r = next_of(os, t, true);
-    return r > 0 && t->kind != ORSET_TODO_REMOVE ? 0 : r;
+    return r > 0 && t->kind != ORSET_TASK_REMOVE ? 0 : r;
 }
 
 int orset_unplaced(struct orset *os, unsigned most)
 {
-    struct orset_todo *t = os->alloc.resize(os->alloc.ctx, NULL, sizeof *t);
+    struct orset_task *t = os->alloc.resize(os->alloc.ctx, NULL, sizeof *t);
     unsigned n = 0;
     int got = 0;
     if (!t)
         return orset_fail(os, ORSET_E_MEMORY, "out of memory");
     memset(t, 0, sizeof *t);
-    t->at[0] = ORSET_TODO_PLACE;
+    t->at[0] = ORSET_TASK_PLACE;
     t->at_len = 1;
-    while (n < most && (got = orset_todo_next(os, t)) > 0 && t->kind == ORSET_TODO_PLACE)
+    while (n < most && (got = orset_task_next(os, t)) > 0 && t->kind == ORSET_TASK_PLACE)
         n++;
     os->alloc.resize(os->alloc.ctx, t, 0);
     return got < 0 ? got : (int)n;
 }
 
-int orset_todo_get(struct orset *os, struct orset_todo *t)
+int orset_task_get(struct orset *os, struct orset_task *t)
 {
     struct next n = {.t = t};
     const uint8_t *v;
     size_t len;
-    int got = os->store.get(os->store.ctx, ORSET_T_TODO, t->at, t->at_len, &v, &len);
+    int got = os->store.get(os->store.ctx, ORSET_T_TASK, t->at, t->at_len, &v, &len);
     if (got < 0)
         return orset_storage_fail(os, "todo rows");
     if (got == 0)
@@ -534,7 +534,7 @@ static int orphan_uid(struct orset *os, struct folder *home, uint32_t uid)
     uint8_t none[16] = {0};
     struct orset_buf v = {.alloc = &os->alloc, .data = none, .len = 16, .room = 16};
     int r = orset_message_by_uid(os, home->index, uid, NULL);
-    return r ? (r < 0 ? r : 0) : orset_todo_uid(os, ORSET_TODO_REMOVE, home->index, uid, &v);
+    return r ? (r < 0 ? r : 0) : orset_task_uid(os, ORSET_TASK_REMOVE, home->index, uid, &v);
 }
 
 int orset_done_place(struct orset *os, uint32_t folder, struct orset_dot d, uint32_t uid,
@@ -575,8 +575,8 @@ int orset_placed(struct orset *os, uint32_t folder, struct orset_dot d, uint32_t
         (r = orset_group_speaker(os, m, &speaker, body)) < 0)
         return r < 0 ? r : ORSET_E_STORAGE;
     memcpy(own, m->p.facts.sha256, 32);
-    r = orset_todo_flags(os, home->index, uid, &wanted, &wanted, seen);
-    return r < 0 ? r : orset_todo_body(os, home->index, uid, body, body, seen_body ? seen_body : own);
+    r = orset_task_flags(os, home->index, uid, &wanted, &wanted, seen);
+    return r < 0 ? r : orset_task_body(os, home->index, uid, body, body, seen_body ? seen_body : own);
 }
 
 int orset_done_flags(struct orset *os, uint32_t folder, uint32_t uid, const struct orset_flags *seen)
@@ -590,7 +590,7 @@ int orset_done_flags(struct orset *os, uint32_t folder, uint32_t uid, const stru
                           folder);
     if ((r = orset_group_union(os, &os->m[0], &wanted)) < 0)
         return r;
-    return orset_todo_flags(os, folder, uid, &wanted, &wanted, seen);
+    return orset_task_flags(os, folder, uid, &wanted, &wanted, seen);
 }
 
 int orset_done_remove(struct orset *os, uint32_t folder, uint32_t uid)
@@ -600,9 +600,9 @@ int orset_done_remove(struct orset *os, uint32_t folder, uint32_t uid)
     int e = orset_need_transaction(os);
     if (e < 0)
         return e;
-    todo_key(&k, ORSET_TODO_REMOVE, folder, "", 0);
+    task_key(&k, ORSET_TASK_REMOVE, folder, "", 0);
     orset_key_num(&k, uid);
-    int got = orset_row_get(os, ORSET_T_TODO, &k, &r);
+    int got = orset_row_get(os, ORSET_T_TASK, &k, &r);
     if (got <= 0)
         return got < 0 ? got : ORSET_KNOWN;
     const uint8_t *guid = orset_read_bytes(&r, 16);
@@ -613,7 +613,7 @@ int orset_done_remove(struct orset *os, uint32_t folder, uint32_t uid)
     orset_key_num(&g, folder);
     orset_key_num(&g, ORSET_DOOMED_ORIGIN);
     orset_key_num(&g, uid);
-    if ((e = orset_row_del(os, ORSET_T_TODO, &k)) < 0)
+    if ((e = orset_row_del(os, ORSET_T_TASK, &k)) < 0)
         return e;
     return orset_row_del(os, ORSET_T_GUID, &g);
 }
@@ -629,11 +629,11 @@ static int rebind(struct orset *os, struct folder *home, uint32_t uid, uint32_t 
     int r = orset_message_by_uid(os, home->index, uid, NULL), had, had_body;
     if (r <= 0)
         return r < 0 ? r : orphan_uid(os, home, new_uid); /* removed meanwhile */
-    if ((had = orset_todo_seen(os, home->index, uid, &seen)) < 0)
+    if ((had = orset_task_seen(os, home->index, uid, &seen)) < 0)
         return had;
-    todo_key(&k, ORSET_TODO_BODY, home->index, "", 0);
+    task_key(&k, ORSET_TASK_BODY, home->index, "", 0);
     orset_key_num(&k, uid);
-    if ((had_body = orset_row_get(os, ORSET_T_TODO, &k, &row)) < 0)
+    if ((had_body = orset_row_get(os, ORSET_T_TASK, &k, &row)) < 0)
         return had_body;
     const uint8_t *b = new_body ? new_body : had_body ? orset_read_bytes(&row, 32) : NULL;
     if (b)
@@ -641,13 +641,13 @@ static int rebind(struct orset *os, struct folder *home, uint32_t uid, uint32_t 
     if ((r = orset_unbind(os, home, &os->m[0], true)) < 0 || (r = orset_bind(os, home, &os->m[0], new_uid)) < 0)
         return r;
     if (b && ((r = orset_group_speaker(os, &os->m[0], &speaker, body)) < 0 ||
-              (r = orset_todo_body(os, home->index, new_uid, body, body, seen_body)) < 0))
+              (r = orset_task_body(os, home->index, new_uid, body, body, seen_body)) < 0))
         return r;
     if (!had)
         return 0;
     os->row.len = 0;
     orset_flags_write(&os->row, &seen);
-    return orset_todo_uid(os, ORSET_TODO_FLAGS, home->index, new_uid, &os->row);
+    return orset_task_uid(os, ORSET_TASK_FLAGS, home->index, new_uid, &os->row);
 }
 
 static int need_mailbox(struct orset *os, uint32_t folder, uint32_t new_uid, struct folder **home)
@@ -664,7 +664,7 @@ int orset_done_renumber(struct orset *os, uint32_t folder, uint32_t uid, uint32_
 {
     struct folder *home;
     int r = need_mailbox(os, folder, new_uid, &home);
-    if (r < 0 || (r = orset_todo_uid(os, ORSET_TODO_RENUMBER, folder, uid, NULL)) < 0)
+    if (r < 0 || (r = orset_task_uid(os, ORSET_TASK_RENUMBER, folder, uid, NULL)) < 0)
         return r;
     return rebind(os, home, uid, new_uid, NULL);
 }
@@ -675,7 +675,7 @@ int orset_done_body(struct orset *os, uint32_t folder, uint32_t uid, uint32_t ne
     struct folder *home;
     uint8_t old[32];
     int had, r = need_mailbox(os, folder, new_uid, &home);
-    if (r < 0 || (had = orset_todo_bytes(os, folder, uid, old)) < 0)
+    if (r < 0 || (had = orset_task_bytes(os, folder, uid, old)) < 0)
         return r < 0 ? r : had;
     if ((r = rebind(os, home, uid, new_uid, sha256)) < 0 || !had)
         return r;
@@ -684,7 +684,7 @@ int orset_done_body(struct orset *os, uint32_t folder, uint32_t uid, uint32_t ne
         (r = orset_drop_bytes(os, old)) < 0)
         return r;
     if ((r = orset_message_by_uid(os, folder, new_uid, NULL)) <= 0 || (r = orset_group_union(os, &os->m[0], &after)) < 0 ||
-        (had = orset_todo_seen(os, folder, new_uid, &seen)) < 0)
+        (had = orset_task_seen(os, folder, new_uid, &seen)) < 0)
         return r <= 0 ? r : had;
     orset_flags_diff(&before, &after, &more);
     r = orset_local_flags(os, folder, new_uid, had ? &seen : &after, &more);
@@ -694,23 +694,23 @@ int orset_done_body(struct orset *os, uint32_t folder, uint32_t uid, uint32_t ne
 int orset_done_alone(struct orset *os, uint32_t folder, uint32_t uid)
 {
     int r = orset_need_transaction(os);
-    return r < 0 ? r : orset_todo_uid(os, ORSET_TODO_BODY, folder, uid, NULL);
+    return r < 0 ? r : orset_task_uid(os, ORSET_TASK_BODY, folder, uid, NULL);
 }
 
 int orset_done_folder(struct orset *os, uint32_t folder)
 {
     int r = orset_need_transaction(os);
-    return r < 0 ? r : todo_del(os, ORSET_TODO_FOLDER, folder, "", 0);
+    return r < 0 ? r : task_del(os, ORSET_TASK_FOLDER, folder, "", 0);
 }
 
 int orset_done_subscription(struct orset *os, const char *name, size_t len)
 {
     int r = orset_need_transaction(os);
-    return r < 0 ? r : todo_del(os, ORSET_TODO_SUBSCRIPTION, 0, name, len);
+    return r < 0 ? r : task_del(os, ORSET_TASK_SUBSCRIPTION, 0, name, len);
 }
 
 int orset_done_attribute(struct orset *os, uint32_t folder, const char *key, size_t len)
 {
     int r = orset_need_transaction(os);
-    return r < 0 ? r : todo_del(os, ORSET_TODO_ATTRIBUTE, folder, key, len);
+    return r < 0 ? r : task_del(os, ORSET_TASK_ATTRIBUTE, folder, key, len);
 }

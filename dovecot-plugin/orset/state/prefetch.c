@@ -1,4 +1,4 @@
-/* expect - tells the store which rows come next, so that it can fetch them side by side: the UIDs' rows, and
+/* prefetch - tells the store which rows come next, so that it can fetch them side by side: the UIDs' rows, and
  * when they say which messages these are, the messages'. A hint: what cannot be read is left to the calls that
  * follow. */
 #include "dovecot-plugin/orset/internal.h"
@@ -10,8 +10,8 @@
 
 struct expected {
     size_t n;
-    struct orset_ref ref[ORSET_EXPECT];
-    uint8_t key[ORSET_EXPECT][KEY_MAX];
+    struct orset_ref ref[ORSET_PREFETCH];
+    uint8_t key[ORSET_PREFETCH][KEY_MAX];
 };
 
 static void add(struct expected *e, const struct orset_key *k)
@@ -39,13 +39,13 @@ static void add_uid(struct expected *e, uint32_t folder, uint32_t uid)
     add(e, &k);
 }
 
-void orset_expect_messages(struct orset *os, const struct place *at, size_t n)
+void orset_prefetch_messages(struct orset *os, const struct place *at, size_t n)
 {
     struct expected e;
     if (!os->store.expect)
         return;
     for (size_t i = 0; i < n;) {
-        for (e.n = 0; e.n < ORSET_EXPECT && i < n; i++)
+        for (e.n = 0; e.n < ORSET_PREFETCH && i < n; i++)
             add_message(&e, at[i]);
         os->store.expect(os->store.ctx, ORSET_T_MESSAGE, e.ref, e.n);
     }
@@ -63,19 +63,19 @@ static bool read_place(struct orset *os, const struct orset_ref *uid, struct pla
     return !r.bad;
 }
 
-void orset_expect(struct orset *os, uint32_t folder, const uint32_t *uid, size_t n)
+void orset_prefetch(struct orset *os, uint32_t folder, const uint32_t *uid, size_t n)
 {
     struct expected e;
-    struct place at[ORSET_EXPECT];
+    struct place at[ORSET_PREFETCH];
     if (!os->store.expect)
         return;
     for (size_t i = 0; i < n;) {
         size_t found = 0;
-        for (e.n = 0; e.n < ORSET_EXPECT && i < n; i++)
+        for (e.n = 0; e.n < ORSET_PREFETCH && i < n; i++)
             add_uid(&e, folder, uid[i]);
         os->store.expect(os->store.ctx, ORSET_T_UID, e.ref, e.n);
         for (size_t j = 0; j < e.n; j++)
             found += read_place(os, &e.ref[j], &at[found]);
-        orset_expect_messages(os, at, found);
+        orset_prefetch_messages(os, at, found);
     }
 }

@@ -1,4 +1,4 @@
-/* ahead - what is remembered of dots that the vector does not cover yet (rule 3).
+/* pending_dots - what is remembered of dots that the vector does not cover yet (rule 3).
  *
  *     1, dot                          "a remove named it": when its add comes, it is dropped
  *     2, message dot, flag, flag dot  "this flag was set on a message that has not come": taken along when it comes
@@ -6,7 +6,7 @@
  *
  * Rows go when their dot is covered, so the table is empty whenever all replicas have all ops. Each row
  * counts for the origin whose op named the dot; exec.c refuses an op that would bring its origin above
- * ORSET_AHEAD_MAX, so one peer's nonsense cannot use up what others need. */
+ * ORSET_PENDING_MAX, so one peer's nonsense cannot use up what others need. */
 #include "dovecot-plugin/orset/exchange/exchange_internal.h"
 
 #include <string.h>
@@ -78,7 +78,7 @@ static int drop_shown(struct orset *os, const struct orset_key *k)
     return drop(os, k);
 }
 
-bool orset_ahead_row_is_true(const struct orset *os, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
+bool orset_pending_row_is_true(const struct orset *os, const uint8_t *key, size_t len, const uint8_t *v, size_t vlen)
 {
     struct orset_reader k = orset_reader_of(key, len), r = orset_reader_of(v, vlen);
     struct flagdot f;
@@ -94,7 +94,7 @@ bool orset_ahead_row_is_true(const struct orset *os, const uint8_t *key, size_t 
     return kind != 0 && rest && !k.bad && !r.bad && r.at == r.end;
 }
 
-int orset_ahead_killed(struct orset *os, struct orset_dot d)
+int orset_pending_killed(struct orset *os, struct orset_dot d)
 {
     struct orset_key k;
     struct orset_reader r;
@@ -104,7 +104,7 @@ int orset_ahead_killed(struct orset *os, struct orset_dot d)
     return orset_row_get(os, ORSET_T_AHEAD, &k, &r);
 }
 
-int orset_ahead_flag(struct orset *os, struct orset_dot target, struct flagdot f, uint16_t by)
+int orset_pending_flag(struct orset *os, struct orset_dot target, struct flagdot f, uint16_t by)
 {
     struct orset_key k;
     flag_key(&k, target);
@@ -153,14 +153,14 @@ static int find_flag(struct orset *os, struct orset_dot target, struct orset_dot
     return r < 0 ? orset_storage_fail(os, "remembered flags") : r;
 }
 
-int orset_ahead_flag_kill(struct orset *os, struct orset_dot target, struct orset_dot dot)
+int orset_pending_flag_kill(struct orset *os, struct orset_dot target, struct orset_dot dot)
 {
     struct first f;
     int r = find_flag(os, target, dot, &f);
     return r > 0 ? drop(os, &f.key) : r;
 }
 
-int orset_ahead_take_flags(struct orset *os, struct message *m)
+int orset_pending_take_flags(struct orset *os, struct message *m)
 {
     struct first f;
     int r;
@@ -193,7 +193,7 @@ static int mark_row(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     return 0;
 }
 
-int orset_ahead_marks(struct orset *os, struct orset_dot target, uint64_t site)
+int orset_pending_marks(struct orset *os, struct orset_dot target, uint64_t site)
 {
     struct orset_key k;
     if (os->remembered == 0)
@@ -214,7 +214,7 @@ static int drop_flags(struct orset *os, struct orset_dot target)
     return r;
 }
 
-int orset_ahead_kill(struct orset *os, struct orset_dot d, uint16_t by)
+int orset_pending_kill(struct orset *os, struct orset_dot d, uint16_t by)
 {
     struct orset_key k;
     kill_key(&k, d);
@@ -251,7 +251,7 @@ static int gone_flag(void *arg, const uint8_t *key, size_t key_len, const uint8_
     return 1;
 }
 
-int orset_ahead_drop_orphans(struct orset *os, const struct orset_exchange *x)
+int orset_pending_drop_orphans(struct orset *os, const struct orset_exchange *x)
 {
     struct gone g = {.os = os, .x = x};
     int r = os->remembered > 0;
@@ -285,7 +285,7 @@ static int agreed_load(struct orset *os, const struct orset_key *k, struct messa
     return r.bad || m->round == 0 ? orset_corrupt(os, "a remembered UID's row") : 1;
 }
 
-int orset_ahead_agreed(struct orset *os, struct orset_dot d, const struct agreed *a)
+int orset_pending_agreed(struct orset *os, struct orset_dot d, const struct agreed *a)
 {
     struct orset_key k;
     struct message m = {.round = 0};
@@ -301,7 +301,7 @@ int orset_ahead_agreed(struct orset *os, struct orset_dot d, const struct agreed
     return orset_row_put(os, ORSET_T_AHEAD, &k, &os->row);
 }
 
-int orset_ahead_take_agreed(struct orset *os, struct message *m)
+int orset_pending_take_agreed(struct orset *os, struct message *m)
 {
     struct orset_key k;
     struct message found = {.round = 0};
@@ -325,7 +325,7 @@ static int agreed_by_row(void *arg, const uint8_t *key, size_t key_len, const ui
     return orset_read_num(&r, UINT16_MAX) == f->match.origin;
 }
 
-int orset_ahead_forget_agreed(struct orset *os, uint16_t by)
+int orset_pending_forget_agreed(struct orset *os, uint16_t by)
 {
     struct first f = {.match = {by, 0}};
     struct orset_key k = {0};
@@ -361,7 +361,7 @@ static int in_range(void *arg, const uint8_t *key, size_t key_len, const uint8_t
     return 1;
 }
 
-int orset_ahead_covered(struct orset *os, uint16_t origin, uint64_t from, uint64_t to)
+int orset_pending_covered(struct orset *os, uint16_t origin, uint64_t from, uint64_t to)
 {
     if (os->remembered == 0)
         return 0;
