@@ -7,7 +7,7 @@ import time
 
 import pytest
 from stack import digest, resp
-from stack.glass import Glass
+from stack.snapshot_reader import SnapshotReader
 from stack.group import FAST
 from stack.journal import Journal
 from stack.traffic import Traffic, make_folders
@@ -51,7 +51,7 @@ def kill_points(group, points, seed, specs, untouched, from_nothing=False):
     group, dice, journal, times = group(*specs), random.Random(seed), Journal(), []
     if not from_nothing:
         make_folders(group.replicas, USERS)
-    with Glass(*specs) as glass:
+    with SnapshotReader(*specs) as reader:
         for point in range(points):
             victim = VICTIMS[point % len(VICTIMS)]
             with Traffic(group.replicas, USERS, journal, seed=seed * 1000 + point, run=f"p{point}") as traffic:
@@ -60,7 +60,7 @@ def kill_points(group, points, seed, specs, untouched, from_nothing=False):
             began = time.monotonic()
             try:
                 if point < untouched:
-                    glass.wait_equal(group.replicas, USERS, WITHIN)
+                    reader.wait_equal(group.replicas, USERS, WITHIN)
                     times.append(time.monotonic() - began)
                 judged(group, USERS, journal)
             except AssertionError as error:

@@ -11,8 +11,8 @@ from . import digest
 from .group import Group, remove_tree
 
 
-class Glass:
-    """with Glass("sdbox", "mdbox") as glass: glass.wait_equal(group.replicas, users, within) — the specs are those of the group."""
+class SnapshotReader:
+    """with SnapshotReader("sdbox", "mdbox") as reader: reader.wait_equal(group.replicas, users, within) — the specs are those of the group."""
 
     def __init__(self, *specs):
         self.group = Group(*specs, replication="off")
