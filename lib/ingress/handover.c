@@ -179,7 +179,7 @@ static pid_t hand_over(void)
 /* Sessions are counted before their listener says that it has left. */
 static bool at_rest(bool left)
 {
-    return left && sessions() == 0 && store_owed(store) == 0;
+    return left && sessions() == 0 && store_pending_revokes(store) == 0;
 }
 
 /* Who found the old socket by its path before the rename still connects to it. That takes a moment:
@@ -200,7 +200,7 @@ static void leave(pid_t successor)
             listener_leave(listener);
         if (time(NULL) - told >= 60) {
             told = time(NULL);
-            log_info("leaving after %lld more sessions, %zu owed revocations", sessions(), store_owed(store));
+            log_info("leaving after %lld more sessions, %zu owed revocations", sessions(), store_pending_revokes(store));
         }
     }
     log_info("ended after its last session");
@@ -215,7 +215,7 @@ static void *serve(void *arg)
     for (;;) {
         struct timespec wait = {period / 1000, (period % 1000) * 1000000L};
         int got = period ? sigtimedwait(&set, NULL, &wait) : sigwaitinfo(&set, NULL);
-        unsigned long beat = store_beat(store);
+        unsigned long beat = store_tick(store);
         if (period && beat != seen)
             notify("WATCHDOG=1");
         seen = beat;

@@ -20,7 +20,7 @@ static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
 {
     left += t->repeat;
     size_t sessions = leaving->end_sessions(left);
-    bool owes = store_owed(*leaving->store) > 0 && left <= LEAVING_FINISH;
+    bool owes = store_pending_revokes(*leaving->store) > 0 && left <= LEAVING_FINISH;
     if (listener_left(*leaving->listener) && sessions == 0 && !owes) {
         ev_break(loop, EVBREAK_ALL);
     } else if (left > WITHIN) {

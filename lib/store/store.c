@@ -479,12 +479,12 @@ bool store_able(struct store *s)
     return atomic_load(&s->able);
 }
 
-size_t store_owed(struct store *s)
+size_t store_pending_revokes(struct store *s)
 {
     return atomic_load(&s->owed);
 }
 
-unsigned long store_beat(struct store *s)
+unsigned long store_tick(struct store *s)
 {
     return atomic_load(&s->beat);
 }

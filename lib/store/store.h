@@ -1,6 +1,6 @@
 /* store - the one store path: entries to all their owners, or known not to be there (docs/design.md, "Mail in" 5).
  *
- * Runs on the program's loop: all calls but store_able, store_owed and store_beat are made on its
+ * Runs on the program's loop: all calls but store_able, store_pending_revokes and store_tick are made on its
  * thread, and answers come by store_request.done.
  * A request is one mail: one entry per destination, all with the same body. For each entry the caller learns one of the outcomes below. */
 #ifndef DOVELANE_LIB_STORE_STORE_H
@@ -79,9 +79,9 @@ void store_finish(struct store *, struct store_request *);
 bool store_able(struct store *);
 
 /* Revocations that a node has not been told yet, for want of a connection (as of a tenth of a second ago). */
-size_t store_owed(struct store *);
+size_t store_pending_revokes(struct store *);
 
 /* Grows ten times a second while the loop turns. */
-unsigned long store_beat(struct store *);
+unsigned long store_tick(struct store *);
 
 #endif
