@@ -24,7 +24,7 @@
 
 /* ---- log ---- */
 
-static void log_mail(const struct session *s, const char *action)
+static void log_mail(const struct milter_session *s, const char *action)
 {
     const struct envelope *e = &s->mail.envelope;
     mailline_say(&(struct mailline){.id = e->queue_id,
@@ -39,7 +39,7 @@ static void log_mail(const struct session *s, const char *action)
                  action);
 }
 
-static const char *name_of(const struct session *s)
+static const char *name_of(const struct milter_session *s)
 {
     return s->mail.envelope.queue_id ? s->mail.envelope.queue_id : "NOQUEUE";
 }
@@ -47,7 +47,7 @@ static const char *name_of(const struct session *s)
 /* ---- answers ---- */
 
 /* Postfix is gone, or may be: what is stored is taken back, then the session ends. */
-static void take_back(struct session *s)
+static void take_back(struct milter_session *s)
 {
     if (s->stored && !s->revoked && store_revoke(milter.store, &s->deposit.request)) {
         s->revoked = true;
@@ -56,33 +56,33 @@ static void take_back(struct session *s)
     }
     if (s->stored && deposit_count_done(&s->deposit))
         log_warning("%s: some recipients have it already: they may be sent it more than once", name_of(s));
-    session_mail_over(s);
+    milter_session_mail_over(s);
 }
 
-static void leave_it(struct session *s, const char *why)
+static void leave_it(struct milter_session *s, const char *why)
 {
     log_warning("%s: %s: what is stored is taken back", name_of(s), why);
-    session_gone(s);
+    milter_session_gone(s);
     take_back(s);
 }
 
-static void answer(struct session *s, enum engine_answer answer, const char *reply)
+static void answer(struct milter_session *s, enum engine_answer answer, const char *reply)
 {
     if (answer == ENGINE_ACCEPT) /* Postfix may deliver it to the same Dovecot */
         for (unsigned n = s->mail.foreign_ids; n; n--)
             s->engine->delete_header(s->peer, ENTRYID_HEADER, n);
-    session_answer(s, answer, reply);
+    milter_session_answer(s, answer, reply);
 }
 
-void divert_answered(struct session *s, bool told)
+void divert_answered(struct milter_session *s, bool told)
 {
     if (told)
-        session_mail_over(s);
+        milter_session_mail_over(s);
     else
-        leave_it(s, session_waits(s) ? "Postfix hung up before the answer" : "Postfix may not wait for the answer any more");
+        leave_it(s, milter_session_waits(s) ? "Postfix hung up before the answer" : "Postfix may not wait for the answer any more");
 }
 
-static void to_queue(struct session *s, const char *reason, const char *detail)
+static void to_queue(struct milter_session *s, const char *reason, const char *detail)
 {
     metric_add(mails_queued, 1);
     /* Without its size: Postfix's qmgr is going to log that. */
@@ -91,7 +91,7 @@ static void to_queue(struct session *s, const char *reason, const char *detail)
     answer(s, ENGINE_ACCEPT, NULL);
 }
 
-static void refuse(struct session *s)
+static void refuse(struct milter_session *s)
 {
     metric_add(mails_refused, 1);
     log_info("%s: from=<%.256s>, nrcpt=%zu, action=refuse reason=" ENTRYID_HEADER " lines: %u", name_of(s), s->mail.envelope.sender ? s->mail.envelope.sender : "",
@@ -100,7 +100,7 @@ static void refuse(struct session *s)
 }
 
 /* The line of a mail that was not stored as a whole says why. */
-static void log_failed(const struct session *s, const char *action)
+static void log_failed(const struct milter_session *s, const char *action)
 {
     char text[DEPOSIT_WHY + 32], why[DEPOSIT_WHY];
     deposit_why(&s->deposit, why);
@@ -108,13 +108,13 @@ static void log_failed(const struct session *s, const char *action)
     log_mail(s, text);
 }
 
-static bool promised(struct session *);
+static bool promised(struct milter_session *);
 
 /* Once one was deleted nothing may be revoked: Postfix's copy may be without it by now. */
-static void split(struct session *s)
+static void split(struct milter_session *s)
 {
     log_failed(s, "split");
-    if (!session_waits(s)) {
+    if (!milter_session_waits(s)) {
         leave_it(s, "Postfix may not wait for the answer any more");
         return;
     }
@@ -133,7 +133,7 @@ static void split(struct session *s)
 /* ---- storing ---- */
 
 /* False: it is too late for that, what was stored is being taken back, and on_stored is called again. */
-static bool promised(struct session *s)
+static bool promised(struct milter_session *s)
 {
     bool good = store_check(milter.store, &s->deposit.request);
     if (!good)
@@ -141,12 +141,12 @@ static bool promised(struct session *s)
     return good;
 }
 
-static enum verdict verdict(const struct session *s)
+static enum verdict verdict(const struct milter_session *s)
 {
     return deposit_verdict(&s->deposit, milter.config, s->revoked, false);
 }
 
-static void decide(struct session *s)
+static void decide(struct milter_session *s)
 {
     switch (verdict(s)) {
     case VERDICT_LANES:
@@ -172,14 +172,14 @@ static void decide(struct session *s)
 
 static void on_stored(struct store_request *r)
 {
-    struct session *s = r->arg;
+    struct milter_session *s = r->arg;
     if (s->gone) {
         if (deposit_count_done(&s->deposit) < r->nentries)
             deposit_log(&s->deposit);
         take_back(s);
         return;
     }
-    if (!session_waits(s)) {
+    if (!milter_session_waits(s)) {
         leave_it(s, "Postfix may not wait for the answer any more");
         return;
     }
@@ -194,7 +194,7 @@ static void on_stored(struct store_request *r)
         decide(s);
 }
 
-static void make_entries(struct session *s)
+static void make_entries(struct milter_session *s)
 {
     struct mail *m = &s->mail;
     received_line(s, m, &s->body);
@@ -202,7 +202,7 @@ static void make_entries(struct session *s)
     deposit_make(&s->deposit, &m->envelope, m->recipient, m->nrecipients, s->body.data, s->body.len);
 }
 
-static const char *cannot_store(struct session *s, const char **detail_r)
+static const char *cannot_store(struct milter_session *s, const char **detail_r)
 {
     size_t bytes;
     const char *reason = deposit_misfit(&s->deposit, milter.config, s->body.len, detail_r, &bytes);
@@ -212,7 +212,7 @@ static const char *cannot_store(struct session *s, const char **detail_r)
     return "busy";
 }
 
-static void store(struct session *s)
+static void store(struct milter_session *s)
 {
     s->began = clock_monotonic();
     make_entries(s);
@@ -234,11 +234,11 @@ static void store(struct session *s)
 
 /* ---- whose is it ---- */
 
-static void choose(struct session *s)
+static void choose(struct milter_session *s)
 {
     char detail[600];
     const char *reason = rules_maps(&s->mail, detail, sizeof detail);
-    if (!session_waits(s))
+    if (!milter_session_waits(s))
         leave_it(s, "Postfix may not wait for the answer any more");
     else if (reason)
         to_queue(s, reason, detail);
@@ -248,13 +248,13 @@ static void choose(struct session *s)
 
 static void on_looked_up(void *arg)
 {
-    struct session *s = arg;
+    struct milter_session *s = arg;
     s->lookup = NULL;
     choose(s);
 }
 
 /* Asks Postfix's maps what they are going to be asked. */
-static void look_up(struct session *s)
+static void look_up(struct milter_session *s)
 {
     const struct mail *m = &s->mail;
     const char **address = mem_alloc(m->nrecipients * sizeof *address);
@@ -267,14 +267,14 @@ static void look_up(struct session *s)
     free(address);
 }
 
-void divert_begin(struct session *s)
+void divert_begin(struct milter_session *s)
 {
     struct mail *m = &s->mail;
     char detail[600];
     mail_end_header(m);
     m->envelope.arrived = clock_wall();
     const char *reason = rules_queue_reason(m, detail, sizeof detail);
-    if (!session_waits(s)) {
+    if (!milter_session_waits(s)) {
         leave_it(s, "this process stood still, and Postfix may not wait for the answer any more");
         return;
     }
@@ -292,12 +292,12 @@ void divert_begin(struct session *s)
         choose(s);
 }
 
-void divert_gone(struct session *s)
+void divert_gone(struct milter_session *s)
 {
     log_warning("%s: Postfix hung up before the answer, or may not wait for it any more: what is stored is taken back", name_of(s));
     if (s->stage == STAGE_MAPS) {
         lookup_forget(s->lookup);
         s->lookup = NULL;
-        session_mail_over(s);
+        milter_session_mail_over(s);
     } /* else on_stored sees it */
 }

@@ -1,13 +1,13 @@
 /* engine - what a milter hears and answers, whichever code speaks the milter protocol with Postfix.
  *
- *   Postfix ── packets ──▶ engine ── what it hears: session_connect ... session_end ──▶ session.c, divert.c
+ *   Postfix ── packets ──▶ engine ── what it hears: milter_session_connect ... milter_session_end ──▶ session.c, divert.c
  *           ◀── packets ──        ◀── what is answered: struct engine, below ──────────
  *
  *   engine_own.c        protocol.c reads and writes the packets; all connections are on the loop
  *   engine_libmilter.c  libmilter does, on threads of its own
  *
  * A session hears events (session.h) one after the other, from connect to body in whatever thread the engine has. With
- * session_end the session goes to the loop, and is there until `over` is called. */
+ * milter_session_end the session goes to the loop, and is there until `over` is called. */
 #ifndef DOVELANE_MILTER_ENGINE_H
 #define DOVELANE_MILTER_ENGINE_H
 
@@ -35,19 +35,19 @@ struct engine {
     /* This process stood still from then on (clock_monotonic). NULL: nothing to do. */
     void (*stood_still)(double since);
 
-    /* `peer` is the engine's side of a session (session_new). */
+    /* `peer` is the engine's side of a session (milter_session_new). */
 
     /* The value of a macro ("{rcpt_host}", "j") as given for this or an earlier step of this mail or session; NULL when it
      * was not given. From within an event; valid until its end. */
     const char *(*macro)(void *peer, const char *name);
 
-    /* Between session_end and `answer`. */
+    /* Between milter_session_end and `answer`. */
     void (*delete_recipient)(void *peer, const char *given);                  /* "<a@example.net>", as RCPT gave it */
     void (*delete_header)(void *peer, const char *name, uint32_t number);     /* of those with this name, 1 is the first */
-    /* Postfix's patience begins anew. False: Postfix is gone. Who finds that out later calls session_lost. */
+    /* Postfix's patience begins anew. False: Postfix is gone. Who finds that out later calls milter_session_lost. */
     bool (*progress)(void *peer);
 
-    /* Answers the message. session_answered is called, from within this call or later: whether Postfix was told. */
+    /* Answers the message. milter_session_answered is called, from within this call or later: whether Postfix was told. */
     void (*answer)(void *peer, enum engine_answer, const char *reply);
     /* There will be no answer: Postfix must not wait for one, as far as the engine can see to that. */
     void (*hang_up)(void *peer);

@@ -4,11 +4,11 @@
  *   the thread a session is in               the loop's thread
  *   ───────────────────────────────          ─────────────────
  *   connect ... body: session.c gathers
- *   end of message ──── NEWS_END ──────────▶ session_end: rules, maps, store
+ *   end of message ──── NEWS_END ──────────▶ milter_session_end: rules, maps, store
  *      waits ◀────────── progress ────────── now and then
- *      smfi_progress fails ── NEWS_LOST ───▶ session_lost
+ *      smfi_progress fails ── NEWS_LOST ───▶ milter_session_lost
  *      waits ◀─────────── answer ─────────── the store has an outcome
- *   tells libmilter ──── NEWS_TOLD ────────▶ session_answered
+ *   tells libmilter ──── NEWS_TOLD ────────▶ milter_session_answered
  *   (or not ────────── NEWS_UNTOLD)
  *   the next mail waits ◀── over ─────────── nothing is left of this one
  *
@@ -65,7 +65,7 @@ struct peer {
     struct peer *next_news; /* of those that have some for the loop */
     unsigned news;
     SMFICTX *ctx;
-    struct session *session;
+    struct milter_session *session;
     char *queue_id;
     double since;           /* our answer to the end of the header */
     _Atomic enum { BETWEEN, IN_MAIL, COMPLETE } stage;
@@ -133,13 +133,13 @@ static void on_news(struct ev_loop *loop, ev_async *w, int events)
 {
     struct peer *p;
     for (unsigned news; (p = next_news(&news));) {
-        struct session *s = p->session;
+        struct milter_session *s = p->session;
         if (news & NEWS_END)
-            session_end(s, p->queue_id, p->since);
+            milter_session_end(s, p->queue_id, p->since);
         if (news & NEWS_LOST)
-            session_lost(s);
+            milter_session_lost(s);
         if (news & (NEWS_TOLD | NEWS_UNTOLD))
-            session_answered(s, news & NEWS_TOLD);
+            milter_session_answered(s, news & NEWS_TOLD);
     }
 }
 
@@ -254,8 +254,8 @@ static sfsistat on_negotiate(SMFICTX *ctx, unsigned long actions, unsigned long 
                              unsigned long *f2_r, unsigned long *f3_r)
 {
     if (!(actions & SMFIF_DELRCPT) || (steps & NEEDED) != NEEDED) {
-        session_complain("the mail server does not offer what is needed (milter protocol 6, delrcpt, leading space, "
-                         "no replies): Postfix has it since 2.6");
+        milter_session_complain("the mail server does not offer what is needed (milter protocol 6, delrcpt, leading space, "
+                                "no replies): Postfix has it since 2.6");
         return SMFIS_REJECT;
     }
     *actions_r = SMFIF_DELRCPT | (actions & (SMFIF_SETSYMLIST | SMFIF_CHGHDRS));
@@ -275,7 +275,7 @@ static struct peer *new_peer(SMFICTX *ctx)
 {
     struct peer *p = mem_zero(sizeof *p);
     p->ctx = ctx;
-    p->session = session_new(&engine_libmilter, p);
+    p->session = milter_session_new(&engine_libmilter, p);
     pthread_cond_init(&p->ordered, NULL);
     lock();
     p->dead = shared.stopping;
@@ -303,7 +303,7 @@ static sfsistat on_connect(SMFICTX *ctx, char *name, _SOCK_ADDR *address)
         inet_ntop(AF_INET6, &in6->sin6_addr, text, sizeof text);
         port = ntohs(in6->sin6_port);
     }
-    session_connect(p->session, name, *text ? text : NULL, port);
+    milter_session_connect(p->session, name, *text ? text : NULL, port);
     return SMFIS_NOREPLY;
 }
 
@@ -311,7 +311,7 @@ static sfsistat on_helo(SMFICTX *ctx, char *name)
 {
     struct peer *p = smfi_getpriv(ctx);
     if (p && settle(p))
-        session_helo(p->session, name);
+        milter_session_helo(p->session, name);
     return SMFIS_NOREPLY;
 }
 
@@ -319,7 +319,7 @@ static sfsistat on_mail(SMFICTX *ctx, char **argv)
 {
     struct peer *p = smfi_getpriv(ctx);
     if (p && settle(p)) {
-        session_mail(p->session, argv);
+        milter_session_mail(p->session, argv);
         p->since = clock_monotonic();
         p->stage = IN_MAIL;
     }
@@ -327,7 +327,7 @@ static sfsistat on_mail(SMFICTX *ctx, char **argv)
 }
 
 /* The session, while a mail is heard. */
-static struct session *in_mail(SMFICTX *ctx)
+static struct milter_session *in_mail(SMFICTX *ctx)
 {
     struct peer *p = smfi_getpriv(ctx);
     return p && p->stage == IN_MAIL ? p->session : NULL;
@@ -335,17 +335,17 @@ static struct session *in_mail(SMFICTX *ctx)
 
 static sfsistat on_rcpt(SMFICTX *ctx, char **argv)
 {
-    struct session *s = in_mail(ctx);
+    struct milter_session *s = in_mail(ctx);
     if (s)
-        session_rcpt(s, argv);
+        milter_session_rcpt(s, argv);
     return SMFIS_NOREPLY;
 }
 
 static sfsistat on_header(SMFICTX *ctx, char *name, char *value)
 {
-    struct session *s = in_mail(ctx);
+    struct milter_session *s = in_mail(ctx);
     if (s)
-        session_header(s, name, value);
+        milter_session_header(s, name, value);
     return SMFIS_NOREPLY;
 }
 
@@ -361,9 +361,9 @@ static sfsistat on_eoh(SMFICTX *ctx)
  * on_eom, and the message stays without an answer. */
 static sfsistat on_body(SMFICTX *ctx, unsigned char *data, size_t len)
 {
-    struct session *s = in_mail(ctx);
+    struct milter_session *s = in_mail(ctx);
     if (s && len)
-        session_body(s, data, len);
+        milter_session_body(s, data, len);
     return SMFIS_NOREPLY;
 }
 
@@ -376,7 +376,7 @@ static sfsistat on_abort(SMFICTX *ctx)
 {
     struct peer *p = smfi_getpriv(ctx);
     if (p && settle(p)) {
-        session_abort(p->session);
+        milter_session_abort(p->session);
         p->stage = BETWEEN;
     }
     return SMFIS_CONTINUE;
@@ -409,7 +409,7 @@ static sfsistat on_close(SMFICTX *ctx)
         shared.first = p->next;
     unlock();
     metric_add(milter_sessions, -1);
-    session_free(p->session);
+    milter_session_free(p->session);
     forget_orders(p);
     free(p->queue_id);
     pthread_cond_destroy(&p->ordered);

@@ -23,7 +23,7 @@
 
 struct peer {
     struct peer *prev, *next;
-    struct session *session;
+    struct milter_session *session;
     int fd;
     ev_io reading, writing;
     struct protocol protocol;
@@ -47,7 +47,7 @@ static void end_peer(struct peer *p)
     else
         first = p->next;
     metric_add(milter_sessions, -1);
-    session_free(p->session);
+    milter_session_free(p->session);
     protocol_free(&p->protocol);
     free(p);
 }
@@ -73,7 +73,7 @@ static void lose(struct peer *p)
     if (p->session->stage == STAGE_READING)
         end_peer(p);
     else
-        session_lost(p->session);
+        milter_session_lost(p->session);
 }
 
 /* ---- answers ---- */
@@ -116,7 +116,7 @@ static void answer(void *peer, enum engine_answer answer, const char *reply)
 {
     struct peer *p = peer;
     protocol_answer(&p->protocol, answer, reply);
-    session_answered(p->session, write_out(p));
+    milter_session_answered(p->session, write_out(p));
 }
 
 /* ---- reading ---- */
@@ -124,13 +124,13 @@ static void answer(void *peer, enum engine_answer answer, const char *reply)
 /* False: the peer may be gone, or its message is complete. */
 static bool on_end(struct peer *p, bool more)
 {
-    double last = session_last_turn(), since = p->stood && p->stood < last ? p->stood : last;
+    double last = milter_session_last_turn(), since = p->stood && p->stood < last ? p->stood : last;
     p->stood = 0;
     if (more) {
-        session_complain("it goes on behind the end of a message, without waiting for an answer");
+        milter_session_complain("it goes on behind the end of a message, without waiting for an answer");
         lose(p);
     } else {
-        session_end(p->session, protocol_macro(&p->protocol, "i"), since);
+        milter_session_end(p->session, protocol_macro(&p->protocol, "i"), since);
     }
     return false;
 }
@@ -139,7 +139,7 @@ static bool on_hello(struct peer *p, bool more)
 {
     if (!more)
         return true;
-    session_complain("it goes on behind the negotiation, without waiting for an answer");
+    milter_session_complain("it goes on behind the negotiation, without waiting for an answer");
     lose(p);
     return false;
 }
@@ -148,20 +148,20 @@ static bool on_hello(struct peer *p, bool more)
 static bool do_event(struct peer *p, enum protocol_event event, bool more)
 {
     const struct protocol *e = &p->protocol;
-    struct session *s = p->session;
+    struct milter_session *s = p->session;
     switch (event) {
     case PROTOCOL_HELLO: return on_hello(p, more);
-    case PROTOCOL_CONNECT: session_connect(s, e->text, e->address, e->port); break;
-    case PROTOCOL_HELO: session_helo(s, e->text); break;
-    case PROTOCOL_MAIL: session_mail(s, e->argv); break;
-    case PROTOCOL_RCPT: session_rcpt(s, e->argv); break;
-    case PROTOCOL_HEADER: session_header(s, e->text, e->value); break;
-    case PROTOCOL_BODY: session_body(s, e->data, e->len); break;
-    case PROTOCOL_ABORT: session_abort(s); break;
+    case PROTOCOL_CONNECT: milter_session_connect(s, e->text, e->address, e->port); break;
+    case PROTOCOL_HELO: milter_session_helo(s, e->text); break;
+    case PROTOCOL_MAIL: milter_session_mail(s, e->argv); break;
+    case PROTOCOL_RCPT: milter_session_rcpt(s, e->argv); break;
+    case PROTOCOL_HEADER: milter_session_header(s, e->text, e->value); break;
+    case PROTOCOL_BODY: milter_session_body(s, e->data, e->len); break;
+    case PROTOCOL_ABORT: milter_session_abort(s); break;
     case PROTOCOL_MORE: break;
     case PROTOCOL_END: return on_end(p, more);
     case PROTOCOL_BAD:
-        session_complain(e->text);
+        milter_session_complain(e->text);
         lose(p);
         return false;
     case PROTOCOL_QUIT: lose(p); return false;
@@ -197,7 +197,7 @@ static void on_readable(struct ev_loop *loop, ev_io *io, int events)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n > 0 && !reading)
-        session_complain("Postfix did not wait for the answer to a message");
+        milter_session_complain("Postfix did not wait for the answer to a message");
     if (n <= 0 || !reading) {
         lose(p);
         return;
@@ -217,7 +217,7 @@ static void take(int fd)
     }
     struct peer *p = mem_zero(sizeof *p);
     p->fd = fd;
-    p->session = session_new(&engine_own, p);
+    p->session = milter_session_new(&engine_own, p);
     p->next = first;
     if (p->next)
         p->next->prev = p;

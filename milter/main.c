@@ -80,7 +80,7 @@ int main(int argc, char **argv)
     divert_switch_open(p.config, NULL); /* before the first mail */
     postfix_open(p.config, POSTFIX_MILTER);
     lookup_open(milter.loop);
-    session_open();
+    milter_session_open();
     handover_await(milter.loop, milter.store, &leaving_begun);
     if (leaving_begun) /* the old one goes on */
         _exit(0);

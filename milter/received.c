@@ -40,7 +40,7 @@ static void with(struct buf *out, const struct envelope *e)
     free(utf8);
 }
 
-void received_line(const struct session *s, const struct mail *m, struct buf *out)
+void received_line(const struct milter_session *s, const struct mail *m, struct buf *out)
 {
     const struct envelope *e = &m->envelope;
     const char *name = or(s->client_name, "unknown"), *addr = or(s->client_addr, "unknown");

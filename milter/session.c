@@ -27,7 +27,7 @@
 
 /* Sessions whose message is complete, until the mail is over. */
 static struct {
-    struct session *first;
+    struct milter_session *first;
     size_t n;
 } storing;
 
@@ -37,7 +37,7 @@ static struct {
     ev_timer tick;
 } loop_watch;
 
-double session_last_turn(void)
+double milter_session_last_turn(void)
 {
     return loop_watch.last_turn;
 }
@@ -50,7 +50,7 @@ static void set(char **field, const char *value)
     *field = value ? mem_strdup(value) : NULL;
 }
 
-static void forget_client(struct session *s)
+static void forget_client(struct milter_session *s)
 {
     char **text[] = {&s->client_name, &s->client_addr, &s->client_port, &s->helo,        &s->host,
                      &s->tls_version, &s->tls_cipher,  &s->tls_bits,    &s->tls_subject, &s->tls_issuer};
@@ -58,22 +58,22 @@ static void forget_client(struct session *s)
         set(text[i], NULL);
 }
 
-struct session *session_new(const struct engine *engine, void *peer)
+struct milter_session *milter_session_new(const struct engine *engine, void *peer)
 {
-    struct session *s = mem_zero(sizeof *s);
+    struct milter_session *s = mem_zero(sizeof *s);
     s->engine = engine;
     s->peer = peer;
     return s;
 }
 
-void session_free(struct session *s)
+void milter_session_free(struct milter_session *s)
 {
     mail_reset(&s->mail);
     forget_client(s);
     free(s);
 }
 
-static void forget_storing(struct session *s)
+static void forget_storing(struct milter_session *s)
 {
     if (s->next)
         s->next->prev = s->prev;
@@ -85,7 +85,7 @@ static void forget_storing(struct session *s)
     storing.n--;
 }
 
-void session_mail_over(struct session *s)
+void milter_session_mail_over(struct milter_session *s)
 {
     if (s->stored)
         store_finish(milter.store, &s->deposit.request);
@@ -99,37 +99,37 @@ void session_mail_over(struct session *s)
     s->engine->over(s->peer);
 }
 
-void session_gone(struct session *s)
+void milter_session_gone(struct milter_session *s)
 {
     s->gone = true;
     s->engine->hang_up(s->peer);
 }
 
-void session_lost(struct session *s)
+void milter_session_lost(struct milter_session *s)
 {
     if (s->answering)
         return;
-    session_gone(s);
+    milter_session_gone(s);
     divert_gone(s);
 }
 
 /* ---- the answer ---- */
 
-bool session_waits(const struct session *s)
+bool milter_session_waits(const struct milter_session *s)
 {
     return !s->gone && clock_monotonic() - s->since < PATIENCE;
 }
 
-void session_answer(struct session *s, enum engine_answer answer, const char *reply)
+void milter_session_answer(struct milter_session *s, enum engine_answer answer, const char *reply)
 {
-    s->answering = session_waits(s);
+    s->answering = milter_session_waits(s);
     if (s->answering)
         s->engine->answer(s->peer, answer, reply);
     else
         divert_answered(s, false);
 }
 
-void session_answered(struct session *s, bool told)
+void milter_session_answered(struct milter_session *s, bool told)
 {
     s->answering = false;
     divert_answered(s, told);
@@ -137,7 +137,7 @@ void session_answered(struct session *s, bool told)
 
 /* ---- what Postfix says ---- */
 
-static void address_text(struct session *s, const char *address, unsigned port)
+static void address_text(struct milter_session *s, const char *address, unsigned port)
 {
     char text[INET6_ADDRSTRLEN] = "";
     unsigned char binary[16];
@@ -152,12 +152,12 @@ static void address_text(struct session *s, const char *address, unsigned port)
     s->client_port = good && port ? mem_printf("%u", port) : NULL;
 }
 
-static const char *macro(const struct session *s, const char *name)
+static const char *macro(const struct milter_session *s, const char *name)
 {
     return s->engine->macro(s->peer, name);
 }
 
-void session_connect(struct session *s, const char *name, const char *address, unsigned port)
+void milter_session_connect(struct milter_session *s, const char *name, const char *address, unsigned port)
 {
     const char *verified = macro(s, "{client_name}");
     forget_client(s);
@@ -166,7 +166,7 @@ void session_connect(struct session *s, const char *name, const char *address, u
     set(&s->host, *milter.config->host_name ? milter.config->host_name : macro(s, "j"));
 }
 
-void session_helo(struct session *s, const char *name)
+void milter_session_helo(struct milter_session *s, const char *name)
 {
     set(&s->helo, name);
     set(&s->tls_version, macro(s, "{tls_version}"));
@@ -176,7 +176,7 @@ void session_helo(struct session *s, const char *name)
     set(&s->tls_issuer, macro(s, "{cert_issuer}"));
 }
 
-static void session_facts(const struct session *s, struct envelope *e)
+static void milter_session_facts(const struct milter_session *s, struct envelope *e)
 {
     set(&e->host, s->host);
     set(&e->client_name, s->client_name);
@@ -198,7 +198,7 @@ static const char *protocol_name(const struct envelope *e)
     return name[2 * tls + login];
 }
 
-void session_mail(struct session *s, char *const *argv)
+void milter_session_mail(struct milter_session *s, char *const *argv)
 {
     struct mail *m = &s->mail;
     mail_reset(m);
@@ -206,11 +206,11 @@ void session_mail(struct session *s, char *const *argv)
     set(&m->envelope.login, macro(s, "{auth_authen}"));
     set(&m->envelope.login_method, macro(s, "{auth_type}"));
     set(&m->envelope.login_sender, macro(s, "{auth_author}"));
-    session_facts(s, &m->envelope);
+    milter_session_facts(s, &m->envelope);
     set(&m->envelope.protocol, protocol_name(&m->envelope));
 }
 
-void session_rcpt(struct session *s, char *const *argv)
+void milter_session_rcpt(struct milter_session *s, char *const *argv)
 {
     const char *mailer = macro(s, "{rcpt_mailer}"), *host = macro(s, "{rcpt_host}");
     char *destination = mem_printf("%s:%s", mailer ? mailer : "", host ? host : "");
@@ -218,22 +218,22 @@ void session_rcpt(struct session *s, char *const *argv)
     free(destination);
 }
 
-void session_header(struct session *s, const char *name, const char *value)
+void milter_session_header(struct milter_session *s, const char *name, const char *value)
 {
     mail_add_header(&s->mail, name, value);
 }
 
-void session_body(struct session *s, const void *data, size_t len)
+void milter_session_body(struct milter_session *s, const void *data, size_t len)
 {
     mail_add_body(&s->mail, data, len);
 }
 
-void session_abort(struct session *s)
+void milter_session_abort(struct milter_session *s)
 {
     mail_reset(&s->mail);
 }
 
-void session_end(struct session *s, const char *queue_id, double since)
+void milter_session_end(struct milter_session *s, const char *queue_id, double since)
 {
     s->since = since;
     set(&s->mail.envelope.queue_id, queue_id);
@@ -246,7 +246,7 @@ void session_end(struct session *s, const char *queue_id, double since)
     divert_begin(s);
 }
 
-void session_complain(const char *what)
+void milter_session_complain(const char *what)
 {
     static atomic_llong complained; /* the second in which */
     long long now = (long long)clock_monotonic() + 1;
@@ -270,18 +270,18 @@ static void on_turn(struct ev_loop *loop, ev_prepare *p, int events)
 static void on_tick(struct ev_loop *loop, ev_timer *t, int events)
 {
     double now = clock_monotonic();
-    for (struct session *s = storing.first, *next; s; s = next) {
+    for (struct milter_session *s = storing.first, *next; s; s = next) {
         next = s->next;
         if (s->gone || s->answering || now - s->since < PROGRESS_AFTER)
             continue;
         if (now - s->since < PATIENCE && s->engine->progress(s->peer))
             s->since = now;
         else
-            session_lost(s);
+            milter_session_lost(s);
     }
 }
 
-void session_open(void)
+void milter_session_open(void)
 {
     loop_watch.this_turn = loop_watch.last_turn = clock_monotonic();
     ev_prepare_init(&loop_watch.turn, on_turn);

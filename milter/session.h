@@ -47,8 +47,8 @@ enum stage {
     STAGE_REVOKE,  /* the store takes back what it holds, because the whole mail is wanted elsewhere or nobody waits any more */
 };
 
-struct session {
-    struct session *prev, *next; /* of those whose message is complete */
+struct milter_session {
+    struct milter_session *prev, *next; /* of those whose message is complete */
     const struct engine *engine;
     void *peer;      /* the engine's side */
     bool answering;  /* the engine was told the answer, and has not said yet whether Postfix was */
@@ -78,39 +78,39 @@ struct milter {
 };
 extern struct milter milter;
 
-/* session.c: what an engine calls. A session that is not between session_end and `over` is the engine's to free. */
-struct session *session_new(const struct engine *, void *peer);
-void session_free(struct session *);
+/* session.c: what an engine calls. A session that is not between milter_session_end and `over` is the engine's to free. */
+struct milter_session *milter_session_new(const struct engine *, void *peer);
+void milter_session_free(struct milter_session *);
 /* Texts are the caller's. address: "192.0.2.1" or "IPv6:2001:db8::1", NULL when there is none. */
-void session_connect(struct session *, const char *name, const char *address, unsigned port);
-void session_helo(struct session *, const char *name);
-void session_mail(struct session *, char *const *argv); /* a mail begins; what there was of another one is void */
-void session_rcpt(struct session *, char *const *argv);
-void session_header(struct session *, const char *name, const char *value); /* all after the colon, folded lines joined by LF */
-void session_body(struct session *, const void *data, size_t len);          /* some of what follows the header */
-void session_abort(struct session *);                                       /* there is no mail any more */
+void milter_session_connect(struct milter_session *, const char *name, const char *address, unsigned port);
+void milter_session_helo(struct milter_session *, const char *name);
+void milter_session_mail(struct milter_session *, char *const *argv); /* a mail begins; what there was of another one is void */
+void milter_session_rcpt(struct milter_session *, char *const *argv);
+void milter_session_header(struct milter_session *, const char *name, const char *value); /* all after the colon, folded lines joined by LF */
+void milter_session_body(struct milter_session *, const void *data, size_t len);          /* some of what follows the header */
+void milter_session_abort(struct milter_session *);                                       /* there is no mail any more */
 /* The rest on the loop. The message is complete, and Postfix has waited since then at the earliest. */
-void session_end(struct session *, const char *queue_id, double since);
+void milter_session_end(struct milter_session *, const char *queue_id, double since);
 /* Postfix hung up before the answer, or went on without it. Ignored while the answer is under way: its outcome says it. */
-void session_lost(struct session *);
-void session_answered(struct session *, bool told);
+void milter_session_lost(struct milter_session *);
+void milter_session_answered(struct milter_session *, bool told);
 /* What a connection is closed for; once a second at most. From any thread. */
-void session_complain(const char *what);
+void milter_session_complain(const char *what);
 
 /* For main.c. Watches how the loop turns. Before the first session. */
-void session_open(void);
+void milter_session_open(void);
 /* When the loop began to wait for events the time before last: what is reported now was not there then. */
-double session_last_turn(void);
+double milter_session_last_turn(void);
 
 /* For divert.c: whether Postfix still waits for the answer. False: it may have given up and queued the mail, and what the
  * lanes have of it would be a second one. */
-bool session_waits(const struct session *);
+bool milter_session_waits(const struct milter_session *);
 /* It is not waited for any more, and gets no answer. */
-void session_gone(struct session *);
+void milter_session_gone(struct milter_session *);
 /* Answers the mail if it is still waited for; divert_answered is called, from within this call or later. */
-void session_answer(struct session *, enum engine_answer, const char *reply);
+void milter_session_answer(struct milter_session *, enum engine_answer, const char *reply);
 /* Nothing more is to be done for the mail. One whose Postfix is gone ends. */
-void session_mail_over(struct session *);
+void milter_session_mail_over(struct milter_session *);
 
 /* served.c: whether who connected to milter_socket may. */
 bool served(int fd);
@@ -130,7 +130,7 @@ void mail_note_encoding(struct mail *);
 bool mail_claim(struct mail *, size_t bytes);
 
 /* received.c: the line that Postfix hides from milters (it shows them all but its own), as Postfix writes it. */
-void received_line(const struct session *, const struct mail *, struct buf *out);
+void received_line(const struct milter_session *, const struct mail *, struct buf *out);
 
 /* rules.c: NULL, or why this mail is Postfix's (docs/design.md, "Mail in" 9); detail gets the address or value it is about, or "". */
 const char *rules_queue_reason(const struct mail *, char *detail, size_t size);
@@ -138,10 +138,10 @@ const char *rules_queue_reason(const struct mail *, char *detail, size_t size);
 const char *rules_maps(const struct mail *, char *detail, size_t size);
 
 /* divert.c: the message is complete. */
-void divert_begin(struct session *);
+void divert_begin(struct milter_session *);
 /* told: Postfix has the answer. */
-void divert_answered(struct session *, bool told);
+void divert_answered(struct milter_session *, bool told);
 /* Postfix is gone before the answer: everything is taken back as far as that goes. */
-void divert_gone(struct session *);
+void divert_gone(struct milter_session *);
 
 #endif

@@ -13,7 +13,7 @@ struct milter milter;
 
 /* What was heard of one session. */
 struct stub {
-    struct session s;
+    struct milter_session s;
     struct buf body;
     bool in_mail;
 };
@@ -80,7 +80,7 @@ bool stub_unanswered(void)
 
 /* ---- what engines call ---- */
 
-struct session *session_new(const struct engine *engine, void *peer)
+struct milter_session *milter_session_new(const struct engine *engine, void *peer)
 {
     struct stub *stub = mem_zero(sizeof *stub);
     stub->s.engine = engine;
@@ -91,7 +91,7 @@ struct session *session_new(const struct engine *engine, void *peer)
     return &stub->s;
 }
 
-void session_free(struct session *s)
+void milter_session_free(struct milter_session *s)
 {
     struct stub *stub = (struct stub *)s;
     buf_free(&stub->body);
@@ -101,21 +101,21 @@ void session_free(struct session *s)
     pthread_mutex_unlock(&all.lock);
 }
 
-static const char *macro(struct session *s, const char *name)
+static const char *macro(struct milter_session *s, const char *name)
 {
     const char *value = s->engine->macro(s->peer, name);
     return value ? value : "-";
 }
 
 /* One that something follows is told of then. */
-static void mail_ends(struct session *s)
+static void mail_ends(struct milter_session *s)
 {
     struct stub *stub = (struct stub *)s;
     stub->in_mail = false;
     stub->body.len = 0;
 }
 
-void session_connect(struct session *s, const char *name, const char *address, unsigned port)
+void milter_session_connect(struct milter_session *s, const char *name, const char *address, unsigned port)
 {
     char plain[100] = "-";
     if (address)
@@ -124,12 +124,12 @@ void session_connect(struct session *s, const char *name, const char *address, u
     note(" name=%s\n", macro(s, "{client_name}"));
 }
 
-void session_helo(struct session *s, const char *name)
+void milter_session_helo(struct milter_session *s, const char *name)
 {
     note("helo %s tls=%s\n", name, macro(s, "{tls_version}"));
 }
 
-void session_mail(struct session *s, char *const *argv)
+void milter_session_mail(struct milter_session *s, char *const *argv)
 {
     struct stub *stub = (struct stub *)s;
     mail_ends(s);
@@ -142,7 +142,7 @@ void session_mail(struct session *s, char *const *argv)
     note("%s\n", macro(s, "{tls_version}"));
 }
 
-void session_rcpt(struct session *s, char *const *argv)
+void milter_session_rcpt(struct milter_session *s, char *const *argv)
 {
     note("rcpt");
     for (; *argv; argv++)
@@ -152,22 +152,22 @@ void session_rcpt(struct session *s, char *const *argv)
     note(" %s\n", macro(s, "{rcpt_addr}"));
 }
 
-void session_header(struct session *s, const char *name, const char *value)
+void milter_session_header(struct milter_session *s, const char *name, const char *value)
 {
     note("header %s:%s\n", name, value);
 }
 
-void session_body(struct session *s, const void *data, size_t len)
+void milter_session_body(struct milter_session *s, const void *data, size_t len)
 {
     buf_add(&((struct stub *)s)->body, data, len);
 }
 
-void session_abort(struct session *s)
+void milter_session_abort(struct milter_session *s)
 {
     mail_ends(s);
 }
 
-static void no_answer(struct session *s)
+static void no_answer(struct milter_session *s)
 {
     pthread_mutex_lock(&all.lock);
     all.unanswered = true;
@@ -178,7 +178,7 @@ static void no_answer(struct session *s)
     s->engine->over(s->peer);
 }
 
-void session_end(struct session *s, const char *queue_id, double since)
+void milter_session_end(struct milter_session *s, const char *queue_id, double since)
 {
     struct stub *stub = (struct stub *)s;
     const struct engine *e = s->engine;
@@ -203,7 +203,7 @@ void session_end(struct session *s, const char *queue_id, double since)
     }
 }
 
-void session_answered(struct session *s, bool told)
+void milter_session_answered(struct milter_session *s, bool told)
 {
     note("%s\n", told ? "told" : "not told");
     mail_ends(s);
@@ -211,18 +211,18 @@ void session_answered(struct session *s, bool told)
     s->engine->over(s->peer);
 }
 
-void session_lost(struct session *s)
+void milter_session_lost(struct milter_session *s)
 {
     note("lost\n");
     no_answer(s);
 }
 
-void session_complain(const char *what)
+void milter_session_complain(const char *what)
 {
     note("closed: %s\n", what);
 }
 
-double session_last_turn(void)
+double milter_session_last_turn(void)
 {
     return 0;
 }
