@@ -35,7 +35,7 @@ static ev_timer sweep;
 
 static void on_sweep(struct ev_loop *loop, ev_timer *t, int events)
 {
-    session_sweep();
+    proxy_session_sweep();
 }
 
 static void begin_leaving(void)
@@ -47,9 +47,9 @@ static void begin_leaving(void)
 static size_t end_sessions(double seconds)
 {
     static double before;
-    session_leave(seconds - before);
+    proxy_session_leave(seconds - before);
     before = seconds;
-    return session_count();
+    return proxy_session_count();
 }
 
 static long long sessions(void)
@@ -104,14 +104,14 @@ static bool is_postfix(int fd)
 static void take(int fd)
 {
     if (is_postfix(fd))
-        session_new(fd);
+        proxy_session_new(fd);
     else
         close(fd);
 }
 
 static bool has_room(void)
 {
-    return session_count() < most;
+    return proxy_session_count() < most;
 }
 
 /* Two descriptors for a session and its way to proxy_next. */

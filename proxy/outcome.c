@@ -22,11 +22,11 @@
 #include "lib/mail/mime.h"
 #include "proxy/proxy.h"
 
-static void step(struct session *s);
+static void step(struct proxy_session *s);
 
 /* ---- log ---- */
 
-static void log_outcome(const struct session *s, const char *action)
+static void log_outcome(const struct proxy_session *s, const char *action)
 {
     const struct engine *e = &s->engine;
     mailline_say(&(struct mailline){.id = s->id,
@@ -42,7 +42,7 @@ static void log_outcome(const struct session *s, const char *action)
 }
 
 /* Why it is not, or not all, in lanes. */
-static void say_why(const struct session *s, char out[DEPOSIT_WHY])
+static void say_why(const struct proxy_session *s, char out[DEPOSIT_WHY])
 {
     const char *rule = s->reason ? s->reason : "store";
     if (*s->unstored)
@@ -51,7 +51,7 @@ static void say_why(const struct session *s, char out[DEPOSIT_WHY])
         snprintf(out, DEPOSIT_WHY, "%s%s%s", rule, s->reason && *s->detail ? " " : "", s->reason ? s->detail : "");
 }
 
-static void warn_twice(const struct session *s)
+static void warn_twice(const struct proxy_session *s)
 {
     log_warning("%s: some recipients have it although it is answered %.3s: they may be sent it more than once", s->id, s->refusal);
 }
@@ -59,7 +59,7 @@ static void warn_twice(const struct session *s)
 /* ---- whose is what ---- */
 
 /* Marks in which[] whoever is nowhere yet. Before anything is stored: who has no destination. */
-static bool mark_missing(struct session *s, bool stored)
+static bool mark_missing(struct proxy_session *s, bool stored)
 {
     const struct engine *e = &s->engine;
     bool any = false;
@@ -73,7 +73,7 @@ static bool mark_missing(struct session *s, bool stored)
     return any;
 }
 
-static size_t mark_passed(struct session *s)
+static size_t mark_passed(struct proxy_session *s)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->engine.nrecipients; i++) {
@@ -83,7 +83,7 @@ static size_t mark_passed(struct session *s)
     return n;
 }
 
-static bool any_passed(const struct session *s)
+static bool any_passed(const struct proxy_session *s)
 {
     for (size_t i = 0; i < s->engine.nrecipients; i++)
         if (s->passed[i])
@@ -91,7 +91,7 @@ static bool any_passed(const struct session *s)
     return false;
 }
 
-static void drop_next(struct session *s)
+static void drop_next(struct proxy_session *s)
 {
     next_close(s->next);
     s->next = NULL;
@@ -102,7 +102,7 @@ static void on_next(void *arg, enum next_event event, const char *reply, bool un
     outcome_next(arg, event, reply, unsure);
 }
 
-static void open_next(struct session *s, enum outcome why)
+static void open_next(struct proxy_session *s, enum outcome why)
 {
     drop_next(s);
     s->outcome = why;
@@ -111,16 +111,16 @@ static void open_next(struct session *s, enum outcome why)
 
 /* ---- the answer ---- */
 
-static void over(struct session *s, const char *reply)
+static void over(struct proxy_session *s, const char *reply)
 {
-    bool told = !s->gone && session_answer(s, reply);
+    bool told = !s->gone && proxy_session_answer(s, reply);
     if (!told && *reply == '2' && !s->gone)
         log_warning("%s: Postfix did not hear the answer: it may be sent more than once", s->id);
     s->gone |= !told;
-    session_mail_over(s);
+    proxy_session_mail_over(s);
 }
 
-static void accept_mail(struct session *s)
+static void accept_mail(struct proxy_session *s)
 {
     bool split = any_passed(s), all_passed = split && !deposit_count_done(&s->deposit);
     char reply[64];
@@ -143,7 +143,7 @@ static void accept_mail(struct session *s)
     over(s, reply);
 }
 
-static void refuse_mail(struct session *s)
+static void refuse_mail(struct proxy_session *s)
 {
     if (deposit_count_done(&s->deposit) || any_passed(s))
         warn_twice(s);
@@ -157,7 +157,7 @@ static void refuse_mail(struct session *s)
 }
 
 /* Takes back what is stored, then answers. */
-static void revoke_and_refuse(struct session *s, const char *reply)
+static void revoke_and_refuse(struct proxy_session *s, const char *reply)
 {
     if (reply != s->refusal)
         snprintf(s->refusal, sizeof s->refusal, "%s", reply);
@@ -172,7 +172,7 @@ static void revoke_and_refuse(struct session *s, const char *reply)
 static void on_stored(struct store_request *);
 
 /* A client that tries again gets it all anew. */
-static void tempfail(struct session *s)
+static void tempfail(struct proxy_session *s)
 {
     *s->refusal = '\0';
     drop_next(s);
@@ -181,7 +181,7 @@ static void tempfail(struct session *s)
         on_stored(&s->deposit.request);
 }
 
-static void on_revoked(struct session *s)
+static void on_revoked(struct proxy_session *s)
 {
     if (s->gone)
         deposit_log(&s->deposit);
@@ -198,7 +198,7 @@ static void on_revoked(struct session *s)
 
 static void on_stored(struct store_request *r)
 {
-    struct session *s = r->arg;
+    struct proxy_session *s = r->arg;
     if (s->outcome == OUTCOME_REVOKE) {
         on_revoked(s);
         return;
@@ -222,7 +222,7 @@ static void on_stored(struct store_request *r)
 }
 
 /* The store has said all it has to say: what is nowhere goes to proxy_next; nothing is left: 250. */
-static void step(struct session *s)
+static void step(struct proxy_session *s)
 {
     if (mark_missing(s, true))
         open_next(s, OUTCOME_REST);
@@ -230,7 +230,7 @@ static void step(struct session *s)
         accept_mail(s);
 }
 
-static void submit(struct session *s)
+static void submit(struct proxy_session *s)
 {
     s->outcome = OUTCOME_STORE;
     s->stored = true;
@@ -242,7 +242,7 @@ static void submit(struct session *s)
 /* ---- proxy_next ---- */
 
 /* Of a mail that is proxy_next's as a whole the last line says it all. */
-static void passed_on(struct session *s, const char *reply)
+static void passed_on(struct proxy_session *s, const char *reply)
 {
     char why[DEPOSIT_WHY];
     size_t n = mark_passed(s);
@@ -253,7 +253,7 @@ static void passed_on(struct session *s, const char *reply)
         log_info("%s: recipients passed on: %zu of %zu, reason=%s, next=%.300s", s->id, n, s->engine.nrecipients, why, reply);
 }
 
-void outcome_next(struct session *s, enum next_event event, const char *reply, bool unsure)
+void outcome_next(struct proxy_session *s, enum next_event event, const char *reply, bool unsure)
 {
     switch (event) {
     case NEXT_READY:
@@ -286,7 +286,7 @@ void outcome_next(struct session *s, enum next_event event, const char *reply, b
 
 /* ---- begin and end ---- */
 
-static void make_envelope(struct session *s)
+static void make_envelope(struct proxy_session *s)
 {
     const struct engine *e = &s->engine;
     s->envelope = (struct envelope){
@@ -307,18 +307,18 @@ static void make_envelope(struct session *s)
     mime_note_8bit(&s->envelope.sender_args, e->body.data, e->body.len);
 }
 
-static const char *cannot_store(struct session *s)
+static const char *cannot_store(struct proxy_session *s)
 {
     const char *detail;
     size_t bytes;
     const char *reason = deposit_misfit(&s->deposit, proxy.config, s->engine.body.len, &detail, &bytes);
-    if (!reason && session_claim(s, bytes))
+    if (!reason && proxy_session_claim(s, bytes))
         return NULL;
     snprintf(s->detail, sizeof s->detail, "%s", reason ? detail : "proxy_memory");
     return reason ? reason : "busy";
 }
 
-void outcome_begin(struct session *s)
+void outcome_begin(struct proxy_session *s)
 {
     struct engine *e = &s->engine;
     s->which = mem_zero(e->nrecipients * sizeof *s->which);
@@ -345,7 +345,7 @@ void outcome_begin(struct session *s)
 }
 
 /* Its client is told 4xx by Postfix. What is under way in the store is awaited; what was given to proxy_next may be there. */
-void outcome_gone(struct session *s)
+void outcome_gone(struct proxy_session *s)
 {
     bool dotted = (s->outcome == OUTCOME_DOT || s->outcome == OUTCOME_REST) && s->next;
     log_warning("%s: Postfix hung up before the answer%s", s->id, dotted || any_passed(s) ? ": it may be sent more than once" : "");

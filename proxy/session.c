@@ -20,17 +20,17 @@
 #define PENDING_MOST 65536  /* bytes that may come before they are wanted */
 #define ENVELOPE_MOST (4 * 1024 * 1024)
 
-static struct session *sessions;
+static struct proxy_session *sessions;
 static size_t nsessions;
 
-size_t session_count(void)
+size_t proxy_session_count(void)
 {
     return nsessions;
 }
 
 /* ---- the end ---- */
 
-static void end_session(struct session *s)
+static void end_session(struct proxy_session *s)
 {
     ev_io_stop(proxy.loop, &s->reading);
     ev_io_stop(proxy.loop, &s->writing);
@@ -49,7 +49,7 @@ static void end_session(struct session *s)
     free(s);
 }
 
-void session_mail_over(struct session *s)
+void proxy_session_mail_over(struct proxy_session *s)
 {
     if (s->lookup)
         lookup_forget(s->lookup);
@@ -77,7 +77,7 @@ void session_mail_over(struct session *s)
 }
 
 /* Postfix hung up, or does not behave. */
-static void lose(struct session *s)
+static void lose(struct proxy_session *s)
 {
     ev_io_stop(proxy.loop, &s->reading);
     ev_io_stop(proxy.loop, &s->writing);
@@ -87,17 +87,17 @@ static void lose(struct session *s)
     if (s->course == COURSE_OUTCOME)
         outcome_gone(s);
     else
-        session_mail_over(s);
+        proxy_session_mail_over(s);
 }
 
 /* ---- writing ---- */
 
-static bool write_out(struct session *s)
+static bool write_out(struct proxy_session *s)
 {
     return listener_send(proxy.loop, &s->writing, &s->engine.out);
 }
 
-bool session_answer(struct session *s, const char *reply)
+bool proxy_session_answer(struct proxy_session *s, const char *reply)
 {
     engine_answer(&s->engine, reply);
     s->last = clock_monotonic();
@@ -106,7 +106,7 @@ bool session_answer(struct session *s, const char *reply)
 
 /* ---- a mail begins ---- */
 
-bool session_claim(struct session *s, size_t n)
+bool proxy_session_claim(struct proxy_session *s, size_t n)
 {
     if (proxy.bytes + (long long)n > proxy.config->proxy_memory)
         return false;
@@ -134,15 +134,15 @@ static void make_id(char id[MAIL_ID])
 }
 
 static void on_next(void *arg, enum next_event event, const char *reply, bool unsure);
-static void feed(struct session *s, const char *data, size_t len);
+static void feed(struct proxy_session *s, const char *data, size_t len);
 
-static void go(struct session *s)
+static void go(struct proxy_session *s)
 {
     postfix_header(&s->header);
     engine_go(&s->engine, &s->header);
 }
 
-static void stream(struct session *s, const char *reason)
+static void stream(struct proxy_session *s, const char *reason)
 {
     s->reason = reason;
     for (size_t i = 0; i < s->engine.nrecipients; i++) {
@@ -153,7 +153,7 @@ static void stream(struct session *s, const char *reason)
     s->next = next_open(&s->engine, NULL, s->id, on_next, s);
 }
 
-static void choose(struct session *s)
+static void choose(struct proxy_session *s)
 {
     const char *map = rules_maps(&s->engine, s->detail);
     if (map && !s->reason)
@@ -166,7 +166,7 @@ static void choose(struct session *s)
     go(s);
 }
 
-static void resume(struct session *s)
+static void resume(struct proxy_session *s)
 {
     struct buf pending = s->pending;
     s->pending = (struct buf){0};
@@ -176,13 +176,13 @@ static void resume(struct session *s)
 
 static void on_looked_up(void *arg)
 {
-    struct session *s = arg;
+    struct proxy_session *s = arg;
     s->lookup = NULL;
     choose(s);
     resume(s);
 }
 
-static void begin(struct session *s)
+static void begin(struct proxy_session *s)
 {
     struct engine *e = &s->engine;
     make_id(s->id);
@@ -207,7 +207,7 @@ static void begin(struct session *s)
 
 /* ---- its content ---- */
 
-static void pass_body(struct session *s)
+static void pass_body(struct proxy_session *s)
 {
     struct buf *body = &s->engine.body;
     next_add(s->next, body->data, body->len);
@@ -216,7 +216,7 @@ static void pass_body(struct session *s)
 }
 
 /* Some more of it is there. */
-static void take_body(struct session *s, size_t had)
+static void take_body(struct proxy_session *s, size_t had)
 {
     struct buf *body = &s->engine.body;
     bool large = s->engine.content.size > (uint64_t)proxy.config->max_entry;
@@ -228,7 +228,7 @@ static void take_body(struct session *s, size_t had)
         buf_consume(body, body->len);
         return;
     case COURSE_BUFFER:
-        if (!large && session_claim(s, body->len - had))
+        if (!large && proxy_session_claim(s, body->len - had))
             return;
         snprintf(s->detail, sizeof s->detail, "%s", large ? "max_entry" : "proxy_memory");
         stream(s, large ? "too-large" : "busy");
@@ -238,7 +238,7 @@ static void take_body(struct session *s, size_t had)
     }
 }
 
-static void finish_stream(struct session *s, enum next_event event, const char *reply, bool unsure)
+static void finish_stream(struct proxy_session *s, enum next_event event, const char *reply, bool unsure)
 {
     const struct engine *e = &s->engine;
     if (unsure)
@@ -249,14 +249,14 @@ static void finish_stream(struct session *s, enum next_event event, const char *
     log_info("%s: from=<%.256s>, nrcpt=%zu, client=%.256s[%.64s], action=%s reason=%s%s%s, next=%.300s", s->id, e->sender.address ? e->sender.address : "", e->nrecipients,
              e->xforward[XFORWARD_NAME] ? e->xforward[XFORWARD_NAME] : "unknown", e->xforward[XFORWARD_ADDR] ? e->xforward[XFORWARD_ADDR] : "",
              event == NEXT_DONE ? "queue" : "refuse", s->reason, *s->detail ? " " : "", s->detail, reply);
-    if (!session_answer(s, reply)) {
+    if (!proxy_session_answer(s, reply)) {
         log_warning("%s: Postfix did not hear the answer%s", s->id, event == NEXT_DONE ? ": it may be sent more than once" : "");
         s->gone = true;
     }
-    session_mail_over(s);
+    proxy_session_mail_over(s);
 }
 
-static void end_body(struct session *s)
+static void end_body(struct proxy_session *s)
 {
     if (s->course == COURSE_SINK) {
         finish_stream(s, NEXT_REFUSED, s->refusal, false);
@@ -268,7 +268,7 @@ static void end_body(struct session *s)
     } /* COURSE_OPENING: it ended just as it became too large; on_next sees to it */
 }
 
-static void opened(struct session *s)
+static void opened(struct proxy_session *s)
 {
     bool begun = s->engine.state != ENGINE_DECIDING;
     s->course = COURSE_STREAM;
@@ -282,7 +282,7 @@ static void opened(struct session *s)
         resume(s);
 }
 
-static void refused(struct session *s, const char *reply, bool unsure)
+static void refused(struct proxy_session *s, const char *reply, bool unsure)
 {
     if (s->engine.state == ENGINE_CONTENT) {
         snprintf(s->refusal, sizeof s->refusal, "%s", reply);
@@ -299,7 +299,7 @@ static void refused(struct session *s, const char *reply, bool unsure)
 
 static void on_next(void *arg, enum next_event event, const char *reply, bool unsure)
 {
-    struct session *s = arg;
+    struct proxy_session *s = arg;
     if (s->course == COURSE_OUTCOME) {
         outcome_next(s, event, reply, unsure);
         return;
@@ -318,13 +318,13 @@ static void on_next(void *arg, enum next_event event, const char *reply, bool un
 
 /* ---- reading ---- */
 
-static bool wants(const struct session *s)
+static bool wants(const struct proxy_session *s)
 {
     return !s->closing && !s->full && s->course != COURSE_OPENING && (s->engine.state == ENGINE_COMMANDS || s->engine.state == ENGINE_CONTENT);
 }
 
 /* True: go on. Otherwise the session may be gone. */
-static bool do_event(struct session *s, enum engine_event event, size_t had)
+static bool do_event(struct proxy_session *s, enum engine_event event, size_t had)
 {
     switch (event) {
     case ENGINE_DATA: begin(s); break;
@@ -341,14 +341,14 @@ static bool do_event(struct session *s, enum engine_event event, size_t had)
     return true;
 }
 
-static void keep_for_later(struct session *s, const char *data, size_t len)
+static void keep_for_later(struct proxy_session *s, const char *data, size_t len)
 {
     buf_add(&s->pending, data, len);
     if (s->pending.len > PENDING_MOST)
         ev_io_stop(proxy.loop, &s->reading);
 }
 
-static void feed(struct session *s, const char *data, size_t len)
+static void feed(struct proxy_session *s, const char *data, size_t len)
 {
     size_t at = 0;
     while (at < len && wants(s)) {
@@ -378,7 +378,7 @@ static void feed(struct session *s, const char *data, size_t len)
 static void on_readable(struct ev_loop *loop, ev_io *io, int events)
 {
     static char bytes[65536];
-    struct session *s = io->data;
+    struct proxy_session *s = io->data;
     ssize_t n = recv(s->fd, bytes, sizeof bytes, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
@@ -395,7 +395,7 @@ static void on_readable(struct ev_loop *loop, ev_io *io, int events)
 
 static void on_writable(struct ev_loop *loop, ev_io *io, int events)
 {
-    struct session *s = io->data;
+    struct proxy_session *s = io->data;
     if (s->pending.len && wants(s)) {
         resume(s);
         return;
@@ -406,9 +406,9 @@ static void on_writable(struct ev_loop *loop, ev_io *io, int events)
 
 /* ---- sessions ---- */
 
-void session_new(int fd)
+void proxy_session_new(int fd)
 {
-    struct session *s = mem_zero(sizeof *s);
+    struct proxy_session *s = mem_zero(sizeof *s);
     s->fd = fd;
     s->last = clock_monotonic();
     s->engine.name = proxy.name;
@@ -428,9 +428,9 @@ void session_new(int fd)
         lose(s);
 }
 
-void session_leave(double seconds)
+void proxy_session_leave(double seconds)
 {
-    for (struct session *s = sessions, *next; s; s = next) {
+    for (struct proxy_session *s = sessions, *next; s; s = next) {
         next = s->next_session;
         bool idle = s->course == COURSE_NONE && engine_idle(&s->engine) && !s->engine.out.len && !s->pending.len;
         s->idle = idle ? s->idle + seconds : 0.;
@@ -439,10 +439,10 @@ void session_leave(double seconds)
     }
 }
 
-void session_sweep(void)
+void proxy_session_sweep(void)
 {
     double now = clock_monotonic();
-    for (struct session *s = sessions, *next; s; s = next) {
+    for (struct proxy_session *s = sessions, *next; s; s = next) {
         next = s->next_session;
         if (s->course != COURSE_OUTCOME && s->course != COURSE_OPENING && !s->full && now - s->last > SILENCE_MOST) {
             log_warning("%s: Postfix was silent for %.0f s: its connection is closed", s->course == COURSE_NONE ? "NOQUEUE" : s->id, SILENCE_MOST);

@@ -33,8 +33,8 @@ enum outcome {
     OUTCOME_LATE,    /* the store takes back what it promised too long ago */
 };
 
-struct session {
-    struct session *prev, *next_session;
+struct proxy_session {
+    struct proxy_session *prev, *next_session;
     int fd;
     ev_io reading, writing;
     double last; /* when Postfix said something, or was told (clock_monotonic) */
@@ -64,25 +64,25 @@ struct session {
     double started;
 };
 
-void session_new(int fd);
-size_t session_count(void);
+void proxy_session_new(int fd);
+size_t proxy_session_count(void);
 /* This process is to end, and `seconds` have passed since the last call: sessions end after their
  * mail. One without a mail has some seconds left. Postfix connects for a mail, may have taken MAIL
  * (its answer was there), and brings it with RCPT; behind the mail it says QUIT. */
-void session_leave(double seconds);
+void proxy_session_leave(double seconds);
 /* Those that were silent for too long. Once in a while. */
-void session_sweep(void);
+void proxy_session_sweep(void);
 
 /* For outcome.c: the answer to a complete mail, and what goes with it. False: Postfix did not get it. */
-bool session_answer(struct session *, const char *reply);
+bool proxy_session_answer(struct proxy_session *, const char *reply);
 /* Whatever the mail had is given back; a session whose Postfix is gone ends. */
-void session_mail_over(struct session *);
-bool session_claim(struct session *, size_t bytes);
+void proxy_session_mail_over(struct proxy_session *);
+bool proxy_session_claim(struct proxy_session *, size_t bytes);
 
 /* outcome.c: the content is complete. */
-void outcome_begin(struct session *);
+void outcome_begin(struct proxy_session *);
 /* Postfix is gone: everything is taken back as far as that goes. */
-void outcome_gone(struct session *);
-void outcome_next(struct session *, enum next_event, const char *reply, bool unsure);
+void outcome_gone(struct proxy_session *);
+void outcome_next(struct proxy_session *, enum next_event, const char *reply, bool unsure);
 
 #endif
