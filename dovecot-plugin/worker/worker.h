@@ -74,7 +74,7 @@ struct log_scan {
     bool begins;                         /* the log is there from its first record on */
     bool anew;                           /* broken, and it began after what was read last: with a rebuild of the index */
     ARRAY(struct expunged_mail) asked;   /* since then: expunges by clients of whose mails the log has the GUIDs */
-    bool whole;                          /* it was never looked at, and its log is there from its first record on */
+    bool complete;                       /* it was never looked at, and its log is there from its first record on */
     /* What this program wrote behind where its row says that it was about to: */
     ARRAY_TYPE(seq_range) own_flags;  /* mails whose flags or keywords it changed */
     ARRAY_TYPE(seq_range) own_saved;  /* the mails of one transaction */

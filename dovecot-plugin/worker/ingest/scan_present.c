@@ -480,7 +480,7 @@ int scan_present(struct mailbox_scan *l, uint32_t uid)
         return scan_changed(l, r);
     if (l->locked)
         return 0;
-    bool rewound = ((l->x->rewound && (l->log.verdict != LOG_SCAN_BROKEN || l->log.whole)) || (l->x->adopted != 0 && l->log.verdict != LOG_SCAN_BROKEN)) &&
+    bool rewound = ((l->x->rewound && (l->log.verdict != LOG_SCAN_BROKEN || l->log.complete)) || (l->x->adopted != 0 && l->log.verdict != LOG_SCAN_BROKEN)) &&
                    !l->x->restored, bound = r > 0;
     if (r == 0 && l->x->adopted != 0 && (r = removed_by_others(l, uid)) != 0)
         return scan_changed(l, r < 0 ? r : ORSET_OK);

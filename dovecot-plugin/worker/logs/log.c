@@ -521,7 +521,7 @@ int log_scan(struct session *s, struct mailbox *box, const struct box *x, struct
     scan->first = first->hdr.file_seq;
     scan->first_modseq = first->hdr.initial_modseq;
     scan->begins = first->hdr.prev_file_seq == 0;
-    scan->whole = x->rewound && x->at.indexid == 0 && scan->begins;
+    scan->complete = x->rewound && x->at.indexid == 0 && scan->begins;
     log_view = mail_transaction_log_view_open(view->index->log);
     int r = place_view(view, log_view, &x->at, scan);
     /* A log of an old backup does not begin later than what was read of it. */

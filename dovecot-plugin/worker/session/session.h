@@ -261,7 +261,7 @@ struct session {
     uint64_t mend_after;         /* of the monotonic clock */
     time_t expunged_dropped;     /* rows of mails that were expunged in an mdbox long ago */
     unsigned tick;               /* milliseconds until TICK is wanted, 0: none */
-    bool whole; /* opened: its state may be called clean at the end */
+    bool fully_open; /* opened: its state may be called clean at the end */
     struct {
         uint64_t hash;
         time_t at;

@@ -475,7 +475,7 @@ static int session_init(struct session *s, bool *permanent_r, const char **error
         return -1;
     }
     s->state_id = file_id(state_path(s));
-    s->whole = TRUE;
+    s->fully_open = TRUE;
     return 0;
 }
 
@@ -619,7 +619,7 @@ void session_close(struct session **_s)
         if (s->peer[i].exchange != NULL)
             orset_exchange_free(s->os, s->peer[i].exchange);
     if (s->os != NULL) {
-        if (s->whole && same_file(&s->state_id, state_path(s)) && rows_close(s) == 0)
+        if (s->fully_open && same_file(&s->state_id, state_path(s)) && rows_close(s) == 0)
             say_clean(s);
         orset_close(s->os);
     }
