@@ -1,13 +1,13 @@
 /* dovelane hold, release, requeue, delete, flush - what postsuper and postqueue do, for mail in lanes.
  *
- * What is wanted is written into the envelope (ENVELOPE_HELD ...), with a higher revision, on every owner; whoever drains the lane obeys it, today's
+ * What is wanted is written into the envelope (ENVELOPE_HELD ...), with a higher revision, on every owner; the relay that serves the lane obeys it, today's
  * relay or the one that takes over. Nothing is moved between lanes: owners compare lanes by name, and a mail that is in one lane here and in another
  * there would be missing in both.
  *
  *   hold      + HELD                        release   - HELD, - REQUEUE, due now   flush    due now
  *   requeue   + REQUEUE, - HELD             delete    + DELETED; when every owner has that: removed on all
  *
- * An owner that does not answer keeps its copy as it was. Then a deleted mail stays, marked, on the others: when the relay of one of them drains the lane it
+ * An owner that does not answer keeps its copy as it was. Then a deleted mail stays, marked, on the others: when the relay of one of them serves the lane it
  * removes it with that owner once it is back; when it is that owner's own relay, nobody but us can tell it. So the command says, with status 1, to repeat it. A mark that found a relay in the middle of a delivery counts when that fails. */
 #include <stdio.h>
 #include <stdlib.h>
